@@ -15,8 +15,8 @@ from bert_keras.interop.presets import list_names, open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
-# Tensors that are no weights: slots of optimizers, counters, position numbers,
-# and the output table of masked words, a copy of the token table.
+# Tensors that are not weights of a model: optimizer slots, counters, position
+# ids, and the output table of masked words, a copy of the token table.
 SPARE = (
     r"(adam|lamb|slot|optimizer)",
     r"(global_step|save_counter|iterations?|good_steps|loss_scale)",

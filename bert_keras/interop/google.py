@@ -32,7 +32,7 @@ _NORM = {
     "encoder/layer_{}/output_norm": f"{_LAYER}/output/LayerNorm",
     "mlm/norm": "cls/predictions/transform/LayerNorm",
 }
-# These kernels lie in the files as (outputs, inputs).
+# The files store these kernels as (outputs, inputs).
 _HEADS = layers_in("google")
 _OUTPUTS = {"nsp": "cls/seq_relationship/output"}
 for _layer in _HEADS.values():

@@ -52,7 +52,7 @@ SETTINGS_RULES = {
     "tokenizer_class": (*CLASSES, "BertJapaneseTokenizer", None),
     "truncation_side": RIGHT,
     "wordpieces_prefix": ("##", None),
-    # Of BertJapaneseTokenizer: how it is the original's.
+    # With these values BertJapaneseTokenizer makes the original's ids.
     "subword_tokenizer_type": ("wordpiece", None),
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(
@@ -61,7 +61,7 @@ SETTINGS_RULES = {
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # Of ids back to text, of other tokenizers, or the caller's.
+            # They decode ids, belong to other tokenizers or are the caller's.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -78,7 +78,7 @@ SETTINGS_RULES = {
 # tokenizer.json. Truncation and padding are off unless the caller asks.
 TOKENIZER_RULES = {
     "added_tokens": ANY,
-    "decoder": ANY,  # of ids back to text
+    "decoder": ANY,
     "version": ANY,
     "model": {
         "continuing_subword_prefix": ("##", None),
@@ -188,7 +188,7 @@ def _read_arguments(settings, tokenizer, cases):
         "max_word_length": tokenizer.object("model", {}).integer(
             "max_input_chars_per_word", MAX_WORD_LENGTH
         ),
-        # transformers takes "[MASK]" in a text for the token.
+        # transformers reads "[MASK]" in a text as the token.
         "keep_special_tokens": not settings.boolean(
             "split_special_tokens", False
         ),

@@ -65,7 +65,7 @@ BACKBONE_NAMES = {
     "encoder/embeddings/segment/embeddings": "layers/embedding/vars/0",
     **tensors.expand_names(_ENCODER, _ENCODER_NORM, _ENDS),
 }
-# The second file, of a task: by our model class.
+# Model class of this package -> names in the second file, of a task.
 _MLM = "layers/masked_lm_head"
 TASK_NAMES = {
     **{

@@ -31,13 +31,13 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # of the metadata
 OTHERS = "Load it into a model like the one that was saved"
-# Settings with which an adapter is not W + alpha / r B A.
+# Settings of adapters that are not W + alpha / r B A.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),
     "alora_invocation_tokens",
 )
-# Others change W itself.
+# Initializers that leave W as it is.
 INITIALIZERS = ("gaussian", "eva", "orthogonal")
 _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 

@@ -112,7 +112,7 @@ def _list_untrained(model):
             "model, then publish it."
         )
     heads = [h for h in optional if any(n.startswith(h) for n in random)]
-    # Their biases too, which are all 0 and not marked as untrained.
+    # Biases too: they are 0 and not marked as untrained.
     names = weights.published_weights(model)
     return [name for name in names if name.startswith(tuple(heads))]
 

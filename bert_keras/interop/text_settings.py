@@ -48,7 +48,7 @@ def text_reader(path, settings):
 
 def check_fits(model, preprocessor):
     """Raise `InputError` if a model has fewer ids or positions than needed."""
-    # The class itself would need TensorFlow, which weights alone do not.
+    # isinstance would need the class, and TensorFlow with it.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):
         raise InputError(

@@ -212,7 +212,7 @@ def _score_lists(score, rows, first, lists):
     is_there = tf.strings.length(lists) > 0  # (B, K)
     # (N, 2); the first entry if all are empty: a model takes no empty batch.
     entries = pad_to(tf.where(is_there), [1, None])
-    # One row of tokens: more than fits, so that `are_cut` sees a cut.
+    # More tokens than fit into a row, so that `are_cut` returns True.
     most = rows.sequence_length
     first_ids = rows.tokenizer(first)[:, :most]
     list_ids = rows.tokenizer(tf.gather_nd(lists, entries))[:, :most]

@@ -37,7 +37,7 @@ from bert_keras.serving.signatures import (
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 
-# Number of axes of an input -> how the card calls them.
+# Number of axes of an input -> its shape in the card.
 AXES = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}
 
 
@@ -240,7 +240,7 @@ def _card(signatures, functions, options):
 def _needs(foreign):
     """Return the packages that the export needs, and their versions."""
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
-    # As the package itself has it: tensorflow may be of tensorflow-cpu.
+    # Not by the metadata: tensorflow may be installed as tensorflow-cpu.
     versions = {
         name: importlib.import_module(name).__version__
         for name in ("keras", *needs)

@@ -153,7 +153,7 @@ class Rows:
             float32 (B, width); each window has the weight of its length.
         """
         room = self.sequence_length - 2
-        # A quarter is seen twice, so that few sentences are seen only in two.
+        # Windows overlap by a quarter, so that few sentences are cut in both.
         cut = windows(ids, room, stride=max(room * 3 // 4, 1))
 
         def of_windows(begin, end):

@@ -133,7 +133,7 @@ def next_sentence(model, rows):
 # `ids`: token ids in, model outputs out, under the names of other servers.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
-# Style -> what it calls token_ids, padding_mask, segment_ids.
+# Style -> its names of token_ids, padding_mask and segment_ids.
 INPUTS = {
     "ours": ID_INPUTS,
     "original": ("input_ids", "input_mask", "segment_ids"),
