@@ -63,23 +63,6 @@ def test_an_encoder_comes_back_with_equal_outputs_and_settings(tmp_path):
         )
 
 
-def test_the_folder_holds_no_optimizer_state(tmp_path):
-    model = BertClassifier(encoder(), labels=["no", "yes"])
-    model.compile("adam", "mse")
-    model.optimizer.build(model.trainable_variables)
-    folder = saved(tmp_path / "a", model)
-    assert sorted(os.listdir(folder)) == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ]
-    weights = 4 * sum(np.prod(w.shape) for w in model.trainable_weights)
-    size = os.path.getsize(os.path.join(folder, "model.safetensors"))
-    assert weights < size < weights + 10_000
-
-
 def test_a_classifier_from_a_pretrainer_takes_encoder_and_pooler(
     tmp_path, caplog
 ):
