@@ -111,9 +111,9 @@ class Portable:
         encoder = getattr(self, "encoder", self)
         text = (
             f"The inputs have the id {found[1]}. Expected token_ids below "
-            f"{encoder.vocabulary_size} and segment_ids below "
-            f"{encoder.num_segments}: make the ids with the preprocessor that "
-            "belongs to the model."
+            f"{encoder.vocabulary_size}, segment_ids below "
+            f"{encoder.num_segments} and positions within the row: make them "
+            "with the preprocessor that belongs to the model."
         )
         if encoder.num_segments == 1:
             text += " A model with num_segments=1 reads no pairs of texts."
