@@ -159,7 +159,9 @@ class ServedModel:
                     f"{name} cannot answer these rows: "
                     f"{error.message.split('unavailable>')[-1].strip()}"
                 ) from None
-            return _to_python(outputs, entry["padded"])
+            # TensorFlow returns outputs in any order.
+            ordered = {name: outputs[name] for name in entry["outputs"]}
+            return _to_python(ordered, entry["padded"])
 
         call.__name__ = name
         return call

@@ -23,7 +23,7 @@ def format_lines(locations) -> str:
 
 
 def note_rows(placed) -> list[str]:
-    """Return notes on empty texts and on repeated texts.
+    """Return notes on empty texts, numbers in their place and repeated texts.
 
     Args:
         placed: list of ((file, line number), example).
@@ -36,6 +36,11 @@ def note_rows(placed) -> list[str]:
     ]
     if empty:
         notes.append(f"{format_lines(empty)}: the text is empty")
+    if placed and all(_is_number(example.texts[0]) for _, example in placed):
+        notes.append(
+            "every text is a number, such as "
+            f"{placed[0][1].texts[0]!r}: name the column of texts with --text"
+        )
     first: dict = {}
     again, contradicting = [], []
     for location, example in placed:
@@ -53,6 +58,14 @@ def note_rows(placed) -> list[str]:
             "an earlier text under another label"
         )
     return notes
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def note_overlap(train, dev) -> list[str]:

@@ -270,6 +270,15 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
     assert noted == expected[cls is custom_tags :]
 
 
+def test_numbers_in_the_column_of_texts_are_noted(tmp_path):
+    rows = [("17", "a"), ("2.5", "b"), ("4", "a")]
+    task = custom_task(train=write(tmp_path / "t.csv", rows))
+    (note,) = (n for n in read_notes(task) if "every text" in n)
+    assert "17" in note and "--text" in note
+    task = custom_task(train=write(tmp_path / "u.csv", [*rows, ("so", "b")]))
+    assert not [n for n in read_notes(task) if "every text" in n]
+
+
 def spans_file(path, answers, start=None):
     rows = [
         (f"Who {i}?", f"Text {i // 2} has Ada and Eve.", answer, start or "")
