@@ -185,9 +185,9 @@ def check_same_settings(old, new, folder):
     new = json.loads(json.dumps(new))
     if old != new:
         raise InputError(
-            f"{folder} was begun with other settings: "
-            f"{'; '.join(_changes(old, new))}. Give the same settings to go "
-            "on with it, or name another folder."
+            f"{folder} was started with other settings: "
+            f"{'; '.join(_changes(old, new))}. Use the same settings to "
+            "resume it, or name another folder."
         )
 
 

@@ -175,9 +175,9 @@ class RunFolder:
         strangers = sorted(n for n in names - {LOCK} if not files.is_partial(n))
         if strangers and SETTINGS not in names:
             raise InputError(
-                f"The folder {self.path} holds something that no run made "
-                f"({', '.join(strangers[:3])}), and no {SETTINGS}. Name a new "
-                "or empty folder, or one of an earlier run."
+                f"The folder {self.path} is not empty "
+                f"({', '.join(strangers[:3])}) and holds no run: {SETTINGS} "
+                "is missing. Name a new or empty folder."
             )
 
     def _take(self, settings, inputs):
@@ -209,9 +209,9 @@ class RunFolder:
         changed = [p for p in inputs if p in old and _differs(p, old[p])]
         if changed:
             raise InputError(
-                f"{self.path} was begun with other files: {', '.join(changed)} "
-                "changed since. Name another folder for the current files, or "
-                "put the original ones back."
+                f"{self.path} was started with other files: "
+                f"{', '.join(changed)} changed since. Name another folder for "
+                "the current files, or put the original ones back."
             )
 
 

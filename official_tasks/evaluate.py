@@ -174,6 +174,11 @@ def complete_flags(values):
     model, *_ = split_paths(values.model or "") or [""]
     settings = read_run_settings(model)
     task = settings.get("task")
+    if task is None and values.task is None and model:
+        raise InputError(
+            f"--task is missing, and {model} is not the folder of a run that "
+            "names one"
+        )
     if task not in registry.TASKS or values.task not in (None, task):
         return
     for name in ("task", *registry.TASKS[task].options):

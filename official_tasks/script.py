@@ -275,7 +275,14 @@ def _parse(arguments, words):
         _check_encoding(words)
         return rest
     except flags.Error as error:
-        sys.exit(_print_error(f"{error} (see --help)"))
+        # absl begins with the values: "flag --init=None: Flag --init must ...".
+        text = re.sub(r"^flags? [\w=-]+(, [\w=-]+)*: ", "", str(error))
+        text = re.sub(
+            r"^Flag (--\w+) must have a value other than None\.",
+            r"\1 is missing",
+            text,
+        )
+        sys.exit(_print_error(f"{text} (see --help)"))
 
 
 def _print_help():

@@ -255,7 +255,7 @@ def hub_name(preset):
         return name
     if preset.startswith(PREFIX):
         raise InputError(
-            f"{preset} is no name on the Hub. Expected {PREFIX}org/name."
+            f"{preset} is not a name on the Hub. Expected {PREFIX}org/name."
             f"{suggest_names(preset)}"
         )
     return None
@@ -266,7 +266,7 @@ def fetch_from_hub(name, revision=None):
 
     Tokens, cache and offline mode are as `huggingface_hub` has them.
     """
-    hub = huggingface_hub(f"{name} is no folder here: fetching it")
+    hub = huggingface_hub(f"There is no folder {name} here: downloading it")
     folder = _call_hub(
         hub.snapshot_download,
         name,
@@ -322,9 +322,9 @@ def _call_hub(function, name, **arguments):
     """Call a function of the Hub; raise an `InputError` if it fails."""
     with hub_errors(
         lambda reason: (
-            f"{name} is no folder here, and cannot be fetched from the "
-            f"Hugging Face Hub ({reason}).{suggest_names(name)} Check the "
-            "name, or fetch the folder by hand and pass its path."
+            f"There is no folder {name} here, and the Hugging Face Hub did "
+            f"not provide it ({reason}).{suggest_names(name)} Check the path "
+            "or name, or download the folder and pass its path."
         )
     ):
         return function(name, **arguments)

@@ -29,10 +29,9 @@ from bert_keras.modeling.weights import POOLER, in_encoder, published_weights
 logger = logging.getLogger(__name__)
 
 KNOWN = (
-    "a folder of this package, of Hugging Face, of sentence-transformers or "
-    "of keras-hub, the folder of a run, a checkpoint of the "
-    "original, a checkpoint of Model Garden, a SavedModel of TF Hub; or a "
-    "name: org/name on the Hugging Face Hub, or one of bert_keras.presets()"
+    "the folder of a run or of weights (Hugging Face, sentence-transformers, "
+    "keras-hub, TensorFlow 1, Model Garden, TF Hub), or a name: org/name on "
+    "the Hugging Face Hub, or one of bert_keras.presets()"
 )
 SEQUENCE_LENGTH = 128  # if neither the caller nor the preset states one
 SHOWN = 8  # names of weights that a report lists

@@ -120,7 +120,10 @@ def _list_untrained(model):
 def _checked_name(name):
     found = downloads.hub_name(str(name))
     if found is None:
-        raise InputError(f"{name} is no name on the Hub. Expected org/name.")
+        raise InputError(
+            f"{name} is not a name on the Hub. Expected org/name, where org "
+            "is your account or organization."
+        )
     return found
 
 

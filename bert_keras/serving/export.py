@@ -316,10 +316,8 @@ def is_present(folder, fingerprint):
     try:
         card = read_card(folder)
     except InputError:
-        raise InputError(
-            f"{folder} exists and holds something else. {fix}"
-        ) from None
+        raise InputError(f"The folder {folder} is not empty. {fix}") from None
     if card["fingerprint"] != fingerprint:
-        raise InputError(f"{folder} exists and holds another export. {fix}")
+        raise InputError(f"The folder {folder} holds another export. {fix}")
     check_files(folder, card["files"], fix)
     return True

@@ -168,9 +168,8 @@ def _check(path, number, row, width, labelled):
     where = f"{path}, line {number}"
     if labelled and width < 2:
         raise InputError(
-            f"{where}: expected a word and its label, with a tab or a blank "
-            f"between, got {row[0]!r} alone (a test file without labels can "
-            "only be predicted)"
+            f"{where}: expected a word and its label, separated by a tab or "
+            f"a blank, got only {row[0]!r} (predict takes files without labels)"
         )
     if len(row) != width:
         raise InputError(

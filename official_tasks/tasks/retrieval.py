@@ -121,9 +121,8 @@ def ranking_task(**options):
     has_others = source.label_column or len(source.text_columns) > 2
     if "train" in source.files and not has_others:
         raise InputError(
-            "--task=ranking: expected --label=COLUMN, the score, or "
-            "--negative=COLUMN of each row: it learns from passages that "
-            "are no answers too"
+            "--task=ranking needs passages that are wrong: expected "
+            "--negative=COLUMN, a wrong passage, or --label=COLUMN, a score"
         )
     return RankingTask(source, chosen.recall_at)
 

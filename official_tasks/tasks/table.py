@@ -240,7 +240,7 @@ def _separator_hint(header, kind, dialect):
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
-        return ". Name one of them"
+        return ". Name one of them by its flag, as in --text=COLUMN"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")

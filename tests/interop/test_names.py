@@ -124,7 +124,7 @@ def test_a_folder_goes_before_a_name(hub, tmp_path, monkeypatch):
 
 
 def test_a_name_that_is_not_there_is_told(hub):
-    with pytest.raises(InputError, match="org/none is no folder here.*404"):
+    with pytest.raises(InputError, match="no folder org/none here.*404"):
         open_checkpoint("org/none")
     with pytest.raises(InputError, match="Expected hf://org/name"):
         open_checkpoint("hf://none")

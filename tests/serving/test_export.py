@@ -313,7 +313,7 @@ def test_an_export_that_is_there_is_verified_when_asked(
 
 def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(InputError, match="something else"):
+    with pytest.raises(InputError, match="is not empty"):
         export_saved_model(classifier, preprocessor(), tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
 

@@ -215,7 +215,9 @@ def test_what_deserves_a_look_in_labels_and_columns_is_noted(tmp_path):
     path = write(tmp_path / "n.csv", [("a", "1.5"), ("b", "2"), ("c", "3")])
     advice = read_notes(custom_task(path, path))
     assert "give --problem=regression" in " | ".join(advice)
-    stars = write(tmp_path / "s.csv", [(f"{i}", f"{i % 5}") for i in range(50)])
+    stars = write(
+        tmp_path / "s.csv", [(f"t{i}", f"{i % 5}") for i in range(50)]
+    )
     assert read_notes(custom_task(stars)) == []
     rows = [("x", "b"), *((f"t{i}", "a") for i in range(44))]
     dev = write(tmp_path / "dev.csv", [("new", "b")])
@@ -273,7 +275,7 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
 def test_numbers_in_the_column_of_texts_are_noted(tmp_path):
     rows = [("17", "a"), ("2.5", "b"), ("4", "a")]
     task = custom_task(train=write(tmp_path / "t.csv", rows))
-    (note,) = (n for n in read_notes(task) if "every text" in n)
+    note = next(n for n in read_notes(task) if "every text" in n)
     assert "17" in note and "--text" in note
     task = custom_task(train=write(tmp_path / "u.csv", [*rows, ("so", "b")]))
     assert not [n for n in read_notes(task) if "every text" in n]

@@ -267,6 +267,14 @@ MISTAKES = {
         "--model=books --split=tset",
         "train|dev|test",
     ),
+    "no weights": (
+        "-m official_tasks.finetune --train=yours.csv --output=out",
+        ": --init is missing (see --help)",
+    ),
+    "no task and no run": (
+        "-m official_tasks.evaluate --dev=yours.csv --model=none",
+        "none is not the folder of a run",
+    ),
     "no pre-training data": (
         "-m official_tasks.pretrain --data=books --output=out",
         "holds no pre-training data",

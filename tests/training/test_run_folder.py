@@ -79,7 +79,7 @@ def test_inputs_are_compared_by_content_where_their_time_differs(tmp_path):
             RunFolder(run, {}, [data])
     (run / "metrics.jsonl").touch()
     (run / "run.json").unlink()
-    with pytest.raises(InputError, match="that no run made"):
+    with pytest.raises(InputError, match="holds no run"):
         RunFolder(run, {}, [data])
 
 

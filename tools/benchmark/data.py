@@ -33,7 +33,7 @@ from official_tasks import script
 
 def define_flags():
     flags.DEFINE_string("input", None, "Text to read.")
-    flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
+    flags.DEFINE_string("vocabulary", None, "Vocabulary, one token a line.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("megabytes", 8, "Of the text, at most.", 1)
