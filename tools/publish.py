@@ -79,7 +79,7 @@ def main(values):
         publishing.write_model_and_card(
             values.output, model, preprocess, values.name, card
         )
-        progress.console.print(values.output, soft_wrap=True)
+        progress.console.print(f"Written to {values.output}", soft_wrap=True)
         return
     address = publishing.push_to_hub(
         model,

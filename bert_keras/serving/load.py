@@ -70,18 +70,21 @@ def read_card(folder):
     """
     folder = os.fspath(folder)
     path = os.path.join(folder, CARD)
-    names = set(files.list_folder(folder) if files.is_folder(folder) else ())
+    if not files.is_folder(folder):
+        raise InputError(
+            f"There is no folder {folder}. Make an export with tools/export.py."
+        )
+    names = set(files.list_folder(folder))
     if CARD in names:
         return read_manifest(path, "SavedModel", _check_card)
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
             f"{folder} holds weights, not a SavedModel. Make one with "
-            f"tools/export.py --model={folder}; or load the weights with "
-            f"`from_preset`, such as BertClassifier.from_preset({folder!r})."
+            f"tools/export.py --model={folder}; from_preset loads weights."
         )
     raise InputError(
-        f"{folder} is not a folder that export_saved_model made: it lacks "
-        f"{CARD}. Export the model, or name another folder."
+        f"{folder} is not an export: it has no {CARD}. Make one with "
+        "tools/export.py."
     )
 
 
