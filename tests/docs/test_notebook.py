@@ -14,8 +14,6 @@ SMALLER = {
     "in topics.values()": "in [*topics.values()][:30]",
     "learn_vocabulary(sentences, 2000)": "learn_vocabulary(sentences, 300)",
     "epochs=4, steps_per_epoch=60": "epochs=2, steps_per_epoch=3",
-    ".repeat(24)": ".repeat(8)",
-    "steps = 150": "steps = 50",
     "num_layers=2": "num_layers=1",
     "sequence_length=128": "sequence_length=16",
 }

@@ -273,7 +273,7 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
 
 
 def test_numbers_in_the_column_of_texts_are_noted(tmp_path):
-    rows = [("17", "a"), ("2.5", "b"), ("4", "a")]
+    rows = [("17", "a"), ("2.5", "b"), ("4", "a"), ("-1e3", "b")]
     task = custom_task(train=write(tmp_path / "t.csv", rows))
     note = next(n for n in read_notes(task) if "every text" in n)
     assert "17" in note and "--text" in note
