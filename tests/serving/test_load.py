@@ -125,7 +125,7 @@ def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):
         toy_served.next_sentence(["bad"], ["good", "film"])
     with pytest.raises(AttributeError, match="classify"):
         toy_served.translate(["bad"])
-    with pytest.raises(InputError, match="not a folder"):
+    with pytest.raises(InputError, match="no folder"):
         load_saved_model(tmp_path / "missing")
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
