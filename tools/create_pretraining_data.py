@@ -21,16 +21,19 @@ Takes about 10 seconds for 8 MB of text on one CPU core.
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
 
 # isort: split
+import itertools
+import math
 import os
 import shlex
 
 from absl import flags
 
 from bert_keras import files
-from bert_keras.data.corpus import LAYOUTS, read_documents
+from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
+FEW = 200  # documents; of more, chance hardly ever holds out fewer than two
 # Field of `SamplingRules`, in their order -> what --help says.
 RULES = {
     "sequence_length": "Tokens of an example.",
@@ -64,7 +67,8 @@ def define_flags():
     flags.DEFINE_float(
         "held_out_share",
         0.05,
-        "Fraction of the documents to hold out; pre-training needs some.",
+        "Fraction of the documents to hold out; by default more of few, so "
+        "that two are held out.",
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
@@ -107,6 +111,7 @@ def main(values):
     files.refuse_input_as_output(values.output, values.input, values.held_out)
     rules = {name: getattr(values, name) for name in RULES}
     rules["mask_mix"] = script.percentages(values.mask_mix)
+    share = _choose_share(values)
     tokenizer = script.load_tokenizer(values)
     settings = {
         "tokenizer": tokenizer,
@@ -114,7 +119,7 @@ def main(values):
         "rules": SamplingRules(**rules),
         "seed": values.seed,
         "copies": values.copies,
-        "held_out_share": 0 if values.held_out else values.held_out_share,
+        "held_out_share": share,
         "sentences": values.sentences,
         "records": values.records,
     }
@@ -137,6 +142,32 @@ def main(values):
             if unit in manifest
         ]
         progress.console.print(f"{name}: {', '.join(words)}")
+
+
+def _choose_share(values):
+    """Return the fraction to hold out: by default two documents at least.
+
+    A random next sentence needs two. Chance may hold out fewer of few.
+    """
+    if values.held_out:
+        return 0
+    share = values.held_out_share
+    if values["held_out_share"].present:
+        return share
+    documents = read_documents(values.input, values.layout, values.text_field)
+    hashes = sorted(
+        int.from_bytes(content_hash(document)[:8], "big") / 2**64
+        for document in itertools.islice(documents, FEW)
+        if any(map(str.strip, document.paragraphs))
+    )
+    if not 4 <= len(hashes) < FEW or hashes[1] < share:
+        return share
+    share = math.ceil(hashes[1] * 100 + 1e-6) / 100
+    progress.console.print(
+        f"note: of {len(hashes)} documents two are held out: "
+        f"--held_out_share={share}"
+    )
+    return share
 
 
 def _create_here(values, settings):

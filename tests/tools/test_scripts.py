@@ -12,11 +12,13 @@ import time
 
 import numpy as np
 import pytest
+from data_samples import corpus, toy_tokenizer
 from page_commands import small_commands
 from run_script import ROOT, call_script, run_script
 
 import bert_keras
 from bert_keras.files import remove
+from bert_keras.text.vocabulary import write_vocabulary
 from bert_keras.training.strategy import choose_dtype
 
 SUBJECTS = {
@@ -151,6 +153,24 @@ def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(
     assert "epochs was 12.0 and is now 13.0" in done.stderr
     assert "seed was 0 and is now 1" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_by_default_two_of_few_documents_are_held_out(tmp_path):
+    (tmp_path / "books").mkdir()
+    for number, document in enumerate(corpus(6)):
+        text = "\n".join(document.paragraphs)
+        (tmp_path / "books" / f"{number}.txt").write_text(text)
+    write_vocabulary(toy_tokenizer().vocabulary, tmp_path / "vocab.txt")
+    done = call_script(
+        *(ROOT / "tools/create_pretraining_data.py", "--input=books"),
+        *("--vocabulary=vocab.txt", "--output=data"),
+        *("--workers=1", "--norecords"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    store = tmp_path / "data" / "tokens" / "held_out" / "store.json"
+    assert json.loads(store.read_text())["documents"] >= 2
+    assert "--held_out_share=" in done.stdout + done.stderr
 
 
 SAYS_ITS_PATHS = """
