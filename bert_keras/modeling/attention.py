@@ -42,7 +42,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         positions = ops.arange(length)
         before = positions[:, None] >= positions[None, :]  # (T, S)
         if attention == "right_to_left":
-            before = ops.transpose(before)  # (T, S): S is T
+            before = ops.transpose(before)  # (T, S)
         allowed.append(before[None, None])  # (1, 1, T, S)
     if not allowed:
         return None
@@ -141,7 +141,7 @@ class SelfAttention(layers.KeepsArguments):
 
     def _project(self, inputs, tokens):
         """Compute the scaled query, key and value by a product each."""
-        # The query is scaled and not the scores: it has fewer values.
+        # The query is scaled, since it has fewer values than the scores.
         query = self.query(inputs) * self._scale()
         projected = query, self.key(inputs), self.value(inputs)
         if tokens is not None:

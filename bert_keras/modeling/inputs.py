@@ -38,7 +38,7 @@ def argument_names(cls):
 
 
 def named_inputs(inputs):
-    """Return the inputs by name, checked; a lone array is the token ids."""
+    """Return the inputs by name, checked; an array is the token ids."""
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
     # A misspelled name would count as one that was left out.

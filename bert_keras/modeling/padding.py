@@ -46,7 +46,7 @@ class RealTokens:
         self.head_positions = first[:, None] + heads * self.length
 
     def select(self, x):
-        """Return those of the values (B, T) that are at real tokens, (L,)."""
+        """Return the values (B, T) at real tokens, (L,)."""
         return gather(ops.reshape(x, (-1,)), self.positions)
 
     def position_ids(self):

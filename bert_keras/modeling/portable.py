@@ -94,8 +94,8 @@ class Portable:
             return loop(x, *args, **kwargs)
         except Exception as error:
             # A failed trace may have made the optimizer's variables, and the
-            # same function cannot be traced again without them. Keras makes
-            # new functions.
+            # same function must not make variables again. Keras makes new
+            # functions.
             self.train_function = None
             self.test_function = None
             self.predict_function = None
