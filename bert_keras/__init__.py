@@ -34,6 +34,7 @@ _MODULES = {
     "lamb": "training.optimizers",
     "CosineRegression": "training.similarity",
     "InBatchNegatives": "training.similarity",
+    "Matryoshka": "training.similarity",
     "Triplet": "training.similarity",
     "align_words": "text.words",
     "learn_vocabulary": "text.learning",
@@ -84,6 +85,7 @@ if TYPE_CHECKING:  # `_MODULES`, for editors and type checkers
     from bert_keras.training.similarity import (
         InBatchNegatives as InBatchNegatives,
     )
+    from bert_keras.training.similarity import Matryoshka as Matryoshka
     from bert_keras.training.similarity import Triplet as Triplet
 
 

@@ -34,7 +34,8 @@ from official_tasks import script
 
 # Flags that are arguments of `export_saved_model`.
 ARGUMENTS = (
-    *("pair", "top_k", "pooling", "normalize", "features", "long_text"),
+    *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
+    *("hypothesis", "long_text"),
     *("ids_signature", "portable", "license"),
 )
 
@@ -90,11 +91,24 @@ def _define_saved_model_flags():
         None,
         "Make embed's vectors of length 1; the default comes with the weights.",
     )
+    flags.DEFINE_integer(
+        "truncate_dim",
+        None,
+        "Values of embed's vectors to keep; the default comes with the "
+        "weights.",
+        1,
+    )
     flags.DEFINE_string(
         "features",
         None,
         "embed also returns a vector for each token, of these layers: last, "
         "concat_last_four, sum_last_four, ...",
+    )
+    flags.DEFINE_string(
+        "hypothesis",
+        None,
+        "What entail asks of a text, with {} in place of a candidate label; by "
+        "default 'This example is {}.'.",
     )
     flags.DEFINE_enum(
         "long_text",

@@ -373,6 +373,16 @@ def check_pooling(pooling):
         )
 
 
+def check_truncate_dim(truncate_dim, most):
+    """Raise `InputError` unless it is None or a number from 1 to `most`."""
+    is_number = type(truncate_dim) is int and 0 < truncate_dim <= most
+    if truncate_dim is not None and not is_number:
+        raise InputError(
+            f"truncate_dim is {truncate_dim!r}. Expected a number of values "
+            f"from 1 to {most}, or None."
+        )
+
+
 def pool(encoded, padding_mask, pooling, pooling_mask=None):
     """Return one vector a text, (B, D).
 
@@ -418,12 +428,6 @@ class Pooling(KeepsArguments):
     ):
         super().__init__(**kwargs)
         check_pooling(pooling)
-        is_number = type(truncate_dim) is int and truncate_dim > 0
-        if truncate_dim is not None and not is_number:
-            raise InputError(
-                f"truncate_dim is {truncate_dim!r}. Expected a number of "
-                "values from 1, or None."
-            )
         self.pooling, self.normalize = pooling, normalize
         self.truncate_dim = truncate_dim
 

@@ -16,6 +16,7 @@ from bert_keras.modeling.heads import (
     LogitsHead,
     Pooling,
     check_labels,
+    check_truncate_dim,
     logits_dtype,
 )
 from bert_keras.modeling.inputs import INPUT_NAMES, POOLING_MASK
@@ -146,12 +147,10 @@ class BertClassifier(TaskModel):
             encoded = {"sequence_output": features}
         else:
             encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
-        if recipe or reads_last:
-            way = self.pooling or "last"
+        pooled = encoded.get("pooled_output")
+        if way := "last" if reads_last else self.pooling:
             pool = Pooling(way, False, name=way, dtype=policy)
             pooled = pool(encoded, inputs["padding_mask"])
-        else:
-            pooled = encoded["pooled_output"]
         # (B, D) to (B, C); of packed rows (B, E, D) to (B, E, C)
         logits = self.classifier(pooled)
         super().__init__(inputs, logits, encoder, name)
@@ -448,7 +447,8 @@ class BertEmbedder(TaskModel):
         float32 (B, D), or (B, K, D); D is `truncate_dim`, if that is set.
 
     Raises:
-        InputError: an unknown pooling, or `truncate_dim` below 1.
+        InputError: an unknown pooling; `truncate_dim` below 1 or above the
+            size of the encoder's vectors.
 
     Example:
     >>> model = BertEmbedder(BertEncoder(100, 2, 2, 8, 16))
@@ -475,6 +475,7 @@ class BertEmbedder(TaskModel):
         self.pooling = settings["pooling"]
         self.normalize = settings["normalize"]
         self.truncate_dim = settings["truncate_dim"]
+        check_truncate_dim(self.truncate_dim, encoder.hidden_dim)
         pool = Pooling(
             self.pooling,
             self.normalize,

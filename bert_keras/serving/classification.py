@@ -1,4 +1,4 @@
-"""`classify`, `choose`, `rank`: labels of a text, the best of several texts."""
+"""`classify`, `choose`, `rank`, `entail`: labels, and the best of texts."""
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from bert_keras.serving.graph import (
 from bert_keras.text.windows import in_chunks
 
 NO_CHOICE = -1e30  # a logit
+HYPOTHESIS = "This example is {}."  # of `entail`, as in transformers
 LIST_TRUNCATED = {
     "truncated": "bool (B,): one of the texts was cut to what a row holds"
 }
@@ -140,10 +141,11 @@ def choose(model, rows):
     def score(inputs):
         # (n, T) to (n, 1, T): each row is a list of one choice.
         inputs = {name: x[:, tf.newaxis] for name, x in inputs.items()}
-        return model(inputs, training=False)[:, 0]  # (n,) of (n, 1)
+        return model(inputs, training=False)  # (n, 1)
 
     def function(prompt, choices):
         logits, truncated = _score_lists(score, rows, prompt, choices)
+        logits = logits[..., 0]  # (B, K)
         is_there = logits > NO_CHOICE / 2
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return {
@@ -175,10 +177,11 @@ def rank(model, rows):
     """
 
     def score(inputs):
-        return model(inputs, training=False)[:, 0]  # (n,) of (n, 1)
+        return model(inputs, training=False)  # (n, 1)
 
     def function(query, passages):
         logits, truncated = _score_lists(score, rows, query, passages)
+        logits = logits[..., 0]  # (B, K)
         return {
             "score": tf.sigmoid(logits),
             "order": tf.argsort(
@@ -199,14 +202,93 @@ def rank(model, rows):
     return Signature("rank", inputs, function, outputs)
 
 
-def _score_lists(score, rows, first, lists):
-    """Return logits (B, K) of a text with each of its list, and cuts (B,).
+def find_entailment(labels):
+    """Return the indices of the label for entailment and of its opposite.
+
+    As in transformers, the name of the first one begins with "entail". The
+    opposite is the first other label that is not "neutral".
+
+    Returns:
+        A pair of integers, or None if a label is missing.
+    """
+    names = [name.lower() for name in labels or ()]
+    entailed = [i for i, n in enumerate(names) if n.startswith("entail")]
+    no_opposite = ("entail", "neutral")
+    opposite = [i for i, n in enumerate(names) if not n.startswith(no_opposite)]
+    return (entailed[0], opposite[0]) if entailed and opposite else None
+
+
+def entail(model, rows, hypothesis=HYPOTHESIS):
+    """Return the signature `entail`: labels that the model never saw.
+
+    Each candidate label makes a hypothesis, and the model says if the text
+    entails it (Yin et al. 2019). Equals transformers' zero-shot pipeline. An
+    empty candidate does not count.
 
     Args:
-        score: function of the model's inputs (n, T); returns float32 (n,).
+        model: a `BertClassifier` of pairs with labels that `find_entailment`
+            knows, in float32.
+        rows: `Rows` of its preprocessor.
+        hypothesis: text with {} in place of the candidate.
+    """
+    if hypothesis.count("{}") != 1:
+        raise InputError(
+            f"hypothesis is {hypothesis!r}. Expected a text with {{}} in place "
+            f"of the candidate, such as {HYPOTHESIS!r}."
+        )
+    before, after = hypothesis.split("{}")
+    indices = find_entailment(model.labels)
+
+    def score(inputs):
+        # (n, C) to (n, 2)
+        return tf.gather(model(inputs, training=False), indices, axis=-1)
+
+    def function(text, candidates):
+        candidates = pad_to(candidates, [None, 1])
+        hypotheses = tf.where(
+            tf.strings.length(candidates) > 0,
+            tf.strings.join([before, candidates, after]),
+            "",
+        )
+        logits, truncated = _score_lists(score, rows, text, hypotheses, 2)
+        entailed, opposite = tf.unstack(logits, axis=-1)  # (B, K) each
+        is_there = entailed > NO_CHOICE / 2
+        best = tf.argmax(entailed, axis=-1)
+        return {
+            "label": tf.gather(candidates, best, batch_dims=1),
+            "probabilities": tf.where(is_there, tf.nn.softmax(entailed), 0.0),
+            "entailment": tf.where(
+                is_there, tf.sigmoid(entailed - opposite), 0.0
+            ),
+            "truncated": truncated,
+        }
+
+    outputs = {
+        "label": "string (B,): the likeliest candidate, '' of none",
+        "probabilities": "float32 (B, K): of every candidate; 0 of an empty "
+        "one",
+        "entailment": "float32 (B, K): of every candidate by itself, for "
+        "texts with several labels; 0 of an empty one",
+        **LIST_TRUNCATED,
+    }
+    inputs = {"text": SENTENCE, "candidates": ["praise", "a complaint"]}
+    return Signature("entail", inputs, function, outputs)
+
+
+def _score_lists(score, rows, first, lists, width=1):
+    """Return logits of a text with each of its list, and cuts (B,).
+
+    Args:
+        score: function of the model's inputs (n, T); returns float32
+            (n, `width`).
         rows: `Rows` of the preprocessor.
         first: strings (B,).
-        lists: strings (B, K), padded with ""; the logit of "" is `NO_CHOICE`.
+        lists: strings (B, K), padded with ""; the logits of "" are
+            `NO_CHOICE`.
+        width: number of logits, W.
+
+    Returns:
+        float32 (B, K, W), bool (B,).
     """
     lists = pad_to(lists, [None, 1])
     is_there = tf.strings.length(lists) > 0  # (B, K)
@@ -225,12 +307,14 @@ def _score_lists(score, rows, first, lists):
     logits, are_cut = in_chunks(
         of_pairs,
         tf.shape(entries, tf.int64)[0],
-        [tf.TensorSpec([None], tf.float32), tf.TensorSpec([None], tf.bool)],
+        [
+            tf.TensorSpec([None, width], tf.float32),
+            tf.TensorSpec([None], tf.bool),
+        ],
     )
-    # (N,) back to (B, K).
+    # (N, W) back to (B, K, W).
     shape = tf.shape(lists, tf.int64)
-    logits = tf.where(
-        is_there, tf.scatter_nd(entries, logits, shape), NO_CHOICE
-    )
+    logits = tf.scatter_nd(entries, logits, tf.concat([shape, [width]], 0))
+    logits = tf.where(is_there[..., tf.newaxis], logits, NO_CHOICE)
     are_cut = tf.scatter_nd(entries, tf.cast(are_cut, tf.int32), shape)
     return logits, tf.reduce_any(are_cut > 0, axis=-1)

@@ -60,6 +60,7 @@ def embed(
     if prompt and not rows.include_prompt:
         unpooled = count_prompt(rows.tokenizer, prompt, rows.sequence_length)
     _check(encoder, pooling, long_text, features, prompt, unpooled)
+    heads.check_truncate_dim(truncate_dim, encoder.hidden_dim)
     texts = _Texts(
         encoder, rows, pooling, normalize, truncate_dim, prompt, unpooled
     )
@@ -213,8 +214,7 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
             f"The prompt {prompt!r} is not pooled, and windows are pooled as "
             'a whole. Export them with long_text="truncate".'
         )
-    if features:
-        find_recipe(features).find_layers(encoder.num_layers)
+    recipe = find_recipe(features) if features else None
     if features and long_text == "windows":
         raise InputError(
             "Features of the tokens are not read in windows. Export them "
@@ -225,3 +225,5 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
             f"Features of the tokens are of the text alone, and {prompt!r} is "
             "put before it. Pass preprocessor.with_prompt(None)."
         )
+    if recipe:
+        recipe.find_layers(encoder.num_layers)  # refuses layers it lacks

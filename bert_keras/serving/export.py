@@ -50,7 +50,9 @@ def export_saved_model(
     top_k: int | None = None,
     pooling: str | None = None,
     normalize: bool | None = None,
+    truncate_dim: int | None = None,
     features: str | None = None,
+    hypothesis: str | None = None,
     long_text: str = "truncate",
     ids_signature: str | None = None,
     portable: bool = False,
@@ -61,12 +63,13 @@ def export_saved_model(
 ) -> str:
     """Write one SavedModel that takes raw strings.
 
-    A classifier answers `classify` or, for ranking, `rank`, a span predictor
-    `answer`, a tagger `tag`, a chooser `choose`, a pre-trainer `fill_mask`,
+    A classifier answers `classify` or, for ranking, `rank`; one of pairs with
+    a label for entailment also `entail`. A span predictor answers `answer`, a
+    tagger `tag`, a chooser `choose`, a pre-trainer `fill_mask`,
     `next_sentence` and `embed`, an embedder and an encoder `embed`; every
-    export answers `tokenize`. The first
-    model's first answer is also `serving_default`. Text longer than the
-    preprocessor's `sequence_length` is cut, and said to be.
+    export answers `tokenize`. The first model's first answer is also
+    `serving_default`. Text longer than the preprocessor's `sequence_length` is
+    cut, and said to be.
     `signature_card.json` in the folder says what goes in and what comes out.
 
     Args:
@@ -81,9 +84,13 @@ def export_saved_model(
             "pooled"; None: as in the weights' folder, else "mean".
         normalize: True for vectors of `embed` of length 1; None: as in the
             weights' folder, else False.
+        truncate_dim: number of values of a vector of `embed` to keep; None: as
+            in the weights' folder, else all.
         features: `embed` also returns a vector a token, of these layers:
             "embeddings", "second_to_last", "last", "sum_last_four",
             "concat_last_four", "sum_all", or such as "concat:-1,-2".
+        hypothesis: of `entail`, with {} in place of a candidate label; None:
+            "This example is {}."
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping windows; `classify` and `embed` return the
             mean.

@@ -296,7 +296,10 @@ def _texts(columns):
 def _count_tokens(name, columns, card, tokenize):
     """Return the tokens that the model reads for each row, padding included."""
     rows = list(zip(*columns.values(), strict=True))
-    texts, lengths = sorted(set(_texts(columns)), key=len), {}
+    # Each candidate of `entail` stands in this text.
+    around = card["options"]["hypothesis"] if name == "entail" else ""
+    texts = sorted({*_texts(columns), around.encode()}, key=len)
+    lengths = {}
     kind = next(iter(card["signatures"][name]["inputs"].values()))
     if kind.startswith("int32"):
         lists = [row[0] for row in rows]
@@ -316,7 +319,8 @@ def _count_tokens(name, columns, card, tokenize):
         overlap = 2
     counts = []
     for *first, last in rows:
-        others = sum(lengths[text] for text in first) + FRAME
+        others = sum(lengths[text] for text in (*first, around.encode()))
+        others += FRAME
         texts = last if isinstance(last, list) else [last]
         tokens = [others + lengths[text] for text in texts]
         counts.append(

@@ -10,7 +10,14 @@ from bert_keras.interop.presets import list_names
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertSpanPredictor
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
-from bert_keras.serving.classification import choose, classify, rank
+from bert_keras.serving.classification import (
+    HYPOTHESIS,
+    choose,
+    classify,
+    entail,
+    find_entailment,
+    rank,
+)
 from bert_keras.serving.embedding import embed, embed_with_prompts
 from bert_keras.serving.pieces import fill_mask, ids, next_sentence, tokenize
 from bert_keras.serving.spans import MOST_ANSWERS, answer, tag
@@ -21,7 +28,10 @@ NOT_A_MODEL = (
 )
 LONG_TEXTS = ("truncate", "windows")
 # Options that some models take and others do not.
-OPTIONS = ("pair", "top_k", "pooling", "normalize", "features", "long_text")
+OPTIONS = (
+    *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
+    "long_text",
+)
 
 
 @dataclasses.dataclass
@@ -56,7 +66,10 @@ EMBED = Family(
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),
     ("mlm/", "nsp/", "encoder/pooler/"),
 )
-RANK = Family(rank)  # of a `BertClassifier` with the problem "ranking"
+# Of a `BertClassifier`: with the problem "ranking"; of pairs with a label for
+# entailment.
+RANK = Family(rank)
+ENTAIL = Family(entail, ("hypothesis",))
 # By name; the table of heads says which classes answer them.
 FAMILIES = {
     family.name: family
@@ -85,7 +98,11 @@ def find_families(model):
         return [RANK]
     for base in type(model).__mro__:
         if base.__name__ in HEADS and HEADS[base.__name__].signatures:
-            return [FAMILIES[n] for n in HEADS[base.__name__].signatures]
+            families = [FAMILIES[n] for n in HEADS[base.__name__].signatures]
+            is_entailment = getattr(model, "problem", "") == "single" and (
+                find_entailment(model.labels)
+            )
+            return families + [ENTAIL] * bool(is_entailment)
     raise InputError(NOT_A_MODEL.format(type(model).__name__))
 
 
@@ -117,12 +134,22 @@ def settle_options(models, options):
         "pooling": "mean",
         "normalize": False,
         "truncate_dim": None,
+        "hypothesis": HYPOTHESIS,
     }
     for model in models:
         defaults |= getattr(model, "sentence_embedding", {})
-    return defaults | {
+    settled = defaults | {
         k: v for k, v in options.items() if v is not None or k not in defaults
     }
+    if options["hypothesis"] is not None and not (
+        settled["pair"] and any(ENTAIL in find_families(m) for m in models)
+    ):
+        raise InputError(
+            f"hypothesis is {options['hypothesis']!r}, and no model answers "
+            "`entail`. Expected a BertClassifier with pair=True and a label "
+            'that begins with "entail", next to another one.'
+        )
+    return settled
 
 
 def _takes(option, families):
@@ -187,6 +214,8 @@ def make_signatures(model, rows, options):
     """Return the signatures of the model, its default first."""
     _check_top_k(model, rows, options)
     families = find_families(model)
+    if not options["pair"] and ENTAIL in families:
+        families.remove(ENTAIL)  # it reads two texts
     signatures = [f.signature(model, rows, options) for f in families]
     if EMBED in families:
         chosen = {name: options[name] for name in EMBED.options}

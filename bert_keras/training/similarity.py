@@ -3,6 +3,7 @@
 Vectors are compared by their cosine, for which their lengths do not matter.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -165,6 +166,79 @@ class Triplet(_SimilarityLoss):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "margin": self.margin}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class Matryoshka(_SimilarityLoss):
+    """Sum of a loss over the first values of the vectors, for several sizes.
+
+    A vector that is cut to one of the sizes is then about as good as one of a
+    model of that size (Kusupati et al. 2022). Equals `MatryoshkaLoss` of
+    sentence-transformers.
+
+    Args:
+        loss: one of the other losses here.
+        dims: sizes, each a number of values to keep.
+        weights: factor of each size; 1 where None.
+        name: of the loss.
+        **kwargs: arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: as for `loss`.
+        y_pred: float (B, K, D), D at least the largest of `dims`.
+    """
+
+    def __init__(
+        self,
+        loss: _SimilarityLoss,
+        dims: Sequence[int],
+        weights: Sequence[float] | None = None,
+        name: str = "matryoshka",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        if not isinstance(loss, _SimilarityLoss):
+            raise InputError(
+                f"loss is {loss!r}. Expected a loss on vectors, such as "
+                "InBatchNegatives()."
+            )
+        self.loss, self.dims = loss, list(dims)
+        self.weights = [1.0] * len(self.dims) if weights is None else weights
+        is_size = all(type(dim) is int and dim > 0 for dim in self.dims)
+        if not self.dims or not is_size or len(self.weights) != len(self.dims):
+            raise InputError(
+                f"dims is {dims} and weights {weights}. Expected whole numbers "
+                "above 0, and as many weights."
+            )
+        self.texts, self.fewest, self.most = loss.texts, loss.fewest, loss.most
+        self.needs_labels = loss.needs_labels
+        self.compares_rows = getattr(loss, "compares_rows", False)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        width = y_pred.shape[-1]
+        if max(self.dims) > width:
+            raise InputError(
+                f"dims is {self.dims}. Expected at most {width}, the size of "
+                "the model's vectors."
+            )
+        # The loss compares by cosines, as if the vectors were normalized.
+        return sum(
+            weight * self.loss.call(y_true, y_pred[..., :dim])
+            for dim, weight in zip(self.dims, self.weights, strict=True)
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "loss": keras.saving.serialize_keras_object(self.loss),
+            "dims": self.dims,
+            "weights": self.weights,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Matryoshka":
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
 
 
 def _is_partner(numbers):

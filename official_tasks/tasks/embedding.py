@@ -15,7 +15,11 @@ from official_tasks.tasks.base import (
     require_labels,
 )
 from official_tasks.tasks.encoding import encode_texts, fold_choices
-from official_tasks.tasks.pairs import PAIR_OPTIONS, PairTable
+from official_tasks.tasks.pairs import (
+    PAIR_OPTIONS,
+    PairTable,
+    parse_numbers,
+)
 from official_tasks.tasks.retrieval import RetrievalTask
 from official_tasks.tasks.table import write_csv
 
@@ -30,6 +34,12 @@ EMBEDDING_OPTIONS = {
         "in_batch.",
     ),
     "pooling": Option(None, "mean, max, cls, pooled; as the weights say."),
+    "matryoshka": Option(
+        None,
+        "Also learn vectors cut to these sizes, separated by commas: "
+        "256,128,64.",
+    ),
+    "truncate_dim": Option(0, "Values of a vector to keep; 0: all."),
 }
 
 
@@ -72,7 +82,14 @@ def embedding_task(**options):
         )
     # New queries search all passages; the relevant one may be unknown.
     source = PairTable("embedding", chosen, has_unknown=objective != "cosine")
-    return EmbeddingTask(source, objective, chosen.pooling, chosen.recall_at)
+    return EmbeddingTask(
+        source,
+        objective,
+        chosen.pooling,
+        chosen.recall_at,
+        parse_numbers("--matryoshka", chosen.matryoshka),
+        chosen.truncate_dim or None,
+    )
 
 
 class EmbeddingTask(RetrievalTask):
@@ -88,13 +105,24 @@ class EmbeddingTask(RetrievalTask):
             partners, and is the gain in nDCG.
         pooling: see `BertEmbedder`.
         recall_at: see `RetrievalTask`.
+        matryoshka: sizes of `Matryoshka`; the loss of all values where None.
+        truncate_dim: of `BertEmbedder`.
     """
 
     averages = False  # vectors of two models lie in two spaces
 
-    def __init__(self, source, objective, pooling=None, recall_at=None):
+    def __init__(
+        self,
+        source,
+        objective,
+        pooling=None,
+        recall_at=None,
+        matryoshka=None,
+        truncate_dim=None,
+    ):
         super().__init__(source, recall_at)
         self.objective, self.pooling = objective, pooling
+        self.matryoshka, self.truncate_dim = matryoshka, truncate_dim
         self.has_dev_loss = objective == "cosine"
         if objective == "cosine":
             self.metric = "spearman"
@@ -105,7 +133,7 @@ class EmbeddingTask(RetrievalTask):
             return pairs
         if split == "train":
             return self._partners(pairs)
-        queries = self._queries(pairs)
+        queries = self.collect_queries(pairs)
         if split == "dev":
             self._check_cutoffs(len(queries[0].passages))
         return queries
@@ -126,7 +154,7 @@ class EmbeddingTask(RetrievalTask):
             kept.notes.append(f"{dropped} and are left out: no partners")
         return kept
 
-    def _queries(self, pairs):
+    def collect_queries(self, pairs):
         """Return each query of the rows once, over the same passages."""
         known = (self.source.passages or {}).values()
         partners = (text for pair in pairs for text in pair.texts[1:])
@@ -170,16 +198,28 @@ class EmbeddingTask(RetrievalTask):
     def build(self, encoder):
         from bert_keras import BertEmbedder
 
-        return BertEmbedder(encoder, pooling=self.pooling)
+        model = BertEmbedder(
+            encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
+        )
+        width = model.output_shape[-1]
+        if max(self.matryoshka or [0]) > width:
+            raise InputError(
+                f"--matryoshka={','.join(map(str, self.matryoshka))}: expected "
+                f"at most {width}, the size of the model's vectors"
+            )
+        return model
 
     def loss(self):
         from bert_keras.training import similarity
 
-        return {
+        loss = {
             "in_batch": similarity.InBatchNegatives,
             "cosine": similarity.CosineRegression,
             "triplet": similarity.Triplet,
         }[self.objective]()
+        if self.matryoshka:
+            return similarity.Matryoshka(loss, self.matryoshka)
+        return loss
 
     def decode(self, examples, encoded, outputs):
         """Return cosines of pairs (R,), or the `Ranking` of queries."""

@@ -156,14 +156,14 @@ class PairTable(Table):
         return score
 
 
-def parse_cutoffs(text) -> tuple[int, ...] | None:
-    """Return the k of --recall_at, sorted; None where it is None."""
+def parse_numbers(flag, text) -> tuple[int, ...] | None:
+    """Return the numbers of a flag, sorted; None where it is None."""
     if not text:
         return None
     words = [word.strip() for word in str(text).split(",")]
     if not all(read_index(word, 10**9) for word in words):
         raise InputError(
-            f"--recall_at={text}: expected whole numbers above 0 with commas "
+            f"{flag}={text}: expected whole numbers above 0 with commas "
             "between, such as 1,10"
         )
     return tuple(sorted({int(word) for word in words}))

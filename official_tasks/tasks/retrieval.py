@@ -19,7 +19,7 @@ from official_tasks.tasks.pairs import (
     PAIR_OPTIONS,
     Pair,
     PairTable,
-    parse_cutoffs,
+    parse_numbers,
 )
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import write_csv
@@ -39,7 +39,7 @@ class RetrievalTask(Problem):
 
     def __init__(self, source, recall_at=None):
         super().__init__(source)
-        self.cutoffs = parse_cutoffs(recall_at)
+        self.cutoffs = parse_numbers("--recall_at", recall_at)
 
     def _targets(self, pairs):
         """Return float (R,), scores as fractions of the best; None: unknown."""

@@ -116,6 +116,8 @@ def prepare_tasks(folder):
     lines = [(text,) for text, _ in sentences(9)]
     write_csv(folder / "new.csv", lines, header=("review",))
     (folder / "texts.txt").write_text("a good film\nthe cat sat\n")
+    asked = {"text": "the cat sat", "candidates": ["cat", "dog"]}
+    (folder / "candidates.jsonl").write_text(json.dumps(asked))
     (folder / "squad").mkdir()
     for name in ("train-v2.0.json", "dev-v2.0.json"):
         (folder / "squad" / name).write_text(json.dumps(squad_questions()))
@@ -245,9 +247,13 @@ TASKS = Page(
     prepare_tasks,
     {
         "finetune --task=sst2": "--epochs=1",
+        "finetune --task=rte": "--epochs=1",
         "finetune --task=glue": "--nogrid --epochs=1",
         "finetune --task=embedding": "--epochs=1",
         "finetune --task=ranking": "--epochs=1",
+        "--matryoshka=": "--matryoshka=16,8",
+        "--truncate_dim=": "--truncate_dim=8",
+        "mine_negatives": "--absolute_margin=0",
         "finetune --task=squad2": "--epochs=1 --sequence_length=64",
         "--problem=spans": "--sequence_length=64",
         "conll2003 --recipe=concat_last_four": "--lstm_dim=4",

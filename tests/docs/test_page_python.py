@@ -48,7 +48,7 @@ def test_texts_are_compared_and_ranked(names):
     assert abs((vectors**2).sum(axis=1) - 1).max() < 1e-5
     page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     for loss in re.findall(r"^\| `(\w+\(.*?\))` ", page, re.M):
-        exec(f"bert_keras.{loss}", names)
+        exec(f"bert_keras.{loss}", {**names, "loss": bert_keras.Triplet()})
     ranker = spread(
         bert_keras.BertClassifier(encoder(), problem="ranking", pair=True)
     )

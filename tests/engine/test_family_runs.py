@@ -156,6 +156,11 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     # How it pools comes with the model.
     loaded = evaluate(embedding_task(dev=data), [str(run)])
     assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
+    # The sign of one value tells few texts apart.
+    cut = evaluate(embedding_task(dev=data, truncate_dim=1), [str(run)])
+    assert cut["ndcg_at_10"] < loaded["ndcg_at_10"]
+    with pytest.raises(InputError, match="--matryoshka=4,99: expected at most"):
+        evaluate(embedding_task(dev=data, matryoshka="4,99"), [str(run)])
     predict_task(embedding_task(test=data), [str(run)], tmp_path / "out")
     assert len((tmp_path / "out" / "predictions.csv").read_text()) > 12 * 10
     model = BertEmbedder.from_preset(run / "model")

@@ -51,6 +51,40 @@ def record():
     (HERE / "sentences.json").write_text(json.dumps(found) + "\n", "utf-8")
 
 
+def record_matryoshka():
+    """Record the losses of vectors over their first values."""
+    import torch
+    from sentence_transformers import SentenceTransformer, losses
+
+    class Given(torch.nn.Module):
+        def forward(self, features):
+            return {"sentence_embedding": features["vectors"]}
+
+    model = SentenceTransformer(modules=[Given()], device="cpu")
+    vectors = torch.randn(6, 3, 8, generator=torch.Generator().manual_seed(5))
+    scores, dims = torch.linspace(0, 1, 6), [8, 3]
+    distance = losses.TripletDistanceMetric.COSINE
+    inner = {
+        "in_batch": losses.MultipleNegativesRankingLoss(model),
+        "cosine": losses.CosineSimilarityLoss(model),
+        "triplet": losses.TripletLoss(model, distance, triplet_margin=0.5),
+    }
+    found = {"vectors": vectors.tolist(), "scores": scores.tolist()}
+    found["dims"] = dims
+    for name, loss in inner.items():
+        texts = range(2 if name == "cosine" else 3)
+        features = [{"vectors": vectors[:, text]} for text in texts]
+        found[name] = [
+            losses.MatryoshkaLoss(model, loss, dims, weights)(
+                features, scores
+            ).item()
+            for weights in (None, [2.0, 0.5])
+        ]
+    recorded = json.loads((HERE / "sentences.json").read_text())
+    recorded["matryoshka"] = found
+    (HERE / "sentences.json").write_text(json.dumps(recorded) + "\n", "utf-8")
+
+
 if __name__ == "__main__":
     import torch
     from sentence_transformers import SentenceTransformer, models
@@ -90,3 +124,4 @@ if __name__ == "__main__":
     }
     (HERE / "sentences.json").write_text(json.dumps(found) + "\n", "utf-8")
     record()
+    record_matryoshka()

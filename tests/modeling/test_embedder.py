@@ -88,8 +88,9 @@ def test_pooling_is_that_of_the_source_unless_an_argument_says_so():
         model = BertEmbedder(encoder, **chosen)
         assert tuple(model.arguments().values()) == expected
         assert model.sentence_embedding == model.arguments()
-    with pytest.raises(InputError, match="truncate_dim is 0"):
-        BertEmbedder(encoder, truncate_dim=0)
+    for dim in (0, 9):
+        with pytest.raises(InputError, match=f"truncate_dim is {dim}.* 1 to 8"):
+            BertEmbedder(encoder, truncate_dim=dim)
     with pytest.raises(InputError, match="pooling is 'best'. Expected one of"):
         BertEmbedder(encoder, "best")
 

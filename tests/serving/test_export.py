@@ -384,6 +384,8 @@ MODELS = {
         ("spans", {"features": "last"}, "features is an option of embed"),
         ("spans", {"pooling": "mean"}, "pooling is an option of embed"),
         ("spans", {"normalize": True}, "normalize is an option of embed"),
+        ("spans", {"truncate_dim": 4}, "truncate_dim is an option of embed"),
+        ("masks", {"truncate_dim": 17}, "truncate_dim is 17.* 1 to 16"),
         ("masks", {"features": "sum_last_four"}, "the encoder has 1 layers"),
         ("classes", {"pair": True, "long_text": "windows"}, "pair cannot"),
         ("encoder", {"pooling": "median"}, "median"),

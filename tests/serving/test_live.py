@@ -28,6 +28,7 @@ OPTIONS = {
     "normalize": False,
     "truncate_dim": None,
     "features": None,
+    "hypothesis": None,
     "long_text": "truncate",
 }
 TEXTS = [*HARD_TEXTS[:-1], "an hour well spent, i would gladly. " * 9]
@@ -100,7 +101,12 @@ def test_an_embedder_is_served_as_it_pools():
     (signature,) = make_signatures(model, Rows(preprocessor()), options)
     texts = ["an hour well spent", "a bad film"]
     found = signature.function(tf.constant(texts))["embedding"]
-    np.testing.assert_allclose(found, model(preprocessor()(texts)), atol=1e-6)
+    expected = np.array(model(preprocessor()(texts)))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    options |= {"truncate_dim": 5}
+    (signature,) = make_signatures(model, Rows(preprocessor()), options)
+    found = signature.function(tf.constant(texts))["embedding"]
+    np.testing.assert_allclose(found, expected[:, :5], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["classifier", "tagger"])

@@ -236,6 +236,7 @@ OPTIONS = [
     (embedding_task, {"recall_at": MANY}, "whole numbers"),
     (embedding_task, {"recall_at": "1", "label": "s"}, "applies to a search"),
     (embedding_task, {"drop_unlabelled": True}, "only applies with --label"),
+    (embedding_task, {"matryoshka": "64,x"}, "--matryoshka=64,x: expected"),
     (ranking_task, {"train": "a.csv"}, "--task=ranking: expected --label="),
 ]
 

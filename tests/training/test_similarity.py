@@ -1,5 +1,8 @@
 """Losses on the vectors of several texts, against plain NumPy."""
 
+import json
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from bert_keras.errors import InputError
 from bert_keras.training.similarity import (
     CosineRegression,
     InBatchNegatives,
+    Matryoshka,
     Triplet,
 )
 
@@ -63,6 +67,48 @@ def test_a_partner_of_the_same_text_is_no_negative(texts):
     # Numbers that are all different, or labels of another shape, say nothing.
     for labels in (np.arange(5 * texts).reshape(5, texts), np.zeros((5, 1))):
         assert float(loss(labels, x)) == pytest.approx(float(loss(None, x)))
+
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "sentences.json"
+LOSSES = {
+    "in_batch": InBatchNegatives,
+    "cosine": CosineRegression,
+    "triplet": Triplet,
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_matryoshka_loss_is_that_of_sentence_transformers(name):
+    recorded = json.loads(GOLDEN.read_text())["matryoshka"]
+    x = np.array(recorded["vectors"], "float32")  # (6, 3, 8)
+    x = x[:, :2] if name == "cosine" else x
+    scores = np.array(recorded["scores"]) if name == "cosine" else None
+    dims = recorded["dims"]
+    for weights, expected in zip(
+        (None, [2.0, 0.5]), recorded[name], strict=True
+    ):
+        loss = Matryoshka(LOSSES[name](), dims, weights)
+        assert float(loss(scores, x)) == pytest.approx(expected, rel=1e-5)
+        again = keras.losses.deserialize(keras.losses.serialize(loss))
+        assert float(again(scores, x)) == float(loss(scores, x))
+    assert getattr(loss, "compares_rows", False) == (name == "in_batch")
+
+
+@pytest.mark.parametrize(
+    ("dims", "weights", "message"),
+    [
+        ([9], None, "at most 8, the size"),
+        ([], None, "whole numbers"),
+        ([0], None, "whole numbers"),
+        ([4.0], None, "whole numbers"),
+        ([4], [1.0, 2.0], "as many weights"),
+    ],
+)
+def test_sizes_that_cannot_be_learned_are_refused(dims, weights, message):
+    with pytest.raises(InputError, match=message):
+        Matryoshka(Triplet(), dims, weights)(None, vectors(3))
+    with pytest.raises(InputError, match="a loss on vectors"):
+        Matryoshka(keras.losses.MeanSquaredError(), [4])
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 1)])

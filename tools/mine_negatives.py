@@ -1,0 +1,194 @@
+"""Mines hard negatives: wrong passages that an embedder finds for a text.
+
+    python tools/mine_negatives.py --train=partners.csv \
+        --model=runs/embedder --absolute_margin=0.05 --output=triplets.csv
+
+In: a file of texts and their partners, as for --task=embedding, or ids with
+--queries and --passages; a model folder, a run or a name of weights. Out: a CSV
+with text, text_pair and negative, a line for each partner and each of its
+negatives:
+
+    python -m official_tasks.finetune --task=embedding --train=triplets.csv \
+        --negative=negative --init=runs/embedder --output=runs/better
+
+Every text searches all partners, or all --passages. Its own partners and the
+text itself are never negatives. --range_min=3 skips its three nearest passages,
+which may be right answers that nobody marked; --absolute_margin=0.05 keeps
+passages with a cosine at least 0.05 below that of the worst partner, and
+--relative_margin=0.05 at least 5 % below. The meaning is that of
+`mine_hard_negatives` of sentence-transformers.
+
+Takes the time to embed all texts.
+"""
+
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
+import numpy as np
+from absl import flags
+
+from bert_keras.errors import InputError
+from official_tasks import progress, script
+from official_tasks.tasks import embedding
+from official_tasks.tasks.base import Examples
+from official_tasks.tasks.pairs import PAIR_OPTIONS
+from official_tasks.tasks.table import write_csv
+
+# Options of the table of texts and partners.
+COLUMNS = ("train", "text", "text_pair", "label", "queries", "passages", "id")
+COLUMNS += ("separator", "encoding")
+
+
+def define_flags():
+    flags.DEFINE_string("model", None, "Embedder: a folder, run or name.")
+    flags.DEFINE_string("output", None, "CSV file to write.")
+    script.define_overwrite()
+    for name in COLUMNS:
+        option = PAIR_OPTIONS[name]
+        flags.DEFINE_string(name, option.default, option.help)
+    flags.DEFINE_float("max_score", 1.0, PAIR_OPTIONS["max_score"].help)
+    flags.DEFINE_integer("num_negatives", 3, "Negatives of a text.", 1)
+    flags.DEFINE_integer("range_min", 0, "Nearest passages to skip.", 0)
+    flags.DEFINE_integer(
+        "range_max",
+        None,
+        "Nearest passages to choose from; by default ten for each negative, "
+        "and the partners.",
+        1,
+    )
+    flags.DEFINE_float(
+        "absolute_margin",
+        None,
+        "Least difference of a negative's cosine to the worst partner's.",
+        0.0,
+    )
+    flags.DEFINE_float(
+        "relative_margin",
+        None,
+        "The same, as a fraction of the partner's cosine.",
+        0.0,
+    )
+    flags.mark_flags_as_required(["train", "model", "output"])
+
+
+def main(values):
+    from official_tasks.engine.models import load_trained
+
+    inputs = ("train", "queries", "passages", "model")
+    script.prepare_output(values, inputs=inputs)
+    if not values.output.endswith(".csv"):
+        raise InputError(f"--output={values.output}: expected a name in .csv")
+    options = {name: getattr(values, name) for name in (*COLUMNS, "max_score")}
+    task = embedding.embedding_task(objective="in_batch", **options)
+    placed = task.source.read_files("train")
+    pairs = Examples((pair for _, pair in placed), placed.notes)
+    queries = [q for q in task.collect_queries(pairs) if q.relevant]
+    if not queries:
+        raise InputError(f"{values.train}: no text has a partner")
+    passages = queries[0].passages
+    model, preprocess = load_trained(task, values.model)
+    mined = mine(
+        embed(model, preprocess, [query.text for query in queries], "query"),
+        embed(model, preprocess, passages, "document"),
+        queries,
+        num_negatives=values.num_negatives,
+        range_min=values.range_min,
+        range_max=values.range_max,
+        absolute_margin=values.absolute_margin,
+        relative_margin=values.relative_margin,
+    )
+    rows = [
+        (query.text, passages[partner], passages[negative])
+        for query, negatives in zip(queries, mined, strict=True)
+        for partner in query.relevant
+        for negative in negatives
+    ]
+    if not rows:
+        raise InputError(
+            "No passage is left. Lower the margins or --range_min, or raise "
+            "--range_max."
+        )
+    write_csv(values.output, [("text", "text_pair", "negative"), *rows])
+    without = sum(not len(negatives) for negatives in mined)
+    progress.console.print(
+        f"{values.output}: {len(rows):,} rows of {len(queries):,} texts, "
+        f"{without:,} of them without negatives"
+    )
+
+
+def embed(model, preprocess, texts, kind):
+    """Return float32 (N, D) of length 1, as `embed_query` or `embed_document`.
+
+    Args:
+        model: `BertEmbedder`.
+        preprocess: its `BertPreprocessor`.
+        texts: N strings.
+        kind: "query" or "document", whose prompt is put before the texts.
+    """
+    from bert_keras.serving.embedding import PROMPTS
+
+    names = PROMPTS[f"embed_{kind}"]
+    known = [name for name in names if name in preprocess.prompts]
+    if known:
+        preprocess = preprocess.with_prompt(known[0])
+    vectors = model.encode(texts, preprocess)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, 1e-12)
+
+
+def mine(
+    texts,
+    passages,
+    queries,
+    num_negatives=3,
+    range_min=0,
+    range_max=None,
+    absolute_margin=None,
+    relative_margin=None,
+):
+    """Return for each query the numbers of its negatives, nearest first.
+
+    Args:
+        texts: float (Q, D), the vectors of the queries, of length 1.
+        passages: float (P, D), those of the passages.
+        queries: list of `Query`.
+        num_negatives: at most so many for each.
+        range_min: number of remaining candidates to skip, the nearest ones.
+        range_max: so many of the nearest passages are candidates, beyond the
+            largest number of partners; None: see --range_max.
+        absolute_margin: a candidate's cosine is at least so much below the
+            worst partner's.
+        relative_margin: the same, as a fraction of the partner's.
+    """
+    most_partners = max(len(query.relevant) for query in queries)
+    if range_max is None:
+        range_max = range_min + 10 * num_negatives + most_partners
+    if range_min + num_negatives > range_max:
+        raise InputError(
+            f"--range_max={range_max}: expected at least --range_min and "
+            f"--num_negatives together, {range_min + num_negatives}."
+        )
+    number = {text: i for i, text in enumerate(queries[0].passages)}
+    mined = []
+    for vector, query in zip(texts, queries, strict=True):
+        cosines = passages @ vector  # (P,)
+        partners = [*query.relevant]
+        worst = cosines[partners].min()
+        limit = np.inf
+        if absolute_margin is not None:
+            limit = worst - absolute_margin
+        if relative_margin is not None:
+            limit = min(limit, worst - abs(worst) * relative_margin)
+        excluded = {*partners, number.get(query.text)}
+        order = np.argsort(-cosines, kind="stable")
+        candidates = [
+            index
+            for index in order[: range_max + most_partners].tolist()
+            if index not in excluded and cosines[index] <= limit
+        ]
+        mined.append(candidates[range_min:range_max][:num_negatives])
+    return mined
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
