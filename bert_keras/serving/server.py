@@ -170,10 +170,9 @@ class _Service:
         return found[3]
 
     async def _body(self, request):
-        """Return the body.
+        """Return the body; read one that is too large to its end.
 
-        A body that is too large is read and dropped: a client reads the
-        reason after it has sent all.
+        A client reads why it was refused only after it has sent all.
         """
         most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0
