@@ -1,7 +1,8 @@
-"""The Python of pages runs; other files test README's and migrating.md's."""
+"""The Python of pages runs; test_notebook.py runs README's."""
 
 import json
 import re
+import warnings
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from task_samples import sentences, write_reviews
 from test_page_commands import python_of
 
 import bert_keras
+from bert_keras.errors import UntrainedWarning
 
 pytestmark = pytest.mark.release
 
@@ -111,3 +113,12 @@ def test_weights_are_copied_and_loaded_as_shown(names):
 def test_the_packaged_model_gives_vectors(names):
     exec(python_of("own_model")[0], names)
     assert names["vectors"].shape == (1, 128, 256)
+
+
+def test_the_habits_of_keras_hub_work(names):
+    (code,) = python_of("migrating")
+    with warnings.catch_warnings(category=UntrainedWarning, action="ignore"):
+        exec(code, names)
+        again = bert_keras.BertClassifier.from_preset("mine")
+    texts = names["preprocess"](["An hour well spent."])
+    np.testing.assert_array_equal(again(texts), names["model"](texts))
