@@ -24,6 +24,14 @@ SCRIPTS = sorted(
 )
 
 
+@pytest.fixture
+def config():
+    """What setup.cfg says."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
     """The unpacked wheel."""
@@ -90,9 +98,7 @@ def test_import_changes_nothing_in_the_process(tmp_path):
     assert run(["-c", code], tmp_path, ROOT).stdout == "True\n"
 
 
-def test_setup_cfg_names_every_package():
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
+def test_setup_cfg_names_every_package(config):
     named = set(config["options"]["packages"].split())
     assert named == {
         ".".join(path.parent.relative_to(ROOT).parts)
@@ -101,9 +107,7 @@ def test_setup_cfg_names_every_package():
     } | {"official_tasks.tools"}
 
 
-def test_every_dependency_has_a_lower_and_an_upper_bound():
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
+def test_every_dependency_has_a_lower_and_an_upper_bound(config):
     extras = config["options.extras_require"].values()
     lines = "\n".join([config["options"]["install_requires"], *extras])
     named = [line for line in lines.split("\n") if line.strip("# ")]
@@ -113,9 +117,7 @@ def test_every_dependency_has_a_lower_and_an_upper_bound():
         assert bounded or line.startswith("bert_keras["), line
 
 
-def test_the_install_without_dependencies_names_each_of_them():
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
+def test_the_install_without_dependencies_names_each_of_them(config):
     page = (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8")
     required = config["options"]["install_requires"].split("\n")[1:]
     others = [line for line in required if not line.startswith("tensorflow")]
@@ -222,9 +224,7 @@ def test_an_unknown_flag_exits_with_2_and_one_line(script, tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_editable_mapping_names_the_folder_of_the_tools():
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
+def test_the_editable_mapping_names_the_folder_of_the_tools(config):
     folders = dict(
         line.replace(" ", "").split("=")
         for line in config["options"]["package_dir"].split("\n")
