@@ -40,7 +40,7 @@ interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_layers
 serving/test_signatures tasks/test_encoding tasks/test_task_source
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
-tasks/test_registry tasks/test_retrieval tasks/test_source_task
+tasks/test_registry tasks/test_retrieval
 tasks/test_table tasks/test_tagging text/test_masking text/test_packing
 text/test_text_refusals text/test_tokenizer_tools text/test_vocabulary
 text/test_wordpiece tools/test_arrows
@@ -50,7 +50,7 @@ training/test_checkpoint training/test_files training/test_similarity
 # worker ends long after the other.
 LONGEST = """
 devices/test_devices test_plain_keras serving/test_export tools/test_scripts
-tools/test_benchmark tools/test_demo engine/test_finetuning
+tools/test_benchmark engine/test_finetuning
 serving/test_every_way docs/test_notebook
 golden/test_golden devices/test_jax pretraining/test_model
 pretraining/test_pretrain modeling/test_task_models
