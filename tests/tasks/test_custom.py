@@ -1,7 +1,6 @@
 """The user's own rows: texts, spans, tags, choices; what is noted of them."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -352,49 +351,6 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
     file = write(tmp_path / "n.csv", [row], header)
     own = custom_choices(dev=file, choices="a,b,c")
     assert [e.label for e in own.read("dev")] == [1]
-
-
-def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
-    from official_tasks.evaluate import evaluate
-
-    task = custom_task(dev=tmp_path / "absent.csv")
-    with pytest.raises(InputError, match="custom scores no files of pred"):
-        evaluate(task, predictions="predictions.csv")
-
-
-def test_rows_that_a_model_has_learned_from_are_not_scored(reviews, tmp_path):
-    from official_tasks.evaluate import evaluate
-
-    run = tmp_path / "run"
-    run.mkdir()
-    for given, message in (
-        ({"split_seed": 3}, "trained on .* Give --split_seed=3"),
-        ({"dev": "d.csv"}, "trained on .* Give --dev=d.csv"),
-        ({}, "No supported checkpoint"),  # as held out
-        ({"train": "other.csv", "split_seed": 3}, "No supported checkpoint"),
-    ):
-        settings = {"train": reviews, **given}
-        (run / "run.json").write_text(json.dumps({"settings": settings}))
-        with pytest.raises(InputError, match=message):
-            evaluate(custom_task(reviews), [run / "model"])
-
-
-def test_a_file_that_a_model_learned_from_is_noted_by_its_content(
-    reviews, tmp_path
-):
-    from official_tasks.evaluate import _check_held_out
-
-    settings = {"settings": {"train": reviews}}
-    (tmp_path / "run.json").write_text(json.dumps(settings))
-    same = shutil.copy(reviews, tmp_path / "renamed.csv")
-    other = write(tmp_path / "other.csv", [("a", "b"), ("c", "d")])
-    for dev, is_noted in ((same, True), (other, False)):
-        task = custom_task(dev=str(dev))
-        notes = _check_held_out(task, [tmp_path / "model"], "dev")
-        assert any("was trained on" in n for n in notes) == is_noted
-    copied = custom_task(str(same), split_seed=3)
-    with pytest.raises(InputError, match="Give --split_seed=0"):
-        _check_held_out(copied, [tmp_path / "model"], "dev")
 
 
 def test_all_faults_of_both_files_are_listed_with_their_lines(tmp_path):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 import sys
 import types
 
@@ -215,7 +216,7 @@ def test_an_option_has_one_type_in_all_tasks(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["a.csv", "./a.csv", "link.csv", "b.csv,a.csv"]
+    "name", ["a.csv", "./a.csv", "link.csv", "copy.csv", "b.csv,a.csv"]
 )
 def test_rows_that_a_model_has_learned_from_are_noticed(
     tmp_path, monkeypatch, name
@@ -224,11 +225,17 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
     for seed, path in enumerate(("a.csv", "b.csv", "c.csv")):
         write_reviews(tmp_path / path, 20, seed=seed)
     (tmp_path / "link.csv").symlink_to("a.csv")
-    (tmp_path / "run" / "model").mkdir(parents=True)
-    settings = {"train": f"{tmp_path}/a.csv", "split_seed": 1}
-    (tmp_path / "run" / "run.json").write_text(
-        json.dumps({"settings": settings})
-    )
+    shutil.copy("a.csv", "copy.csv")
+    for run, held_out in (("run", {"split_seed": 1}), ("dev", {"dev": "d"})):
+        (tmp_path / run / "model").mkdir(parents=True)
+        settings = {"train": f"{tmp_path}/a.csv", **held_out}
+        (tmp_path / run / "run.json").write_text(
+            json.dumps({"settings": settings})
+        )
+    with pytest.raises(InputError, match="Give --dev=d"):
+        evaluate._check_held_out(custom_task(train=name), ["dev"])
+    same = custom_task(train=name, split_seed=1)
+    assert evaluate._check_held_out(same, ["run"]) == []
     for model in ("run", "run/model"):
         with pytest.raises(InputError, match="Give --split_seed=1"):
             evaluate._check_held_out(custom_task(train=name), [model])

@@ -257,7 +257,3 @@ def test_files_of_the_wrong_task_are_refused(tmp_path):
     other.write_text("[1]")
     with pytest.raises(InputError, match="got other JSON"):
         task.read_predictions(other, task.read("dev"))
-    with pytest.raises(InputError, match="give --train=FILE or --data_dir"):
-        task.read("train")
-    with pytest.raises(InputError, match=r"expected train-v2\.0\.json"):
-        squad_task(SQUAD_2, data_dir=str(tmp_path)).read("train")

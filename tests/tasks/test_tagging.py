@@ -66,8 +66,6 @@ def test_columns_are_read_with_their_documents(tmp_path):
     task = tag_task(NER, test=words)
     with pytest.raises(InputError, match="can only be predicted"):
         task.score(task.read("test"), [])
-    with pytest.raises(InputError, match="lstm_dim is 0: expected 1"):
-        tag_task(NER, recipe="last", lstm_dim=0)
 
 
 def test_tabs_lone_tabs_language_prefixes_and_strange_words_are_read(tmp_path):

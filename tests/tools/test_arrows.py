@@ -2,7 +2,6 @@
 
 import ast
 import graphlib
-import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -100,37 +99,6 @@ def test_no_file_imports_itself_by_way_of_others():
     }
     assert len(graph["bert_keras.interop.presets"]) > 5
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
-
-
-def test_a_fine_tuning_run_loads_no_format_and_no_room_that_it_does_not_use():
-    """What the files of docs/architecture.md's first diagram import.
-
-    Formats, the leaderboard and the like are imported where they are used.
-    """
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    diagram = page.split("\n## ")[1]
-    steps = re.findall(r'\["([\w/]+)\.py<br/>', diagram)
-    assert len(steps) > 10
-    paths, found = modules(), set()
-    waiting = [step.replace("/", ".") for step in steps]
-    # Which they import when they are called.
-    waiting += ["bert_keras.interop.presets", "official_tasks.engine.grid"]
-    while waiting:
-        name = waiting.pop()
-        if name in paths and name not in found:
-            found.add(name)
-            waiting += [module for module, top in imports(paths[name]) if top]
-    assert len(found) > 50
-    unused = {
-        "bert_keras.interop.google",
-        "bert_keras.interop.huggingface",
-        "bert_keras.interop.keras_hub",
-        "bert_keras.interop.publishing",
-        "bert_keras.text.learning",
-        "official_tasks.engine.leaderboard",
-    }
-    assert unused < set(paths)
-    assert not unused & found
 
 
 def test_modeling_and_the_optimizer_never_import_tensorflow():
