@@ -97,21 +97,35 @@ def define_fields(options, texts, least=None):
     is_class = isinstance(options, type)
     hints = typing.get_type_hints(options if is_class else type(options))
     for name, text in texts.items():
-        default, kind = getattr(options, name), hints[name]
+        default, hint = getattr(options, name), hints[name]
         if isinstance(text, tuple):
             flags.DEFINE_enum(name, default, text[1], text[0])
-        elif kind is bool:
-            flags.DEFINE_bool(name, default, text)
         elif isinstance(default, tuple):
             flags.DEFINE_list(name, list(map(str, default)), text)
-        elif kind in (int, int | None):
-            flags.DEFINE_integer(name, default, text, least)
-        elif kind in (float, float | None):
-            flags.DEFINE_float(name, default, text)
-        elif kind in (str, str | None):
-            flags.DEFINE_string(name, default, text)
         else:
-            raise TypeError(f"{name}: there is no flag for {kind}")
+            kind, *_ = typing.get_args(hint) or [hint]  # of `int | None`, int
+            define_flag(name, kind, default, text, least)
+
+
+def define_flag(name, kind, default, text, least=None):
+    """Define a flag of the type bool, int, float or str.
+
+    Args:
+        name: name of the flag.
+        kind: its type.
+        default: its default.
+        text: its help.
+        least: see `define_fields`.
+    """
+    if kind is int:
+        flags.DEFINE_integer(name, default, text, least)
+        return
+    define = {
+        bool: flags.DEFINE_bool,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }[kind]
+    define(name, default, text)
 
 
 def define_text(text):

@@ -54,13 +54,6 @@ TASKS = {
 }
 _ALL = {n: o for entry in TASKS.values() for n, o in entry.options.items()}
 OPTIONS = sorted(_ALL)
-_DEFINE = {
-    str: flags.DEFINE_string,
-    type(None): flags.DEFINE_string,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    bool: flags.DEFINE_bool,
-}
 
 
 def define_task_flags(default=None, more=None):
@@ -86,7 +79,8 @@ def define_task_flags(default=None, more=None):
     )
     for name in OPTIONS:
         owners = [e.options[name] for e in TASKS.values() if name in e.options]
-        _DEFINE[_find_type(name, owners)](name, None, owners[0].help)
+        kind = _find_type(name, owners)
+        script.define_flag(name, kind, None, owners[0].help)
     script.show_flags(lambda values: find_shown_options(values, more), *OPTIONS)
     script.applies_only(
         "with --problem=multi",

@@ -11,10 +11,7 @@ def parse_flags(define_flags, command, monkeypatch):
     """The flags that a command line sets; checked as `script.start` does."""
     values = flags.FlagValues()
     for name in dir(flags):
-        if name.startswith("DEFINE_") or name in (
-            "register_validator",
-            "mark_flags_as_required",
-        ):
+        if name.startswith(("DEFINE_", "register_", "mark_", "adopt_")):
             function = functools.partial(
                 getattr(flags, name), flag_values=values
             )

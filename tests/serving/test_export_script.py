@@ -1,10 +1,8 @@
 """tools/export.py: what models and flags may go together."""
 
-import functools
-
 import pytest
-from absl import flags
 from run_script import ROOT, run_script
+from script_flags import parse_flags
 from served_samples import VOCABULARY, encoder, preprocessor
 
 import bert_keras
@@ -19,18 +17,10 @@ from tools import export
 @pytest.fixture
 def parsed(monkeypatch):
     """What a command line comes to."""
-    found = flags.FlagValues()
-    for name in ("multi_string", "string", "integer", "bool", "enum", "list"):
-        define = functools.partial(
-            getattr(flags, f"DEFINE_{name}"), flag_values=found
-        )
-        monkeypatch.setattr(flags, f"DEFINE_{name}", define)
-    monkeypatch.setattr(flags, "mark_flags_as_required", lambda names: None)
-    export.define_flags()
 
     def parse(*words):
-        found(["export.py", "--model=m", "--output=o", *words])
-        return found
+        command = ["--model=m", "--output=o", *words]
+        return parse_flags(export.define_flags, command, monkeypatch)
 
     return parse
 

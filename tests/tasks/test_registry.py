@@ -1,18 +1,17 @@
 """Tasks by name and from flags; evaluating and predicting by the scripts."""
 
-import functools
 import json
 import shutil
 import sys
 import types
 
 import pytest
-from absl import flags
 from glue_samples import write_glue
+from script_flags import parse_flags
 from task_samples import save_toy_model, write_reviews
 
 from bert_keras import BertPreprocessor, InputError
-from official_tasks import evaluate, predict, script
+from official_tasks import evaluate, predict
 from official_tasks.engine import leaderboard
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
@@ -34,20 +33,8 @@ from official_tasks.tasks.registry import (
 
 
 def parse(*words, define=define_task_flags):
-    """Flags of their own, as `define` defines them, parsed from words."""
-    values = flags.FlagValues()
-    own = functools.partial(functools.partial, flag_values=values)
     with pytest.MonkeyPatch.context() as patch:
-        for name in dir(flags):
-            if name.startswith("DEFINE_"):
-                patch.setattr(flags, name, own(getattr(flags, name)))
-            if name.startswith(("mark_flag", "adopt_module")):
-                patch.setattr(flags, name, lambda *_: None)
-        kinds = {kind: own(make) for kind, make in registry._DEFINE.items()}
-        patch.setattr(registry, "_DEFINE", kinds)
-        define()
-    values(["test", *words])
-    return values
+        return parse_flags(define, words, patch)
 
 
 def test_every_task_is_made_from_its_options():
@@ -189,15 +176,11 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
         leaderboard.predict_task(task, ["rte"], place, split="tset")
 
 
-def test_flags_of_the_input_act_in_predict_with_and_without_a_task(
-    monkeypatch,
-):
-    monkeypatch.setattr(script, "_limits", [])
+def test_flags_of_the_input_act_in_predict_with_and_without_a_task():
     words = ("--model=m", "--separator=;", "--encoding=cp1252")
-    script.check_limits(parse(*words, define=predict.define_flags))
-    values = parse(*words, "--stride=64", define=predict.define_flags)
+    parse(*words, define=predict.define_flags)
     with pytest.raises(InputError, match="--stride only applies with --task"):
-        script.check_limits(values)
+        parse(*words, "--stride=64", define=predict.define_flags)
 
 
 def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
