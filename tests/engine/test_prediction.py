@@ -415,12 +415,6 @@ def test_the_script_answers_and_its_output_can_be_compared(
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert "11 rows, 11 of them now; 9.1% truncated" in done.stderr
-    before = (tmp_path / "in.txt").read_text()
-    command[-1] = "--output=./in.txt"
-    refused = run_script(*command, "--overwrite", folder=tmp_path)
-    assert refused.returncode == 2
-    assert "The output ./in.txt is an input" in refused.stderr
-    assert (tmp_path / "in.txt").read_text() == before
     found = read_records(tmp_path / "out.jsonl")
     served = load_saved_model(classifier_export)
     assert compare(found, served)["label"]["equal"] == 1.0

@@ -1,7 +1,5 @@
 """The benchmarks: workers in turns, their jobs, what depends on the machine."""
 
-import sys
-
 import numpy as np
 import package_jobs
 import pytest
@@ -186,29 +184,3 @@ def test_a_worker_answers_what_the_export_answers(classifier_export):
     served = load_saved_model(classifier_export)
     expected = served.classify(texts)["probabilities"][0]
     np.testing.assert_allclose(answer["result"], expected, atol=1e-6)
-
-
-def test_each_row_names_functions_that_are_there():
-    folder = turns.HERE
-    for row in rows.ROWS.values():
-        assert next(iter(row.jobs)) == turns.THIS
-        for job in row.jobs.values():
-            assert job.environment in {turns.THIS, *turns.REQUIREMENTS}
-            with open(f"{folder}/{job.module}.py", encoding="utf-8") as file:
-                assert f"def {job.function}(settings):" in file.read()
-
-
-def test_an_environment_is_used_and_a_missing_one_gets_its_command(tmp_path):
-    assert turns.interpreter(str(tmp_path), turns.THIS) == sys.executable
-    with pytest.raises(InputError, match="pip install keras-hub"):
-        turns.interpreter(str(tmp_path), "keras_hub")
-    python = tmp_path / "keras_hub" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.touch()
-    assert turns.interpreter(str(tmp_path), "keras_hub") == str(python)
-
-
-def test_the_machine_is_described_without_git_too(monkeypatch):
-    assert turns.machine()["commit"]
-    monkeypatch.setenv("PATH", "")
-    assert turns.machine()["commit"] == "unknown"
