@@ -221,13 +221,13 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> Html:
     for part in (0, 0.5, 1):
         value = low + part * height
         _, y = place(left, value)
-        shown = f"{value:.1%}" if is_fraction else f"{value:.3g}"
+        shown = f"{value:.1%}" if is_fraction else _round(value)
         parts.append(f"<path d='M60 {y:.1f}H440' stroke='#e3e7ef'/>")
         parts.append(_text(54, y + 4, shown, 12, "end"))
     parts += [
-        _text(60, 270, f"{left:,.4g}", 12),
+        _text(60, 270, _round(left), 12),
         _text(250, 290, axis, 12, "middle"),
-        _text(440, 270, f"{max(xs):,.4g}", 12, "end"),
+        _text(440, 270, _round(max(xs)), 12, "end"),
     ]
     for bound in bounds:
         x, _ = place(bound, low)
@@ -250,6 +250,11 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> Html:
 
 def _is_number(value):
     return value is not None and math.isfinite(value)
+
+
+def _round(value):
+    """Return a number with three digits, from 100 on without a fraction."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _text(x, y, value, size, anchor="start", colour="#1d2433"):

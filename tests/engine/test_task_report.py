@@ -87,5 +87,12 @@ def test_lines_are_where_their_values_are():
     assert shown == ["2", "3", "4", "10", "30"]
     one = drawing.line_chart("Loss", "step", {"a": ([7], [0.5])}, True)
     assert "60.0,250.0" in one and ">50.0%</text>" in one
+    large = drawing.line_chart(
+        "Speed", "step", {"a": ([1, 10_000], [9, 20_500])}
+    )
+    assert re.findall(r">([\d.,]+)</text>", large) == [
+        *("9", "10,254", "20,500"),
+        *("1", "10,000"),
+    ]
     nothing = {"a": ([7], [float("nan")])}
     assert drawing.line_chart("Loss", "step", nothing) == ""
