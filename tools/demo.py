@@ -109,10 +109,11 @@ def main(values):
     os.makedirs(folder, exist_ok=True)
     write_task(folder)
     modules = commands.find_commands()
-    for name, words, last in list_stages(folder):
+    for name, words, last in list_stages(shlex.quote(folder)):
         if last and files.exists(os.path.join(folder, last)):
             continue
-        words = [*words.split(), *(QUICK.get(name, "").split() * values.quick)]
+        words = shlex.split(words)
+        words += QUICK.get(name, "").split() if values.quick else []
         command = f"bert-keras {name} {shlex.join(words)}"
         progress.console.print(command, soft_wrap=True)
         module, _ = modules[name]
