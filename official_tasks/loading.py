@@ -1,7 +1,7 @@
 """Hides three lines that TensorFlow prints while its libraries are loaded.
 
 TensorFlow 2.21 writes them before it reads TF_CPP_MIN_LOG_LEVEL. Where a GPU
-is in the machine, and where the user sets that variable, nothing is hidden.
+is in the machine, or that variable is set to less than 3, nothing is hidden.
 """
 
 import contextlib
@@ -27,11 +27,10 @@ def set_log_level():
     Without a GPU its start prints errors that mean nothing, such as a failed
     call of CUDA. TensorFlow raises what concerns a script in Python too.
     """
-    if LEVEL in os.environ:
-        return
     has_gpu = any(map(glob.glob, GPU_FILES))
-    os.environ[LEVEL] = "1" if has_gpu else "3"
-    if not has_gpu and "tensorflow" not in sys.modules:
+    # A script that another script starts has it in its environment.
+    level = os.environ.setdefault(LEVEL, "1" if has_gpu else "3")
+    if level == "3" and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 
 

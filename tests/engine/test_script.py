@@ -94,6 +94,7 @@ def test_a_native_abort_is_seen_and_known_lines_are_not(tmp_path, no_level):
     assert done.returncode == -signal.SIGABRT
     assert "needs AVX instructions" in done.stderr
     assert "oneDNN" not in done.stderr
+    assert "oneDNN" not in start(tmp_path, [], **{LEVEL: "3"}).stderr
     for files, level in ((["/dev/null"], {}), ([], {LEVEL: "0"})):
         assert "oneDNN" in start(tmp_path, files, **level).stderr
 
