@@ -56,6 +56,8 @@ def fuzz(mutants, seed=0):
             *write_samples(folder).items(),
             *write_data_samples(folder).items(),
         ]
+        for _, path in samples:  # imports are no mutant's memory
+            (_read_data if _is_data(path) else _read)(path, build=True)
         for number in range(seed, seed + mutants):
             name, path = samples[number % len(samples)]
             tally[name, try_mutant(path, number)] += 1
