@@ -572,4 +572,5 @@ class BertEmbedder(TaskModel):
             for name, x in inputs.items()
         }
         vectors = call(rows, *args, **kwargs)  # (B K, D)
-        return ops.reshape(vectors, (examples, texts, -1))  # (B, K, D)
+        width = self.output.shape[-1]  # known while a graph is traced
+        return ops.reshape(vectors, (examples, texts, width))  # (B, K, D)
