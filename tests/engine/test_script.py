@@ -20,7 +20,7 @@ RETRIEVAL = {"text", "queries", "recall_at", "separator"}
         (
             ["finetune", "--task=custom"],
             {"text", "label", "problem", "separator"},
-            {"stride", "answer", "pooling"},
+            {"stride", "answer", "objective"},
         ),
         (
             ["finetune", "--task=custom", "--problem=spans"],
