@@ -20,7 +20,8 @@ report.html, TensorBoard logs. The same command resumes an interrupted run.
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
 four learning rates (times 6 for 256 units or fewer, times 2 for 512 or fewer,
-as the default rate is), --seeds=5 trains with five seeds.
+as the default rate is), --seeds=5 trains with five seeds, --folds=5
+cross-validates.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
@@ -55,13 +56,25 @@ RUN_FLAGS = (
 # Field of `Hyperparameters` -> its help, and the choices.
 TRAINING = {
     "bilstm_dim": "Width of a new BiLSTM between encoder and head.",
+    "schedule": (
+        "Learning rate after the warm-up: to 0, or constant.",
+        CHOICES["schedule"],
+    ),
+    "ema": "Score and save moving averages of the weights; weight of the old "
+    "average, such as 0.99.",
+    "label_smoothing": "Fraction of each label spread over all classes.",
     "lora_rank": "Train matrices of this rank in attention, and the head.",
+    "lora_alpha": "LoRA's change is scaled by alpha / rank; by default by 1.",
+    "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
+    "lora_targets": "Projections that LoRA changes: query, key, value, output, "
+    "feed_forward.",
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
     "accumulation": "Micro-batches into which a batch is cut.",
     "steps_per_execution": "Steps between two returns to Python.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the threshold of each label, or of no answer, "
     "by its F1 on dev.",
+    "calibrate": "Divide the logits by the temperature that fits dev best.",
     "metric": "Metric of dev that chooses the best weights and ends early; by "
     "default the task's. loss: that of dev.",
     "layer_decay": "Factor on the learning rate from each layer to the one "
@@ -104,6 +117,12 @@ def define_flags():
     flags.DEFINE_integer(
         "seeds", 1, "Number of runs, with seeds from --seed on.", 1
     )
+    flags.DEFINE_integer(
+        "folds",
+        None,
+        "Cross-validation: train on all parts of --train but one, score on it.",
+        2,
+    )
     script.define_seed("Seed of order, dropout and new weights.")
     flags.DEFINE_enum("dtype", "float32", script.AUTO_DTYPES, script.DTYPE_HELP)
     flags.DEFINE_bool(
@@ -122,6 +141,11 @@ def define_flags():
     script.applies_only(
         "with --recipe", lambda v: v.recipe or registry.is_file(v), "lstm_dim"
     )
+    script.applies_only(
+        "without --folds, of which each is a run",
+        lambda v: v.folds is None,
+        *("grid", "seeds", "dev", "split_seed"),
+    )
     flags.mark_flag_as_required("init")
     flags.register_multi_flags_validator(
         ["output", "check"],
@@ -131,7 +155,7 @@ def define_flags():
     script.applies_only(
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
-        *("check", "class_weights"),
+        *("check", "class_weights", "folds"),
     )
 
 
@@ -145,11 +169,13 @@ def _define_training_flags():
         lambda v: not v.recipe or registry.is_file(v),
         *("lora_rank", "freeze_layers", "layer_decay", "rematerialize"),
         "bilstm_dim",
+        *("lora_alpha", "lora_dropout", "lora_targets"),
     )
     script.applies_only(
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
-        *("class_weights", "metric", "tune_thresholds"),
+        *("class_weights", "label_smoothing", "metric", "tune_thresholds"),
+        "calibrate",
     )
 
 
@@ -163,6 +189,7 @@ def main(values):
         "seeds": values.seeds,
     }
     fields = {name: values[name].value for name in Hyperparameters._fields}
+    fields["lora_targets"] = tuple(values.lora_targets)
     arguments |= Hyperparameters(**fields).changed()
     if values.task.lower() == "glue":
         from official_tasks.engine import leaderboard
@@ -175,11 +202,21 @@ def main(values):
             **arguments,
         )
         return
-    from official_tasks.engine import finetuning, grid
+    from official_tasks.engine import finetuning, folds, grid
 
     task, settings = task_from_flags(values)
     if values.check:
         finetuning.check(task, values.init, **arguments)
+        return
+    if values.folds:
+        folds.cross_validate(
+            task,
+            values.init,
+            values.output,
+            values.folds,
+            settings=settings,
+            **arguments,
+        )
         return
     grid.run(
         task, values.init, values.output, settings=settings, **plan, **arguments

@@ -79,7 +79,13 @@ SETTINGS = {
     "optimizer": ("Optimizer.", ("adamw", "lamb")),
     "learning_rate": "Learning rate at its peak.",
     "warmup": "Fraction or number of the steps in which the rate rises.",
+    "schedule": (
+        "Learning rate after the warm-up: to 0, or constant.",
+        ("linear", "cosine", "constant"),
+    ),
     "bias_correction": "Adam's bias correction; better for runs of few steps.",
+    "rematerialize": "Compute layers again for their gradients: less memory, "
+    "more time.",
     "dtype": (script.DTYPE_HELP, script.AUTO_DTYPES),
 }
 EXECUTION = {

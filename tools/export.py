@@ -112,9 +112,10 @@ def _define_saved_model_flags():
     )
     flags.DEFINE_enum(
         "long_text",
-        "truncate",
+        None,
         ("truncate", "windows"),
-        "Cut a text that is longer than a row, or read it in several.",
+        "Cut a text that is longer than a row, or read it in several; by "
+        "default as the model was trained.",
     )
     flags.DEFINE_enum(
         "ids_signature",

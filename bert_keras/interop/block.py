@@ -144,6 +144,7 @@ def read_arguments(block):
         "null_threshold": settings.number,
         "thresholds": settings.numbers,
         "pair": settings.boolean,
+        "long_text": settings.text,
         "pooling": settings.text,
         "recipe": settings.text,
         "normalize": settings.boolean,

@@ -139,7 +139,7 @@ def _make_config(model, layers, modules, saved):
         "inference_mode": True,
         "r": first.lora_rank,
         "lora_alpha": first.lora_alpha,
-        "lora_dropout": 0.0,
+        "lora_dropout": getattr(first, "lora_dropout", 0.0),
         "bias": "none",
         "fan_in_fan_out": False,
         "target_modules": sorted(modules.values()),

@@ -108,10 +108,12 @@ class SelfAttention(layers.KeepsArguments):
         training=False,
     ):
         # Query, key and value, (B, N, T, H) each.
-        if training and tokens is None:
+        projections = self.query, self.key, self.value
+        drops_lora = any(layer.lora_dropout for layer in projections)
+        if training and tokens is None and not drops_lora:
             heads = self._project_at_once(inputs)
         else:
-            heads = self._project(inputs, tokens)
+            heads = self._project(inputs, tokens, seed)
         # The fused kernel neither drops nor returns probabilities.
         drops = seed is not None and self.dropout
         is_plain = drops or attention_probabilities
@@ -124,7 +126,7 @@ class SelfAttention(layers.KeepsArguments):
             context = ops.reshape(context, ops.shape(inputs))  # (B, T, D)
         else:
             context = tokens.merge_heads(context)  # (L, D)
-        outputs = self.output_projection(context)
+        outputs = self.output_projection(context, seed=seed, site=6)
         return (outputs, probabilities) if attention_probabilities else outputs
 
     def _attend(self, query, key, value, bias, seed):
@@ -139,11 +141,15 @@ class SelfAttention(layers.KeepsArguments):
         weights = dropout(probabilities, self.dropout, seed)
         return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
-    def _project(self, inputs, tokens):
+    def _project(self, inputs, tokens, seed):
         """Compute the scaled query, key and value by a product each."""
+        # Sites 0 to 2 of the seed are those of the transformer layer.
+        query, key, value = (
+            layer(inputs, seed=seed, site=site)
+            for site, layer in enumerate((self.query, self.key, self.value), 3)
+        )
         # The query is scaled, since it has fewer values than the scores.
-        query = self.query(inputs) * self._scale()
-        projected = query, self.key(inputs), self.value(inputs)
+        projected = query * self._scale(), key, value
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
         batch, length, width = ops.shape(inputs)
@@ -320,8 +326,8 @@ class TransformerLayer(layers.SeededLayer):
         # Normalised after the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, site=1))
         # The second sub-layer: section 3.3 there, with GELU (our paper, A.2).
-        y = self.intermediate(x)  # (B, T, intermediate_dim)
-        y = self.output_projection(y)  # (B, T, D)
+        y = self.intermediate(x, seed=seed, site=7)  # (B, T, intermediate_dim)
+        y = self.output_projection(y, seed=seed, site=8)  # (B, T, D)
         y = self.output_norm(self._sum(x, y, seed, site=2))
         return (y, probabilities) if attention_probabilities else y
 

@@ -26,6 +26,7 @@ from bert_keras.modeling.recipes import find_recipe
 from bert_keras.modeling.weights import KeepsLora
 
 PROBLEMS = ("single", "multi", "regression", "ranking")
+LONG_TEXTS = ("truncate", "windows")
 
 
 def logits_dtype(dtype_policy):
@@ -211,6 +212,20 @@ def check_labels(labels, problem="single"):
             f"labels names a class twice: {names}. Expected each once."
         )
     return list(map(str, names))
+
+
+def check_long_text(long_text, pair=False):
+    """Raise `InputError` if texts, or pairs, cannot be read in this way."""
+    if long_text not in LONG_TEXTS:
+        raise InputError(
+            f"long_text is {long_text!r}. Expected one of "
+            f"{', '.join(LONG_TEXTS)}."
+        )
+    if pair and long_text == "windows":
+        raise InputError(
+            "A pair of texts cannot be read in windows. Take "
+            'long_text="truncate".'
+        )
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -56,21 +56,36 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
 
     All leading axes are folded into one for the product: TensorFlow then adds
     the bias within the product, which it does not do for three axes.
+
+    With a `seed`, LoRA's matrices read a dropped input; `site` is the number of
+    the projection among the calls with this seed: see `dropout`.
     """
+
+    lora_dropout = 0.0  # fraction, set by `enable_lora`
 
     def __init__(self, units, **kwargs):
         kwargs.setdefault("kernel_initializer", make_initializer())
         super().__init__(units, **kwargs)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training=None, seed=None, site=0):
         *lead, width = ops.shape(inputs)
         # A pooled vector, (B, D), or real tokens, (L, D): one axis already.
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
+        dropped = dropout(x, self.lora_dropout, seed, site)
+        change = None if dropped is x else self._multiply_lora(dropped - x)
         x = ops.matmul(x, self.kernel)  # (B T, units)
+        if change is not None:  # the kernel has x A B already
+            x = x + change
         x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)
         # (B, T, units)
         return x if len(lead) == 1 else ops.reshape(x, (*lead, self.units))
+
+    def _multiply_lora(self, x):
+        """Return alpha / rank x A B."""
+        for matrix in (self.lora_kernel_a, self.lora_kernel_b):
+            x = ops.matmul(x, ops.cast(matrix, self.compute_dtype))
+        return x * (self.lora_alpha / self.lora_rank)
 
 
 # Layer normalisation as BERT has it.

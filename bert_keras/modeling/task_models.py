@@ -16,6 +16,7 @@ from bert_keras.modeling.heads import (
     LogitsHead,
     Pooling,
     check_labels,
+    check_long_text,
     check_truncate_dim,
     logits_dtype,
 )
@@ -71,6 +72,8 @@ class BertClassifier(TaskModel):
             fine-tunes the encoder.
         pooling: of the features over the tokens: "mean" (where None), "max",
             "cls" or "last".
+        long_text: "windows" if it was trained on windows of texts longer than
+            a row, otherwise "truncate". The export reads it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -102,6 +105,7 @@ class BertClassifier(TaskModel):
         thresholds: Sequence[float] | None = None,
         recipe: str | None = None,
         pooling: str | None = None,
+        long_text: str = "truncate",
         name: str = "classifier_model",
     ) -> None:
         self.encoder = encoder
@@ -132,7 +136,8 @@ class BertClassifier(TaskModel):
         # A BiLSTM's first vector replaces the pooled output.
         self.pools = not (bilstm_dim or recipe or reads_last)
         self.examples_per_row = examples_per_row
-        self.pair = pair
+        check_long_text(long_text, pair)
+        self.pair, self.long_text = pair, long_text
         self.classifier = LogitsHead(
             # Regression has one output, which needs no name.
             len(self.labels or "1"),

@@ -4,6 +4,8 @@ Low-rank adaptation (LoRA) is that of Keras's layers.
 """
 
 import hashlib
+import math
+import operator
 from collections.abc import Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING
@@ -131,12 +133,13 @@ class _MergedWeight:
 
 # LoRA, and which weights are frozen.
 
-# Name of a projection -> its attribute of `SelfAttention`.
-ATTRIBUTES = {
-    "query": "query",
-    "key": "key",
-    "value": "value",
-    "output": "output_projection",
+# Name of projections -> their attributes of `TransformerLayer`, dotted.
+LORA_TARGETS = {
+    "query": ("attention.query",),
+    "key": ("attention.key",),
+    "value": ("attention.value",),
+    "output": ("attention.output_projection",),
+    "feed_forward": ("intermediate", "output_projection"),
 }
 
 
@@ -144,11 +147,13 @@ def enable_lora(
     model: "keras.Model",
     rank: int,
     projections: Iterable[str] = ("query", "value"),
+    alpha: float | None = None,
+    dropout: float = 0.0,
 ) -> None:
     """Freeze the encoder and add trainable matrices of low rank to it.
 
-    Each named projection W of every layer's attention becomes W + A B, with A
-    (D, rank) random and B (rank, D) zero at first (Hu et al. 2021, "LoRA").
+    Each named projection W of every layer becomes W + alpha / rank A B, with
+    A (D, rank) random and B (rank, D) zero at first (Hu et al. 2021, "LoRA").
     Heads stay trainable, and so do weights of the encoder that the preset
     lacked, such as a pooler. Call it before `compile`. Saving to a preset,
     `with_dtype` and the export merge the matrices; `save_lora` writes only
@@ -157,10 +162,15 @@ def enable_lora(
     Args:
         model: a task model, or a `BertEncoder`.
         rank: rank of the change to a kernel; 4 to 16 are usual.
-        projections: of "query", "key", "value" and "output".
+        projections: of "query", "key", "value" and "output", the attention's,
+            and "feed_forward", both kernels of the feed-forward network.
+        alpha: scale of the change; the rank where None.
+        dropout: fraction of the input of A that is dropped in training. The
+            encoder must have dropout too, as it draws the seeds.
 
     Raises:
-        InputError: a rank below 1, another projection, a model with LoRA.
+        InputError: a rank below 1, an alpha of 0 or less, another projection,
+            a dropout that is no fraction, a model with LoRA.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -170,11 +180,19 @@ def enable_lora(
     """
     encoder = getattr(model, "encoder", model)
     projections = tuple(projections)
-    is_known = projections and set(projections) <= set(ATTRIBUTES)
-    if not isinstance(rank, Integral) or rank < 1 or not is_known:
+    is_known = projections and set(projections) <= set(LORA_TARGETS)
+    is_scaled = alpha is None or 0 < alpha < math.inf
+    if not (isinstance(rank, Integral) and rank > 0 and is_scaled and is_known):
         raise InputError(
-            f"rank is {rank}, projections are {projections!r}. Expected a rank "
-            f"from 1, and some of {', '.join(ATTRIBUTES)}."
+            f"rank is {rank}, alpha is {alpha}, projections are "
+            f"{projections!r}. Expected a rank from 1, an alpha above 0 or "
+            f"None, and some of {', '.join(LORA_TARGETS)}."
+        )
+    draws = encoder.dropout or encoder.attention_dropout
+    if not 0 <= dropout < 1 or (dropout and not draws):
+        raise InputError(
+            f"LoRA's dropout is {dropout}, that of the encoder {draws}. "
+            "Expected a fraction below 1, and an encoder with dropout."
         )
     if lora_layers(model):
         raise InputError(
@@ -184,10 +202,11 @@ def enable_lora(
     freeze_encoder(model, untrained_weights(model))
     for layer in encoder.transformer_layers:
         for name in projections:
-            projection = getattr(layer.attention, ATTRIBUTES[name])
-            # kernel + alpha / rank A B; A and B learn (Hu et al. 2021, section
-            # 4.1)
-            projection.enable_lora(rank)
+            for attribute in LORA_TARGETS[name]:
+                # Hu et al. 2021, section 4.1
+                projection = operator.attrgetter(attribute)(layer)
+                projection.enable_lora(rank, lora_alpha=alpha)
+                projection.lora_dropout = dropout
 
 
 def freeze_encoder(model, but):
@@ -248,7 +267,11 @@ def get_adaptation(model):
     """
     frozen = list(dict.fromkeys(_frozen(model)))
     lora = {
-        layer.path: [layer.lora_rank, layer.lora_alpha]
+        layer.path: [
+            layer.lora_rank,
+            layer.lora_alpha,
+            getattr(layer, "lora_dropout", 0.0),  # a table has none
+        ]
         for layer in lora_layers(model)
     }
     if not frozen and not lora:
@@ -262,12 +285,12 @@ def adapt(model, frozen=(), lora=()):
     Args:
         model: built, without LoRA.
         frozen: paths of layers and of single weights.
-        lora: dict of a layer's path -> [rank, alpha].
+        lora: dict of a layer's path -> [rank, alpha, dropout].
     """
     layers = list(model._flatten_layers())
     for layer in layers:
         if layer.path in lora and not layer.lora_enabled:
-            rank, alpha = lora[layer.path]
+            rank, alpha, layer.lora_dropout = lora[layer.path]
             layer.enable_lora(rank, lora_alpha=alpha)
     # After LoRA: its weights may be frozen too.
     frozen = set(frozen)

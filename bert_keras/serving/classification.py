@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.heads import check_long_text
 from bert_keras.serving.graph import (
     NEXT,
     SENTENCE,
@@ -29,12 +30,8 @@ def classify(model, rows, pair=False, long_text="truncate"):
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
     """
+    check_long_text(long_text, pair)
     in_windows = long_text == "windows"
-    if pair and in_windows:
-        raise InputError(
-            "A pair cannot be read in windows. Export the pair model with "
-            'long_text="truncate".'
-        )
     if model.problem == "multi":
         parts = _several_labels(model.labels, model.thresholds)
     elif model.problem == "single":

@@ -53,7 +53,7 @@ def export_saved_model(
     truncate_dim: int | None = None,
     features: str | None = None,
     hypothesis: str | None = None,
-    long_text: str = "truncate",
+    long_text: str | None = None,
     ids_signature: str | None = None,
     portable: bool = False,
     dtype: str = "float32",
@@ -93,7 +93,7 @@ def export_saved_model(
             "This example is {}."
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping windows; `classify` and `embed` return the
-            mean.
+            mean. By default as a classifier was trained.
         ids_signature: adds `ids`, which takes the first model's ids under
             the names of "ours", "original", "transformers" or "model_garden".
         portable: only operations of TensorFlow's core, for servers without

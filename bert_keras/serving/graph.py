@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_keras.modeling import modes
 from bert_keras.text.packing import SegmentPacker
-from bert_keras.text.windows import in_chunks, windows
+from bert_keras.text.windows import in_chunks, overlapping_stride, windows
 
 # The examples that the signature cards show.
 SENTENCE = "An hour well spent."
@@ -153,8 +153,7 @@ class Rows:
             float32 (B, width); each window has the weight of its length.
         """
         room = self.sequence_length - 2
-        # Windows overlap by a quarter, so that few sentences are cut in both.
-        cut = windows(ids, room, stride=max(room * 3 // 4, 1))
+        cut = windows(ids, room, overlapping_stride(room))
 
         def of_windows(begin, end):
             return [function(self.pack(cut.ids[begin:end]))]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.presets import list_names
+from bert_keras.modeling.heads import check_long_text
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertSpanPredictor
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
@@ -26,7 +27,6 @@ NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
     "models, such as BertClassifier."
 )
-LONG_TEXTS = ("truncate", "windows")
 # Options that some models take and others do not.
 OPTIONS = (
     *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
@@ -112,11 +112,8 @@ def settle_options(models, options):
     Raises:
         InputError: no model takes an option that is set.
     """
-    if options["long_text"] not in LONG_TEXTS:
-        raise InputError(
-            f"long_text is {options['long_text']!r}. Expected one of "
-            f"{', '.join(LONG_TEXTS)}."
-        )
+    if options["long_text"] is not None:
+        check_long_text(options["long_text"])
     for name in OPTIONS:
         is_set = options[name] not in (None, False, "truncate")
         if is_set and not any(
@@ -135,7 +132,10 @@ def settle_options(models, options):
         "normalize": False,
         "truncate_dim": None,
         "hypothesis": HYPOTHESIS,
+        "long_text": "truncate",
     }
+    if any(getattr(m, "long_text", None) == "windows" for m in models):
+        defaults["long_text"] = "windows"
     for model in models:
         defaults |= getattr(model, "sentence_embedding", {})
     settled = defaults | {

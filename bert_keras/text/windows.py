@@ -30,13 +30,33 @@ class Windows:
 
     def mean(self, values):
         """Return the mean by text (B, C) of windows (W, C), by length."""
-        lengths = tf.maximum(self.ids.row_lengths(), 1)  # an empty text's is 0
-        weights = tf.cast(lengths, values.dtype)[:, tf.newaxis]
-        total = self._sum(values * weights)
-        return total / self._sum(weights)
+        return mean_by_text(
+            values, self.text, self.ids.row_lengths(), self.num_texts
+        )
 
-    def _sum(self, values):
-        return tf.math.unsorted_segment_sum(values, self.text, self.num_texts)
+
+def mean_by_text(values, text, lengths, num_texts):
+    """Return the mean over the windows of each text, (B, C).
+
+    Args:
+        values: float (W, C), of each window.
+        text: int64 (W,), the number of its text.
+        lengths: int64 (W,), its weight: the number of its ids.
+        num_texts: B.
+    """
+
+    def sum_by_text(each):
+        return tf.math.unsorted_segment_sum(each, text, num_texts)
+
+    lengths = tf.maximum(lengths, 1)  # an empty text's is 0
+    weights = tf.cast(lengths, values.dtype)[:, tf.newaxis]
+    return sum_by_text(values * weights) / sum_by_text(weights)
+
+
+def overlapping_stride(room):
+    """Return the stride of windows of `room` ids, for their mean."""
+    # Windows overlap by a quarter, so that few sentences are cut in both.
+    return max(room * 3 // 4, 1)
 
 
 def windows(ids, room, stride):

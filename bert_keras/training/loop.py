@@ -3,6 +3,7 @@
 `fit` trains, evaluates at the end of each epoch and keeps the history.
 """
 
+import contextlib
 import json
 import logging
 import zlib
@@ -79,6 +80,9 @@ def fit(
     )
     most_at_once = model.steps_per_execution
     ended = ended or (lambda lines: False)
+    # At the end of a `fit` Keras replaces the weights by their averages. A run
+    # may have several: see `averaged_weights`.
+    model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
         if ended(history.lines):
@@ -111,6 +115,35 @@ def fit(
             # sizes; a run resumed here would compute with another graph.
             model.train_function = model.test_function = None
     return history.lines
+
+
+@contextlib.contextmanager
+def averaged_weights(model):
+    """Put the moving averages into the model for the duration of a block.
+
+    Without `use_ema` of the optimizer nothing changes.
+    """
+    before = [weight.numpy() for weight in model.trainable_weights]
+    take_averages(model)
+    try:
+        yield
+    finally:
+        with strategy_scope(model):
+            for weight, value in zip(
+                model.trainable_weights, before, strict=True
+            ):
+                weight.assign(value)
+
+
+def take_averages(model):
+    """Replace the weights by their moving averages, where there are any."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if optimizer.use_ema:
+        with strategy_scope(model):
+            # Of the class: `fit` above replaces that of the object.
+            type(optimizer).finalize_variable_values(
+                optimizer, model.trainable_weights
+            )
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):

@@ -18,11 +18,8 @@ from bert_keras.modeling.keras_adapter import (
     SumsGradients,
     takes_summed_gradients,
 )
-from bert_keras.training.schedules import (
-    WarmupLinearDecay,
-    schedule,
-    to_number,
-)
+from bert_keras.training import schedules
+from bert_keras.training.schedules import WarmupLinearDecay, to_number
 
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
@@ -43,6 +40,8 @@ def adamw(
     layer_decay: float = 1.0,
     bias_correction: bool = True,
     accumulate: int = 1,
+    schedule: str = "linear",
+    ema: float | None = None,
 ) -> "AdamW":
     """Return BERT's optimizer with its schedule, ready for `compile`.
 
@@ -64,14 +63,20 @@ def adamw(
             it (Mosbach et al. 2021, Zhang et al. 2021).
         accumulate: number of micro-batches of a batch. They are computed one
             after another in the memory of one; the step is that of the batch.
+        schedule: the rate after the warm-up: "linear" or "cosine", to 0 at
+            the last step, or "constant".
+        ema: weight of the old average in the moving average of each weight,
+            such as 0.99. At the end of `fit` the averages replace the
+            weights. None keeps none.
     """
     return AdamW(
-        _rate(learning_rate, steps, warmup),
+        _rate(learning_rate, steps, warmup, schedule),
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
         bias_correction=bias_correction,
         accumulate=accumulate,
+        **_average(ema),
     )
 
 
@@ -83,6 +88,8 @@ def lamb(
     clip_norm: float | None = 1.0,
     layer_decay: float = 1.0,
     accumulate: int = 1,
+    schedule: str = "linear",
+    ema: float | None = None,
 ) -> "Lamb":
     """Return LAMB with the schedule of BERT, ready for `compile`.
 
@@ -96,24 +103,36 @@ def lamb(
         clip_norm: as of `adamw`.
         layer_decay: as of `adamw`.
         accumulate: as of `adamw`.
+        schedule: as of `adamw`.
+        ema: as of `adamw`.
     """
     return Lamb(
-        _rate(learning_rate, steps, warmup),
+        _rate(learning_rate, steps, warmup, schedule),
         weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
         accumulate=accumulate,
+        **_average(ema),
     )
 
 
-def _rate(peak, steps, warmup):
+def _average(ema):
+    """Return the arguments of Keras's optimizers for a moving average."""
+    if ema is None:
+        return {}
+    if not 0 <= to_number("ema", ema) < 1:
+        raise InputError(f"ema is {ema}; expected a fraction below 1.")
+    return {"use_ema": True, "ema_momentum": float(ema)}
+
+
+def _rate(peak, steps, warmup, shape):
     """Return the schedule, or without `steps` a constant rate."""
     if steps is not None:
-        return schedule(peak, steps, warmup)
-    if warmup != 0.1:
+        return schedules.schedule(peak, steps, warmup, shape)
+    if (warmup, shape) != (0.1, "linear"):
         raise InputError(
-            f"warmup is {warmup}, but without steps the learning rate is "
-            "constant. Give steps, or leave warmup out."
+            f"warmup is {warmup} and schedule {shape!r}, but without steps the "
+            "learning rate is constant. Give steps, or leave them out."
         )
     return WarmupLinearDecay(to_number("learning_rate", peak), 1).peak
 

@@ -1,4 +1,4 @@
-"""The learning rate of BERT: linear warm-up, then linear decay to 0."""
+"""The learning rate of BERT: linear warm-up, then decay."""
 
 import math
 import warnings
@@ -9,18 +9,22 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.modeling.keras_adapter import learning_rate_schedule
 
+SCHEDULES = ("linear", "cosine", "constant")
 
-def schedule(peak, steps, warmup=0):
-    """Return the learning rate of the original: linear up, linear to 0.
+
+def schedule(peak, steps, warmup=0, shape="linear"):
+    """Return a learning rate that rises in a line, then falls or stays.
 
     Args:
         peak: the rate at the end of the warm-up.
         steps: number of optimizer steps in all.
         warmup: fraction of the steps (below 1) or number of steps (1 and
             more).
+        shape: "linear", the original's; "cosine", half a cosine from the end
+            of the warm-up to 0 at the last step; or "constant".
 
     Raises:
-        InputError: rate, steps or warm-up are not possible.
+        InputError: rate, steps, warm-up or shape are not possible.
     """
     peak = to_number("learning_rate", peak)
     steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
@@ -35,8 +39,21 @@ def schedule(peak, steps, warmup=0):
             f"A warm-up of {warmup} is not possible. Expected a fraction of "
             "the steps or a number of them."
         )
+    if shape not in SCHEDULES:
+        raise InputError(
+            f"schedule is {shape!r}. Expected one of {', '.join(SCHEDULES)}."
+        )
     warmup_steps = int(warmup * steps) if 0 < warmup < 1 else int(warmup)
-    return WarmupLinearDecay(peak, steps, warmup_steps)
+    rate = WarmupLinearDecay(peak, steps, warmup_steps)
+    if shape == "linear":
+        return rate
+    return keras.optimizers.schedules.CosineDecay(
+        0.0 if warmup_steps else rate.peak,
+        max(rate.steps - warmup_steps, 1),
+        alpha=1.0 if shape == "constant" else 0.0,  # fraction at the end
+        warmup_target=rate.peak if warmup_steps else None,
+        warmup_steps=warmup_steps,
+    )
 
 
 def to_number(name, value):

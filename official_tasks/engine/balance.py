@@ -1,4 +1,4 @@
-"""Weights so that rare classes count as much as frequent ones.
+"""Weights so that rare classes count as much as frequent ones; smooth labels.
 
 As in scikit-learn's "balanced" a row of class c gets the weight
 R / (C R_c): R rows in C classes that occur, R_c of them of class c.
@@ -49,6 +49,43 @@ def _weight_rows(task, encoded, classes):
     if hasattr(weights, "with_flat_values"):
         each = weights.with_flat_values(each)
     return encoded._replace(weights=each)
+
+
+def smooth(task, loss, fraction):
+    """Return the loss of classes with labels smoothed by `fraction`.
+
+    Args:
+        task: `Task`.
+        loss: loss of the task.
+        fraction: part of a label that is spread over all classes (Szegedy et
+            al. 2016, section 7).
+    """
+    name = getattr(loss, "name", None)
+    if task.labels is None or name != "sparse_categorical_crossentropy":
+        raise InputError(
+            f"label_smoothing is {fraction}, but the task {task.name} has not "
+            "one class for each row or token. Leave it out."
+        )
+    return SmoothedLabels(fraction)
+
+
+class SmoothedLabels(keras.losses.Loss):
+    """Cross-entropy of logits with 1 - fraction at the label.
+
+    Args:
+        fraction: spread over all classes, the label's among them.
+    """
+
+    def __init__(self, fraction):
+        super().__init__(name="smoothed_labels")
+        self.fraction = fraction
+
+    def call(self, y_true, y_pred):
+        logs = ops.log_softmax(y_pred)  # (..., C)
+        classes = ops.cast(y_true, "int32")[..., None]
+        at_label = ops.take_along_axis(logs, classes, axis=-1)[..., 0]
+        spread = ops.mean(logs, axis=-1)
+        return -(1 - self.fraction) * at_label - self.fraction * spread
 
 
 class BalancedLabels(keras.losses.Loss):

@@ -7,7 +7,7 @@ import numpy as np
 from bert_keras.errors import InputError
 
 LOSS = "loss"  # of dev: every task but a search has it
-LOWER_IS_BETTER = (LOSS, "mean_squared_error")
+LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 
 def rank_value(metric, scores) -> float:

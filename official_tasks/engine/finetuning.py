@@ -12,10 +12,18 @@ from bert_keras.errors import InputError, collect_faults, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.weights import copy_weights
 from bert_keras.run_folder import RunFolder
+from bert_keras.training.loop import averaged_weights, take_averages
 from bert_keras.training.strategy import choose_dtype, make_strategy
 from official_tasks import page, progress
-from official_tasks.engine import batches, models, notes, task_report, training
-from official_tasks.engine.balance import balance
+from official_tasks.engine import (
+    batches,
+    calibration,
+    models,
+    notes,
+    task_report,
+    training,
+)
+from official_tasks.engine.balance import balance, smooth
 from official_tasks.engine.best_weights import (
     BEST,
     HISTORY,
@@ -275,7 +283,10 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        self.scale = None  # while the model answers in standard units
+        # While the saved head answers in other units than the model's.
+        self.scale = None
+        if hyperparameters.calibrate:
+            calibration.check_task(task)
         if task.standardises:
             self.scale = TargetScale.fit(train.targets)
             train = train._replace(
@@ -291,6 +302,9 @@ class _Run:
             self.encoded["train"], self.loss = balance(
                 task, self.encoded["train"]
             )
+        if hyperparameters.label_smoothing:
+            fraction = hyperparameters.label_smoothing
+            self.loss = smooth(task, self.loss, fraction)
         with strategy.scope():
             self.model = self._compile_model()
         self.predictor = models.Predictor(
@@ -350,7 +364,7 @@ class _Run:
                 self.hyperparameters.has_stopped, self.metric
             ),
         )
-        best_step = self._take_best()
+        best_step = self._take_best(curve)
         predictions, scores = self._predict_and_score()
         results = {
             **scores,
@@ -385,16 +399,25 @@ class _Run:
     def _predict_and_score(self):
         """Return the predictions for dev and their scores.
 
-        With `tune_thresholds` the thresholds are chosen in between.
+        The temperature and the thresholds are chosen in between.
         """
         encoded = self.encoded["dev"]
-        outputs = self.predictor(encoded)
+        examples, outputs = self.examples["dev"], self.predictor(encoded)
+        if self.hyperparameters.calibrate:
+            before = self.task.decode(examples, encoded, outputs)
+            self.scale = calibration.calibrate(
+                self.task, examples, encoded, outputs
+            )
         if self.scale:
             outputs = self.scale.restore(outputs)
-        predictions = self.task.decode(self.examples["dev"], encoded, outputs)
+        predictions = self.task.decode(examples, encoded, outputs)
         if self.hyperparameters.tune_thresholds:
             self._tune(predictions)
-        return predictions, self._score(outputs, predictions)
+        scores = self._score(outputs, predictions)
+        if self.hyperparameters.calibrate:
+            scores["temperature"] = self.scale.value
+            scores |= calibration.describe(examples, before, predictions)
+        return predictions, scores
 
     def _score(self, outputs, predictions):
         scores = self.task.score(self.examples["dev"], predictions)
@@ -422,10 +445,11 @@ class _Run:
 
     def _evaluate(self, step) -> dict:
         """Score the dev split; keep the weights if none were better."""
-        _, scores = self._predict_and_score()
-        if self.strategy.is_chief:
-            value = rank_value(self.metric, scores)
-            self.best.update(step, value, self._save)
+        with averaged_weights(self.model):
+            _, scores = self._predict_and_score()
+            if self.strategy.is_chief:
+                value = rank_value(self.metric, scores)
+                self.best.update(step, value, self._save)
         return scalars(scores)
 
     def _save(self):
@@ -437,16 +461,23 @@ class _Run:
                 with self.folder.output(ADAPTERS) as path:
                     bert_keras.save_lora(self.model, path)
 
-    def _take_best(self) -> int:
+    def _take_best(self, curve) -> int:
         """Load the best weights into the model; return their step."""
+        is_calibrated = self.hyperparameters.calibrate
         step = self.best.check() if self.strategy.is_chief else self.steps
         if step != self.steps:
             best = type(self.model).from_preset(
                 self.folder.file("model"), **self.model.arguments()
             )
             copy_weights(best, self.model)
-        elif self.scale:
-            self.scale.put_into(self.model.classifier)
+            if is_calibrated:  # what follows computes it again
+                line = next(line for line in curve if line["step"] == step)
+                temperature = calibration.Temperature(line["val_temperature"])
+                temperature.take_out_of(self.model.classifier)
+        else:
+            take_averages(self.model)
+            if self.scale and not is_calibrated:
+                self.scale.put_into(self.model.classifier)
         self.scale = None
         return step
 

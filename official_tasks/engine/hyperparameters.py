@@ -15,23 +15,36 @@ RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0, 1 at most", lambda v: 0 < v <= 1),
     "dropout": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
+    "lora_dropout": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
     "freeze_layers": (
         "a whole number, 0 or more",
         lambda v: v >= 0 and v % 1 == 0,
     ),
     "bilstm_dim": _ONE_OR_MORE,
     "lora_rank": _ONE_OR_MORE,
+    "lora_alpha": ("a number above 0", lambda v: 0 < v < math.inf),
+    "label_smoothing": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
+    "ema": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
     "accumulation": _ONE_OR_MORE,
     "steps_per_execution": _ONE_OR_MORE,
     "early_stopping": _ONE_OR_MORE,
 }
-CHOICES = {"optimizer": ("adamw", "lamb"), "class_weights": ("balanced",)}
+CHOICES = {
+    "optimizer": ("adamw", "lamb"),
+    "schedule": ("linear", "cosine", "constant"),
+    "class_weights": ("balanced",),
+}
 
 
 class Hyperparameters(NamedTuple):
     """Hyperparameters that a run may set beyond the task's `Defaults`.
 
     optimizer: "adamw" or "lamb".
+    schedule: of the learning rate after the warm-up, see `bert_keras.adamw`.
+    ema: the moving averages of the weights are scored and saved, see
+        `bert_keras.adamw`.
+    label_smoothing: fraction of each label that is spread over all classes;
+        only in training.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: of encoder and head; that of the weights where None.
@@ -40,6 +53,10 @@ class Hyperparameters(NamedTuple):
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         none where None (the paper, section 5.1).
     lora_rank: of `enable_lora`; the run also writes `adapter`.
+    lora_alpha: the change to a kernel is scaled by alpha / rank; the rank
+        where None.
+    lora_dropout: fraction of the input of LoRA's matrices that is dropped.
+    lora_targets: the projections that LoRA changes, see `enable_lora`.
     freeze_layers: number of the lowest layers that keep their weights, with
         the embeddings; 0 freezes the embeddings alone.
     accumulation: micro-batches of a batch, computed one after another.
@@ -49,17 +66,25 @@ class Hyperparameters(NamedTuple):
         score; the learning rate falls as in a whole run.
     metric: the metric of dev that chooses the best weights and ends early;
         the task's where None, "loss" for the loss of dev.
+    calibrate: the logits of classes are divided by the temperature that fits
+        dev best; it is saved in the head.
     tune_thresholds: the threshold of each label, or of no answer, is the one
         with the best F1 on dev; it is kept with the model.
     """
 
     optimizer: str = "adamw"
+    schedule: str = "linear"
+    ema: float | None = None
+    label_smoothing: float = 0.0
     weight_decay: float = 0.01
     layer_decay: float = 1.0
     dropout: float | None = None
     class_weights: str | None = None
     bilstm_dim: int | None = None
     lora_rank: int | None = None
+    lora_alpha: float | None = None
+    lora_dropout: float = 0.0
+    lora_targets: tuple[str, ...] = ("query", "value")
     freeze_layers: int | None = None
     accumulation: int = 1
     steps_per_execution: int = 1
@@ -67,6 +92,7 @@ class Hyperparameters(NamedTuple):
     early_stopping: int | None = None
     metric: str | None = None
     tune_thresholds: bool = False
+    calibrate: bool = False
 
     def check(self):
         """Raise InputError for a value out of its range."""
@@ -81,6 +107,13 @@ class Hyperparameters(NamedTuple):
                     f"{name} is {value!r}; expected one of "
                     f"{', '.join(choices)}."
                 )
+        lora = {n for n in self.changed() if n.startswith("lora_")}
+        lora -= {"lora_rank"}
+        if lora and self.lora_rank is None:
+            raise InputError(
+                f"{', '.join(sorted(lora))} does nothing without lora_rank. "
+                "Give lora_rank too, or leave it out."
+            )
         if None not in (self.lora_rank, self.freeze_layers):
             raise InputError(
                 "LoRA freezes the entire encoder. Leave lora_rank or "
@@ -103,7 +136,13 @@ class Hyperparameters(NamedTuple):
         """Freeze layers of a model; add LoRA."""
         encoder = model.encoder
         if self.lora_rank:
-            bert_keras.enable_lora(model, self.lora_rank)
+            bert_keras.enable_lora(
+                model,
+                self.lora_rank,
+                self.lora_targets,
+                self.lora_alpha,
+                self.lora_dropout,
+            )
         if self.freeze_layers is None:
             return
         if self.freeze_layers > encoder.num_layers:
@@ -124,6 +163,8 @@ class Hyperparameters(NamedTuple):
             weight_decay=self.weight_decay,
             layer_decay=self.layer_decay,
             accumulate=self.accumulation,
+            schedule=self.schedule,
+            ema=self.ema,
         )
 
     def has_stopped(self, metric, curve) -> bool:

@@ -40,6 +40,7 @@ def render(name, metric, results, mistakes, settings) -> str:
         _draw_curves(metric, results["curve"]),
         _show_classes(results.get("classes")),
         _show_confusion(results),
+        _show_reliability(results),
         show_mistakes(
             "Most confidently wrong",
             f"{min(len(mistakes), MOST_SHOWN)} of {len(mistakes):,} on dev.",
@@ -117,6 +118,29 @@ def _show_confusion(results):
         "Rows are the truth, columns the predictions; darker is a larger "
         "fraction of the row.",
         page.confusion_table(labels, results["confusion"]),
+    )
+
+
+def _show_reliability(results):
+    """Return the section of the bins of confidence of a calibrated run."""
+    if "reliability" not in results:
+        return ""
+    names = ("from", "rows", "confidence", "accuracy")
+    head = ("probability from", "rows", "mean probability", "accuracy")
+    tables = [
+        page.table(
+            [[one[name] for name in names] for one in results[key]],
+            head,
+            numbers=range(4),
+        )
+        for key in ("reliability_uncalibrated", "reliability")
+    ]
+    return page.section(
+        "Reliability",
+        "Of the predicted class on dev, before calibration and after: the "
+        "logits are divided by the temperature, "
+        f"{results['temperature']:.3f}.",
+        *tables,
     )
 
 

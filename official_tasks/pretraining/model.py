@@ -45,6 +45,7 @@ def make_optimizer(settings, execution):
         "learning_rate": settings.learning_rate,
         "steps": settings.steps,
         "warmup": settings.warmup,
+        "schedule": settings.schedule,
         "accumulate": execution.accumulation,
     }
     if settings.optimizer == "lamb":
@@ -62,6 +63,7 @@ def new_model(settings, objective, vocabulary_size, examples_per_row=None):
         max_sequence_length=max(512, settings.longest),
         dropout=settings.dropout,
         attention_dropout=settings.dropout,
+        rematerialize=settings.rematerialize,
         dtype=settings.dtype,
         **objective.encoder_arguments,
     )
@@ -77,6 +79,7 @@ def load_model(settings, objective, vocabulary, tokenizer):
         checkpoint,
         dropout=settings.dropout,
         attention_dropout=settings.dropout,
+        rematerialize=settings.rematerialize,
         dtype=settings.dtype,
     )
     if extension.replaced:

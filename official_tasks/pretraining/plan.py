@@ -93,6 +93,8 @@ def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     16 bytes a parameter (weight, gradient, two moments); activations of each
     row, 34 bytes a unit and 5 an attention score in half precision
     (Korthikanti et al. 2022, equation 2) and twice that in float32; logits.
+    With `rematerialize` only one layer has them at a time, and of each layer
+    the input is kept, 2 bytes a unit.
 
     Args:
         sizes: of `BertEncoder`.
@@ -104,7 +106,9 @@ def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     length, width = phase.sequence_length, sizes["hidden_dim"]
     half = 1 if settings.dtype != "float32" else 2
     units = 34 * length * width + 5 * sizes["num_heads"] * length**2
-    activations = half * sizes["num_layers"] * units
+    layers = sizes["num_layers"]
+    kept = units + 2 * layers * length * width
+    activations = half * (kept if settings.rematerialize else layers * units)
     is_masked = settings.objectives.startswith("mlm")
     predicted = phase.max_predictions if is_masked else length
     return 16 * parameters + rows * (

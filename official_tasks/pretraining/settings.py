@@ -31,7 +31,9 @@ class Settings(NamedTuple):
     evaluation_steps: batches of an evaluation at most.
     optimizer: "adamw" or "lamb".
     warmup: fraction of the steps, or their number.
+    schedule: of the rate after the warm-up, see `bert_keras.adamw`.
     bias_correction: of "adamw"; "lamb" always has it.
+    rematerialize: see `BertEncoder`.
     dtype: Keras policy, or "auto"; see `choose_dtype`.
     """
 
@@ -64,7 +66,9 @@ class Settings(NamedTuple):
     optimizer: str = "adamw"
     learning_rate: float = 1e-4
     warmup: float = 0.01
+    schedule: str = "linear"
     bias_correction: bool = False
+    rematerialize: bool = False
     seed: int = 0
     dtype: str = "float32"
 

@@ -12,12 +12,17 @@ from official_tasks.tasks.base import (
     Option,
     require_labels,
 )
-from official_tasks.tasks.encoding import encode_texts
+from official_tasks.tasks.encoding import (
+    average_windows,
+    encode_texts,
+    encode_windows,
+)
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import write_csv
 
 # Problem -> the metric by which runs are compared.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
+EPSILON = 1e-15  # the distance of a probability from 0 and 1
 # Classes up to which the confusion matrix is written; for more classes only
 # so many of the most frequent errors: a matrix of 1,500 is 19 MB of JSON.
 MOST_CLASSES = 100
@@ -48,6 +53,8 @@ class TextTask(Problem):
         label_separator: text between the labels of an example in the file of
             predictions.
         standardises: see `Task`.
+        long_text: "truncate", or "windows": texts longer than a row are read
+            in rows that overlap, and the mean of their answers counts.
         defaults: `Defaults`.
         recipe: the feature-based way: the encoder is frozen, and one dense
             layer reads the features of these layers; see `find_recipe`.
@@ -61,14 +68,19 @@ class TextTask(Problem):
         pair=False,
         label_separator=",",
         standardises=False,
+        long_text="truncate",
         defaults=None,
         recipe=None,
         pooling=None,
     ):
+        from bert_keras.modeling.heads import check_long_text
+
         if recipe:
             find_recipe(recipe)  # refuses an unknown one
         super().__init__(source, ON_FEATURES if recipe else defaults)
         self.recipe, self.pooling = recipe, pooling
+        check_long_text(long_text, pair)
+        self.long_text = long_text
         self.problem, self.pair = problem, pair
         self.label_separator = label_separator
         self.standardises = standardises
@@ -89,8 +101,16 @@ class TextTask(Problem):
         self.thresholds = arguments.get("thresholds")
         self.recipe = self.recipe or arguments.get("recipe")
         self.pooling = self.pooling or arguments.get("pooling")
+        self.long_text = arguments.get("long_text", self.long_text)
 
     def encode(self, examples, preprocess):
+        if self.long_text == "windows":
+            texts = [example.text for example in examples]
+            inputs, text = encode_windows(preprocess, texts)
+            targets = self._targets(examples)
+            if targets is not None:
+                targets = targets[text]
+            return Encoded(inputs, targets, notes={"text": text})
         segments = [[example.text for example in examples]]
         if examples and examples[0].text_pair is not None:
             segments.append([example.text_pair for example in examples])
@@ -124,6 +144,7 @@ class TextTask(Problem):
             pair=self.pair,
             recipe=self.recipe,
             pooling=self.pooling,
+            long_text=self.long_text,
         )
 
     def loss(self):
@@ -134,6 +155,22 @@ class TextTask(Problem):
         if self.problem == "multi":
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return super().loss()
+
+    def decode(self, examples, encoded, outputs):
+        """Return logits or numbers; of windows those of the mean answer."""
+        if self.long_text != "windows":
+            return outputs
+        answers = outputs
+        if self.problem == "single":
+            answers = metrics.probabilities(outputs)
+        elif self.problem == "multi":
+            answers = metrics.sigmoid(outputs)
+        mean = average_windows(encoded, answers, len(examples))
+        if self.problem == "regression":
+            return mean
+        mean = np.clip(mean, EPSILON, 1 - EPSILON)
+        logs = np.log(mean)  # its softmax is the mean
+        return logs - np.log1p(-mean) if self.problem == "multi" else logs
 
     def score(self, examples, predictions):
         truth = [example.label for example in examples]
@@ -206,13 +243,20 @@ class TextTask(Problem):
             return ", ".join(names) or "(none)"
         return self.labels[label]
 
-    def write(self, examples, predictions, folder):
-        """Write predictions.csv: texts, label, prediction, probabilities."""
+    def write(self, examples, predictions, folder, more=None):
+        """Write predictions.csv: texts, label, prediction, probabilities.
+
+        `more` is a dict of further columns by their headings.
+        """
+        more = more or {}
         texts = ["text", "text_pair"][: 1 + self.pair]
         headings, columns = self._prediction_columns(predictions)
-        rows = [[*texts, "label", "predicted", *headings]]
-        for example, row in zip(examples, columns, strict=True):
-            rows.append([*example.texts, self._spell(example.label), *row])
+        rows = [[*texts, "label", "predicted", *headings, *more]]
+        for example, row, *cells in zip(
+            examples, columns, *more.values(), strict=True
+        ):
+            label = self._spell(example.label)
+            rows.append([*example.texts, label, *row, *cells])
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):

@@ -52,6 +52,11 @@ TEXT_OPTIONS = {
     "rare_class": Option(
         None, "Class into which --min_rows_per_class merges them instead."
     ),
+    "long_text": Option(
+        "truncate",
+        "Texts longer than a row: truncate, or windows, which overlap; a "
+        "text's answer is their mean.",
+    ),
     **DROP_UNLABELLED,
     **VECTOR_OPTIONS,
 }
@@ -96,6 +101,7 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
         standardises=problem == "regression",
         recipe=chosen.recipe,
         pooling=chosen.pooling,
+        long_text=chosen.long_text,
     )
 
 

@@ -71,6 +71,45 @@ def fold_choices(inputs, choices: int):
     }
 
 
+def encode_windows(preprocess, texts):
+    """Return texts in windows that overlap, as the export reads them.
+
+    Returns:
+        `(inputs, text)`: inputs as of `encode_texts`, and int64 `(R,)`, the
+        number of each row's text.
+    """
+    import tensorflow as tf
+
+    from bert_keras.text.windows import overlapping_stride
+
+    ids = tf.concat(
+        [
+            preprocess.tokenizer(tf.constant(texts[chunk], tf.string))
+            for chunk in chunks(len(texts))
+        ],
+        axis=0,
+    )
+    stride = overlapping_stride(preprocess.packer.room(1))
+    rows = windowed_rows(preprocess, ids, stride)
+    return rows.inputs, rows.text.numpy()
+
+
+def average_windows(encoded, values, count):
+    """Return the mean `(count, C)` by text of values `(R, C)` of windows.
+
+    Args:
+        encoded: `Encoded` of `encode_windows`, with "text" in its notes.
+        values: of the rows.
+        count: number of texts.
+    """
+    from bert_keras.text.windows import mean_by_text
+
+    # Without [CLS] and [SEP].
+    lengths = encoded.inputs["token_ids"].row_lengths() - 2
+    text = encoded.notes["text"]
+    return mean_by_text(values, text, lengths, count).numpy()
+
+
 class WindowedRows(NamedTuple):
     """Rows of texts of any length, R of them, each a window of its text.
 

@@ -17,9 +17,10 @@ from bert_keras import InputError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training import step_tensorflow
 from official_tasks.engine import batches, finetuning
-from official_tasks.engine.balance import balance
+from official_tasks.engine.balance import balance, smooth
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.engine.models import load_model, load_trained
+from official_tasks.evaluate import evaluate
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.custom import custom_task
 
@@ -88,6 +89,26 @@ def test_lora_changes_queries_values_and_the_head_alone(step):
     }
     name = "encoder/layer_0/attention/value/kernel"
     assert np.linalg.matrix_rank(after[name] - before[name], 1e-6) <= 3
+
+
+def test_lora_changes_the_named_projections_by_alpha_over_rank(step):
+    targets = ("key", "feed_forward")
+    model, before, after = step(
+        lora_rank=2, lora_alpha=6, lora_targets=targets, weight_decay=0
+    )
+    kernels = {
+        f"encoder/layer_{i}/{name}/kernel"
+        for i in range(2)
+        for name in ("attention/key", "intermediate", "output")
+    }
+    head = {"classifier/kernel", "classifier/bias"}
+    assert changed(before, after) - head == kernels
+    layer = model.encoder.transformer_layers[1].output_projection
+    product = np.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+    name = "encoder/layer_1/output/kernel"
+    np.testing.assert_allclose(
+        after[name] - before[name], 3 * product, atol=1e-6
+    )
 
 
 def test_each_layer_below_learns_at_the_rate_times_the_decay(step):
@@ -179,6 +200,52 @@ def test_balanced_classes_weigh_the_same_as_scikit_learn_says():
             balance(task, Encoded({}, wrong))
 
 
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+def test_smoothed_labels_have_the_loss_that_keras_has(shape):
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(*shape, 4)).astype("f4")
+    labels = random.integers(0, 4, shape)
+    weights = random.random(shape).astype("f4")
+    plain = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    task = SimpleNamespace(name="toy", labels=["a", "b", "c", "d"])
+    found = smooth(task, plain, 0.3)(labels, logits, weights)
+    expected = keras.losses.CategoricalCrossentropy(True, label_smoothing=0.3)
+    np.testing.assert_allclose(
+        found, expected(np.eye(4)[labels], logits, weights), rtol=1e-6
+    )
+    for wrong in ({"labels": None}, {"loss": keras.losses.MeanSquaredError()}):
+        task.labels = wrong.get("labels", task.labels)
+        with pytest.raises(InputError, match="has not one class"):
+            smooth(task, wrong.get("loss", plain), 0.3)
+
+
+def test_averaged_weights_are_scored_and_saved(place, task, tmp_path):
+    quick = {**QUICK, "ema": 0.9, "schedule": "constant", "epochs": 2}
+    quick |= {"label_smoothing": 0.1}
+    watch, run = Watch(), tmp_path / "run"
+    results = finetuning.run(
+        task, place / "init", run, callbacks=[watch], **quick
+    )
+    scores = evaluate(task, [str(run)])
+    assert scores["accuracy"] == pytest.approx(results["accuracy"])
+    saved = weights_of(load_trained(task, run)[0])
+    step, last = results["best_step"], results["curve"][-1]["step"]
+    found = weights_of(watch.model)["classifier/kernel"]
+    np.testing.assert_array_equal(saved["classifier/kernel"], found)
+    optimizer = watch.model.optimizer
+    averages = {
+        weight.path: np.array(average)
+        for weight, average in zip(
+            watch.model.trainable_weights,
+            optimizer._model_variables_moving_average,
+            strict=True,
+        )
+    }
+    is_average = np.array_equal(averages["classifier/kernel"], found)
+    assert is_average == (step == last)
+    assert float(optimizer.learning_rate) == pytest.approx(1e-2)
+
+
 class Watch(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
@@ -260,7 +327,7 @@ def test_a_run_that_gets_no_better_ends_early_also_when_resumed(
     assert results["best_step"] == 10
 
 
-def interrupt(self):
+def interrupt(*_):
     raise KeyboardInterrupt
 
 
@@ -322,6 +389,13 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
             "LoRA freezes the entire encoder",
         ),
         ("lora_rank=2 --from_scratch", "keep trained weights"),
+        ("lora_alpha=2", "lora_alpha does nothing without lora_rank"),
+        ("lora_rank=2 --lora_targets=pooler", "some of query, key"),
+        ("lora_dropout=0.1", "lora_dropout does nothing without lora_rank"),
+        ("lora_rank=2 --lora_alpha=0", "expected a number above 0"),
+        ("label_smoothing=1", "expected a number from 0 to below 1"),
+        ("ema=1", "expected a number from 0 to below 1"),
+        ("schedule=line", "<linear|cosine|constant>"),
         ("layer_decay=0.9 --recipe=last", "only applies without --recipe"),
         ("class_weights=balanced --task=glue", "only applies to one task"),
     ],
@@ -332,7 +406,7 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
     done = call_script(*words.split(), folder=place)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     name = flag.split("=")[0]
-    if "expected" in message:
+    if "expected" in message and " " not in flag:
         value = float(flag.split("=")[1])
         with pytest.raises(InputError, match=f"{name} is {value}; expected"):
             Hyperparameters(**{name: value}).check()

@@ -47,11 +47,14 @@ def test_lora_trains_its_matrices_and_the_head_only():
         assert changed == moves, name
 
 
-@pytest.mark.parametrize(("rank", "name"), [(0, "query"), (4, "pooler")])
-def test_what_no_lora_has_is_refused_and_freezes_nothing(rank, name):
+@pytest.mark.parametrize(
+    ("rank", "name", "alpha"),
+    [(0, "query", None), (4, "pooler", None), (4, "query", 0)],
+)
+def test_what_no_lora_has_is_refused_and_freezes_nothing(rank, name, alpha):
     encoder = make_encoder()
     with pytest.raises(InputError, match=f"rank is {rank}, .*'{name}'"):
-        enable_lora(encoder, rank, [name])
+        enable_lora(encoder, rank, [name], alpha)
     assert all(weight.trainable for weight in encoder.weights)
 
 
@@ -67,6 +70,38 @@ def test_copies_and_published_weights_hold_the_merged_kernels(dtype):
         copy(random_inputs()),
         atol=1e-5 if dtype == "float32" else 0.2,
     )
+
+
+def test_lora_reads_a_dropped_input_in_training():
+    encoder = make_encoder(dropout=0.1)
+    enable_lora(encoder, 8, ["query", "feed_forward"], dropout=0.25)
+    layer = encoder.transformer_layers[0]
+    query = layer.attention.query
+    query.bias.assign(np.zeros(8))
+    for matrix in (query.lora_kernel_a, query.lora_kernel_b):
+        matrix.assign(np.eye(8))
+    query._kernel.assign(np.zeros((8, 8)))
+    inputs = np.random.default_rng(0).normal(size=(50, 40, 8)).astype("f4")
+    seed = keras.ops.convert_to_tensor([1, 2], "uint32")
+    found = np.array(query(inputs, seed=seed, site=3))
+    is_kept = np.abs(found) > 1e-6
+    assert is_kept.mean() == pytest.approx(0.75, abs=0.01)
+    np.testing.assert_allclose(
+        found, np.where(is_kept, inputs / 0.75, 0), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(query(inputs), inputs, atol=1e-5)
+    # The layer passes its seed on.
+    random = np.random.default_rng(1)
+    for weight in layer.trainable_weights:  # LoRA's, which begin with B = 0
+        weight.assign(random.normal(size=weight.shape))
+    layer.dropout = layer.attention.dropout = 0.0
+    outputs = [np.array(layer(inputs, training=True)) for _ in range(2)]
+    assert np.abs(outputs[0] - outputs[1]).max() > 0.1
+    copy = type(encoder).from_config(encoder.get_config())
+    assert copy.transformer_layers[0].intermediate.lora_dropout == 0.25
+    with pytest.raises(InputError, match="encoder with dropout"):
+        still = make_encoder(dropout=0, attention_dropout=0)
+        enable_lora(still, 2, dropout=0.1)
 
 
 def test_assigning_a_published_weight_replaces_what_lora_learned():

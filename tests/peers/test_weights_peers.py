@@ -133,7 +133,7 @@ def test_peft_loads_the_adapters_that_are_written(
     peft = pytest.importorskip("peft")
     mine = tiny_model(name)
     save_model(tmp_path / "base", mine, tiny.preprocessor())
-    enable_lora(mine, 2, ("query", "output"))
+    enable_lora(mine, 2, ("query", "output", "feed_forward"), alpha=5)
     random = np.random.default_rng(0)
     for weight in mine.trainable_weights:
         weight.assign(random.normal(0, 0.3, weight.shape))

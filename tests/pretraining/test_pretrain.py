@@ -315,6 +315,19 @@ def test_the_plan_of_a_published_size_is_as_published(size, parameters, batch):
         assert 80e9 / 2.5 < need < 80e9
 
 
+def test_layers_that_are_computed_again_take_less_memory(data, tmp_path):
+    settings = Settings(**SMALLEST, rematerialize=True)
+    model = new_model(settings, OBJECTIVES["mlm"], len(PIECES))
+    assert all(x.rematerialize for x in model.encoder.transformer_layers)
+    phase = phases(settings)[0]
+    sizes = {**model_sizes(settings), "num_layers": 12}
+    less, more = (
+        estimate_memory(sizes, 0, len(PIECES), phase, each, 8)
+        for each in (settings, Settings(**SMALLEST))
+    )
+    assert less < more / 6
+
+
 def test_a_rate_has_room_for_all_its_masks_and_less_is_noted():
     for phase in phases(Settings(mask_rate=0.3)):
         assert (

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_keras.data.tf_data import disable_tuning
 from bert_keras.training import checkpoint
-from bert_keras.training.loop import fit
+from bert_keras.training.loop import averaged_weights, fit
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
 
@@ -43,14 +43,16 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def train(folder, stop_after=None, at_once=1, distribution="off"):
+def train(
+    folder, stop_after=None, at_once=1, distribution="off", optimizer="adam"
+):
     """Train one process's part of a run; return the weights and the history."""
     keras.utils.set_random_seed(0)
     layers = [keras.Input((3,)), keras.layers.Dropout(0.3)]
     with make_strategy(distribution).scope():
         model = keras.Sequential([*layers, keras.layers.Dense(1)])
         model.compile(
-            "adam", "mse", metrics=["mae"], steps_per_execution=at_once
+            optimizer, "mse", metrics=["mae"], steps_per_execution=at_once
         )
     state = TrainingState(folder / "state", every=2)
     history = fit(
@@ -93,6 +95,50 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     assert [line["step"] for line in history] == [6, 12, 18, 20]
     # The curve of training too: its means are over whole epochs.
     assert history == uninterrupted[1]
+
+
+class Average(keras.callbacks.Callback):
+    """Keep the moving average of the weights, in float64."""
+
+    def __init__(self, momentum):
+        super().__init__()
+        self.momentum, self.average = momentum, None
+
+    def on_train_batch_end(self, batch, logs=None):
+        weights = np.concatenate([w.ravel() for w in self.model.get_weights()])
+        old = weights if self.average is None else self.average
+        self.average = self.momentum * old + (1 - self.momentum) * weights
+
+
+def test_averages_are_in_the_model_for_a_block_and_resume_to_the_bit(tmp_path):
+    def averaging():
+        return keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=0.8)
+
+    whole = train(tmp_path / "whole", optimizer=averaging())
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "cut", 9, optimizer=averaging())
+    weights, history = train(tmp_path / "cut", optimizer=averaging())
+    assert history == whole[1]
+    for one, other in zip(weights, whole[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(averaging(), "mse")
+    average, means = Average(0.8), []
+
+    def evaluate(step):
+        before = model.get_weights()
+        with averaged_weights(model):
+            means.append([w.ravel() for w in model.get_weights()])
+        for one, other in zip(before, model.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+        found = np.concatenate(means[-1])
+        np.testing.assert_allclose(found, average.average, rtol=1e-5)
+        return {}
+
+    state = TrainingState(tmp_path / "state")
+    history = tmp_path / "metrics.jsonl"
+    fit(model, batches, STEPS, PER_EPOCH, state, history, evaluate, [average])
+    assert len(means) == 4
 
 
 def test_steps_executed_at_once_end_where_an_epoch_does(

@@ -202,6 +202,34 @@ def test_the_schedule_equals_the_originals():
 
 
 @pytest.mark.parametrize(
+    ("shape", "warmup", "expected"),
+    # transformers' get_cosine_schedule_with_warmup and
+    # get_constant_schedule_with_warmup
+    [
+        (
+            "cosine",
+            4,
+            [0, 0.5, 1, 1.5, 2, 1.866025, 1.5, 1, 0.5, 0.133975, 0],
+        ),
+        (
+            "cosine",
+            0,
+            [2, 1.951057, 1.809017, 1.587785, 1.309017, 1, 0.690983]
+            + [0.412215, 0.190983, 0.048943, 0],
+        ),
+        ("constant", 4, [0, 0.5, 1, 1.5, 2, 2, 2, 2, 2, 2, 2]),
+    ],
+)
+def test_other_schedules_equal_those_of_transformers(shape, warmup, expected):
+    optimizer = adamw(2.0, 10, warmup, schedule=shape)
+    rates = []
+    for step in range(len(expected)):
+        optimizer.iterations.assign(step)
+        rates.append(float(optimizer.learning_rate))
+    np.testing.assert_allclose(rates, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("warmup", "steps"), [(0.1, 100), (10, 10), (0, 0), (1, 1)]
 )
 def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
@@ -223,6 +251,9 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
         (lambda: schedule(1.0, -1), "repeats without end"),
         (lambda: schedule(1.0, float("nan")), "steps is nan"),
         (lambda: adamw(1e-3, warmup=5), "Give steps"),
+        (lambda: adamw(1e-3, schedule="cosine"), "Give steps"),
+        (lambda: adamw(1e-3, 5, schedule="line"), "schedule is 'line'"),
+        (lambda: adamw(1e-3, ema=1), "ema is 1"),
         (lambda: AdamW(weight_decay=-0.1), "weight_decay is -0.1"),
         (lambda: AdamW(accumulate=0), "accumulate is 0"),
         (lambda: AdamW(accumulate=1.5), "accumulate is 1.5"),

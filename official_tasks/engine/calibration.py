@@ -1,0 +1,125 @@
+"""A temperature that makes probabilities agree with accuracy on dev.
+
+The logits are divided by it (Guo et al. 2017, "On Calibration of Modern Neural
+Networks", section 4.2). Predicted classes stay the same.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from official_tasks.tasks.classify import TextTask
+from official_tasks.tasks.metrics import probabilities
+
+BINS = 15  # as in the paper
+LOWEST, HIGHEST = 0.05, 20.0  # temperatures
+
+
+class Temperature(NamedTuple):
+    """The divisor of calibrated logits; the saved head is divided by it."""
+
+    value: float
+
+    @classmethod
+    def fit(cls, loss):
+        """Return the temperature with the lowest `loss`, a function of it."""
+        low, high = np.log(LOWEST), np.log(HIGHEST)
+        for _ in range(40):  # to 1e-6
+            third = (high - low) / 3
+            if loss(np.exp(low + third)) < loss(np.exp(high - third)):
+                high -= third
+            else:
+                low += third
+        return cls(float(np.exp((low + high) / 2)))
+
+    def restore(self, outputs):
+        """Return calibrated logits."""
+        return outputs / self.value
+
+    def put_into(self, head):
+        """Divide a head's logits by the temperature."""
+        for weight in (head.kernel, head.bias):
+            weight.assign(weight / self.value)
+
+    def take_out_of(self, head):
+        """Multiply a head's logits by the temperature."""
+        for weight in (head.kernel, head.bias):
+            weight.assign(weight * self.value)
+
+
+def calibrate(task, examples, encoded, outputs) -> Temperature:
+    """Return the temperature with the lowest negative log-likelihood.
+
+    Args:
+        task: `TextTask` of classes.
+        examples: of dev.
+        encoded: their rows.
+        outputs: of the model, see `Task.decode`.
+    """
+    labels = np.array([example.label for example in examples])
+
+    def loss(temperature):
+        logits = task.decode(examples, encoded, outputs / temperature)
+        each = probabilities(logits)[np.arange(len(labels)), labels]
+        return -np.mean(np.log(np.maximum(each, 1e-300)))
+
+    return Temperature.fit(loss)
+
+
+def check_task(task):
+    """Raise InputError if a task has no classes of texts to calibrate."""
+    if not isinstance(task, TextTask) or task.problem != "single":
+        raise InputError(
+            f"calibrate is True, but the task {task.name} has not one class "
+            "for each text. Leave it out."
+        )
+
+
+def describe(examples, before, after) -> dict:
+    """Return the expected calibration error, and the bins of confidence.
+
+    Args:
+        examples: of dev.
+        before: logits `(R, C)`.
+        after: calibrated logits.
+    """
+    labels = np.array([example.label for example in examples])
+    uncalibrated, calibrated = (
+        count_bins(probabilities(logits), labels) for logits in (before, after)
+    )
+    return {
+        "ece": calibration_error(calibrated),
+        "ece_uncalibrated": calibration_error(uncalibrated),
+        "reliability": calibrated,
+        "reliability_uncalibrated": uncalibrated,
+    }
+
+
+def count_bins(probabilities, labels) -> list[dict]:
+    """Return rows, mean confidence and accuracy of each bin that has rows.
+
+    The confidence of a row is the probability of its predicted class.
+    """
+    confidence = probabilities.max(axis=-1)
+    is_right = probabilities.argmax(axis=-1) == labels
+    edges = np.linspace(0, 1, BINS + 1)
+    bins = np.searchsorted(edges[1:-1], confidence)
+    return [
+        {
+            "from": float(edges[number]),
+            "rows": int(np.sum(bins == number)),
+            "confidence": float(confidence[bins == number].mean()),
+            "accuracy": float(is_right[bins == number].mean()),
+        }
+        for number in np.unique(bins)
+    ]
+
+
+def calibration_error(bins) -> float:
+    """Return the mean distance of confidence and accuracy, by rows."""
+    rows = sum(one["rows"] for one in bins)
+    distances = (
+        one["rows"] * abs(one["confidence"] - one["accuracy"]) for one in bins
+    )
+    return sum(distances) / rows

@@ -1,0 +1,275 @@
+"""Cross-validation: a run for each fold, and the labels that look wrong.
+
+A row is predicted by the run that was not trained on it. Rows with one text are
+in one fold, and each fold has its part of each class.
+"""
+
+import copy
+import hashlib
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.json_files import without_nan, write_json
+from bert_keras.run_folder import RunFolder
+from official_tasks import page, progress
+from official_tasks.engine import finetuning, grid, models, task_report
+from official_tasks.tasks.base import Examples
+from official_tasks.tasks.classify import TextTask
+from official_tasks.tasks.metrics import probabilities
+from official_tasks.tasks.own_data import Table
+
+
+def cross_validate(
+    task, init, output, folds, *, seed=0, settings=None, **arguments
+) -> dict:
+    """Fine-tune once for each fold of train, and score on the fold.
+
+    Writes runs/fold-1 and so on, predictions of all rows by the runs that did
+    not see them, results.json and a report. It keeps no model. An interrupted
+    call resumes in the fold where it ended.
+
+    Args:
+        task: a `TextTask` without a dev file.
+        init: as for `finetuning.run`.
+        output: the folder.
+        folds: their number, 2 or more.
+        seed: of the folds and of every run.
+        settings: as for `finetuning.run`.
+        **arguments: further ones of `finetuning.run`.
+
+    Returns:
+        The scores of all predictions together; "runs", name -> metrics of a
+        run; "mean" and "deviation", name -> that of the metric over the folds;
+        "wrong_labels", the number of labels that look wrong.
+    """
+    check(task, folds, arguments)
+    settings = {**(settings or {}), "folds": folds}
+    identity = {"task": task.name, "init": str(init), "seed": seed}
+    identity |= {k: v for k, v in arguments.items() if k not in grid.EXECUTION}
+    with RunFolder(output, {**identity, **settings}) as folder:
+        examples = read_all(task)
+        numbers = assign_folds(
+            examples, folds, seed, is_stratified=task.problem == "single"
+        )
+        tasks = {
+            f"fold-{number + 1}": make_fold(task, examples, numbers, number)
+            for number in range(folds)
+        }
+        runs = {
+            name: finetuning.run(
+                fold,
+                init,
+                folder.file("runs", name),
+                seed=seed,
+                settings={**settings, "fold": name},
+                **arguments,
+            )
+            for name, fold in tasks.items()
+        }
+        results = folder.read_results("folds")
+        if results is None:
+            results = _finish(task, folder, examples, numbers, tasks, runs)
+        rows = {**runs, "mean": results["mean"], "std": results["deviation"]}
+        progress.console.print(grid.make_table(task.name, rows))
+        if "wrong_labels" in results:
+            progress.console.print(
+                f"{results['wrong_labels']} labels look wrong: see "
+                f"{folder.file('report.html')}",
+                soft_wrap=True,
+            )
+        return results
+
+
+def check(task, folds, arguments):
+    """Raise InputError if a task or an argument does not fit folds."""
+    if folds < 2:
+        raise InputError(f"folds is {folds}; expected 2 or more.")
+    if not isinstance(task, TextTask):
+        raise InputError(
+            f"folds is {folds}, but the task {task.name} has no classes or "
+            "numbers of texts. Leave it out."
+        )
+    if "dev" in task.source.files:
+        raise InputError(
+            "Folds are scored on rows of train, and the dev file would not be "
+            "read. Leave it out, or add its rows to train."
+        )
+    if arguments.get("tune_thresholds"):
+        raise InputError(
+            "Each fold would have other thresholds. Leave tune_thresholds or "
+            "folds out."
+        )
+    grid.refuse_several_hosts(arguments.get("distribution", "off"))
+
+
+def read_all(task) -> Examples:
+    """Return the labelled rows: train, with what is held out of it."""
+    examples = task.read("train")
+    if isinstance(task.source, Table):
+        examples = Examples([*examples, *task.read("dev")], examples.notes)
+    return examples
+
+
+def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
+    """Return the fold of each row, from 0, by a hash of its text.
+
+    Args:
+        examples: list of `Example`.
+        folds: their number.
+        seed: of the hash.
+        is_stratified: deals out the texts of each label in turn.
+    """
+    groups: dict = {}
+    for row, example in enumerate(examples):
+        groups.setdefault(example.texts, []).append(row)
+    if len(groups) < folds:
+        raise InputError(
+            f"folds is {folds}, but there are {len(groups)} different texts. "
+            "Give a smaller number, or more rows."
+        )
+
+    def order(texts):
+        label = examples[groups[texts][0]].label if is_stratified else 0
+        text = "\0".join((str(seed), *texts))
+        return label, hashlib.sha256(text.encode()).digest()
+
+    numbers = np.zeros(len(examples), int)
+    for position, texts in enumerate(sorted(groups, key=order)):
+        numbers[groups[texts]] = position % folds
+    return numbers
+
+
+class FoldSource:
+    """A source with one fold as its dev split and the others as train."""
+
+    def __init__(self, source, examples, in_dev):
+        self.source, self.examples, self.in_dev = source, examples, in_dev
+
+    def read(self, split):
+        """Return the rows of the split, with the notes of all."""
+        pairs = zip(self.examples, self.in_dev, strict=True)
+        rows = [row for row, is_dev in pairs if is_dev == (split == "dev")]
+        return Examples(rows, self.examples.notes)
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+
+def make_fold(task, examples, numbers, number):
+    """Return a copy of the task on one fold."""
+    fold = copy.copy(task)
+    fold.source = FoldSource(task.source, examples, numbers == number)
+    return fold
+
+
+def find_wrong_labels(probabilities, labels) -> np.ndarray:
+    """Return the rows that likely have another label, the surest first.
+
+    A class is likely where its probability is at least its mean over the rows
+    of that label; of several, the most probable counts. These are the rows off
+    the diagonal of the confident joint (Northcutt et al. 2021, "Confident
+    Learning", section 3.1).
+
+    Args:
+        probabilities: `(R, C)`, out of fold.
+        labels: int `(R,)`.
+    """
+    given = probabilities[np.arange(len(labels)), labels]
+    least = [
+        given[labels == label].mean() if (labels == label).any() else np.inf
+        for label in range(probabilities.shape[1])
+    ]
+    is_likely = probabilities >= least
+    likeliest = np.where(is_likely, probabilities, -1).argmax(axis=1)
+    rows = np.flatnonzero(is_likely.any(axis=1) & (likeliest != labels))
+    return rows[np.argsort(given[rows], kind="stable")]
+
+
+def _finish(task, folder, examples, numbers, tasks, runs):
+    """Predict all rows out of fold; write the files and return the results."""
+    predictions = None
+    for number, (name, fold) in enumerate(tasks.items()):
+        path = folder.file("runs", name)
+        _, outputs = models.predict_split(fold, [path], "dev")
+        if predictions is None:
+            predictions = np.zeros((len(examples), outputs.shape[1]))
+        predictions[numbers == number] = outputs
+    results = {**task.score(examples, predictions), **summarize(runs)}
+    columns, wrong = {"fold": numbers + 1}, []
+    if task.problem == "single":
+        more, wrong = _describe_labels(task, examples, predictions)
+        columns |= more
+        results["wrong_labels"] = len(wrong)
+    with folder.output("predictions") as path:
+        files.make_folder(path)
+        # Also for GLUE: its official files have no labels.
+        TextTask.write(task, examples, predictions, path, columns)
+    with folder.output(finetuning.RESULTS) as path:
+        write_json(without_nan(results), path)
+    page.write_report(folder, _render(task, results, wrong))
+    folder.finish("folds", results, ("predictions", finetuning.RESULTS))
+    return results
+
+
+def summarize(runs) -> dict:
+    """Return "runs", "mean" and "deviation": see `cross_validate`."""
+    metrics = [task_report.select_metrics(results) for results in runs.values()]
+    values = {
+        name: [each[name] for each in metrics if name in each]
+        for name in metrics[0]
+    }
+    return {
+        "runs": {k: finetuning.scalars(v) for k, v in runs.items()},
+        "mean": {k: float(np.mean(v)) for k, v in values.items()},
+        "deviation": {k: float(np.std(v, ddof=1)) for k, v in values.items()},
+    }
+
+
+def _describe_labels(task, examples, predictions):
+    """Return columns for the predictions, and the rows that look wrong."""
+    labels = np.array([example.label for example in examples])
+    each = probabilities(predictions)  # (R, C)
+    given = each[np.arange(len(labels)), labels]
+    rows = find_wrong_labels(each, labels)
+    columns = {
+        "label_probability": given.round(4),
+        "looks_wrong": np.isin(np.arange(len(labels)), rows) * 1,
+    }
+    return columns, [
+        {
+            **dict(zip(("text", "second"), examples[i].texts, strict=False)),
+            "label": task.labels[labels[i]],
+            "predicted": task.labels[each[i].argmax()],
+            "probability of the label": float(given[i]),
+        }
+        for i in rows
+    ]
+
+
+def _render(task, results, wrong):
+    """Return the report of all folds."""
+    mean, std = results["mean"], results["deviation"]
+    names = list(mean)
+    rows = [
+        [run, *(metrics[name] for name in names)]
+        for run, metrics in results["runs"].items()
+    ]
+    text = f"Mean and standard deviation over {len(rows)} folds."
+    sections = [
+        page.tiles(
+            (f"{mean[name]:.3f} ± {std[name]:.3f}", name.replace("_", " "))
+            for name in names
+        ),
+        page.section("Folds", text, page.table(rows, ["", *names])),
+        task_report.show_mistakes(
+            "Labels that look wrong",
+            f"{min(len(wrong), task_report.MOST_SHOWN)} of {len(wrong):,}, by "
+            "the probability of the label in the run that did not see the row. "
+            "predictions/ has all.",
+            wrong,
+        ),
+    ]
+    heading = f"Cross-validation: {task.name}"
+    return page.page(f"bert_keras: {task.name}", heading, text, sections)

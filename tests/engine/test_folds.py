@@ -1,0 +1,138 @@
+"""Cross-validation: the folds, predictions out of fold, wrong labels."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.model_selection import StratifiedKFold
+from task_samples import QUICK, sentences, write_csv
+
+from bert_keras import InputError
+from official_tasks.engine import finetuning, folds, models
+from official_tasks.tasks.base import Example
+from official_tasks.tasks.custom import custom_tags, custom_task
+
+
+def test_folds_have_the_classes_that_scikit_learns_have():
+    labels = np.random.default_rng(0).choice(3, 101, p=[0.6, 0.3, 0.1])
+    examples = [Example(f"text {i}", None, x) for i, x in enumerate(labels)]
+    numbers = folds.assign_folds(examples, 5)
+    split = StratifiedKFold(5).split(labels, labels)
+    for label in range(3):
+        found = np.bincount(numbers[labels == label], minlength=5)
+        expected = [np.sum(labels[dev] == label) for _, dev in split]
+        assert sorted(found) == sorted(expected)
+        split = StratifiedKFold(5).split(labels, labels)
+    order = np.random.default_rng(1).permutation(101)
+    again = folds.assign_folds([examples[row] for row in order], 5)
+    np.testing.assert_array_equal(again, numbers[order])
+    assert (folds.assign_folds(examples, 5, seed=1) != numbers).any()
+    twice = folds.assign_folds([*examples, *examples], 5)
+    np.testing.assert_array_equal(twice[:101], twice[101:])
+
+
+def test_the_labels_that_look_wrong_are_those_of_cleanlab():
+    random = np.random.default_rng(7)
+    truth = random.integers(0, 3, 24)
+    labels = truth.copy()
+    labels[::5] = (labels[::5] + 1) % 3
+    probabilities = random.dirichlet(np.ones(3) * 0.8, 24) * 0.5
+    probabilities[np.arange(24), truth] += 0.5
+    probabilities = probabilities.round(3)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    # cleanlab 2.9: find_label_issues(filter_by="confident_learning",
+    # return_indices_ranked_by="self_confidence")
+    expected = [0, 5, 15, 20, 10]
+    found = folds.find_wrong_labels(probabilities, labels)
+    assert found.tolist() == expected
+
+
+def test_a_killed_call_resumes_by_fold(place, tmp_path, monkeypatch):
+    rows = [(text, ("bad", "good")[label]) for text, label in sentences(60)]
+    task = custom_task(str(write_csv(tmp_path / "rows.csv", rows)))
+    run, init = tmp_path / "run", place / "init"
+    arguments = {**QUICK, "epochs": 2}
+    train, ran = finetuning.run, []
+
+    def fail_in_the_second(*words, **named):
+        ran.append(named["settings"]["fold"])
+        if ran == ["fold-1", "fold-2"]:
+            raise KeyboardInterrupt
+        return train(*words, **named)
+
+    monkeypatch.setattr(finetuning, "run", fail_in_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        folds.cross_validate(task, init, run, 3, **arguments)
+    first = run / "runs/fold-1/model/model.safetensors"
+    changed = first.stat().st_mtime_ns
+    results = folds.cross_validate(task, init, run, 3, **arguments)
+    assert first.stat().st_mtime_ns == changed
+    assert folds.cross_validate(task, init, run, 3, **arguments) == results
+    each = [
+        json.loads((run / f"runs/fold-{n}/results.json").read_text())
+        for n in (1, 2, 3)
+    ]
+    assert sum(one["dev_rows"] for one in each) == 60
+    accuracies = [one["accuracy"] for one in each]
+    written = json.loads((run / "results.json").read_text())
+    assert written["mean"]["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert written["deviation"]["accuracy"] == pytest.approx(
+        np.std(accuracies, ddof=1)
+    )
+    with open(run / "predictions/predictions.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert sorted((x["text"], x["label"]) for x in lines) == sorted(rows)
+    accuracy = np.mean([x["label"] == x["predicted"] for x in lines])
+    assert results["accuracy"] == pytest.approx(accuracy)
+    assert "Cross-validation" in (run / "report.html").read_text()
+    # Each row is predicted by the run that was not trained on it.
+    probabilities = np.zeros((60, 2))
+    for number in (1, 2, 3):
+        chosen = [i for i, x in enumerate(lines) if x["fold"] == str(number)]
+        texts = [(lines[i]["text"], "bad") for i in chosen]
+        path = write_csv(tmp_path / f"{number}.csv", texts)
+        model = run / f"runs/fold-{number}"
+        examples, logits = models.predict_split(
+            custom_task(dev=str(path)), [model], "dev"
+        )
+        assert len(examples) == each[number - 1]["dev_rows"]
+        probabilities[chosen] = softmax(logits, axis=-1)
+    labels = np.array([x["label"] == "good" for x in lines]).astype(int)
+    np.testing.assert_allclose(
+        [float(x["label_probability"]) for x in lines],
+        probabilities[np.arange(60), labels],
+        atol=2e-4,
+    )
+    expected = folds.find_wrong_labels(probabilities, labels)
+    found = [i for i, x in enumerate(lines) if x["looks_wrong"] == "1"]
+    assert found == sorted(expected)
+    assert len(found) == results["wrong_labels"]
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (custom_task, {"folds": 1}, "expected 2 or more"),
+        (custom_task, {"folds": 99}, "different texts"),
+        (custom_task, {"tune_thresholds": True}, "other thresholds"),
+        (custom_tags, {}, "no classes or"),
+        (
+            lambda train: custom_task(train, train),
+            {},
+            "dev file would not be",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_folds_are_refused(
+    place, tmp_path, make, arguments, message
+):
+    arguments = {"folds": 3, **arguments}
+    with pytest.raises(InputError, match=message):
+        folds.cross_validate(
+            make(train=str(place / "train.csv")),
+            place / "init",
+            tmp_path / "run",
+            **arguments,
+        )

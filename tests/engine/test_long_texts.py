@@ -1,0 +1,115 @@
+"""Texts longer than a row: trained, scored and served in the same windows."""
+
+import csv
+
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+from task_samples import QUICK, sentences, write_csv
+
+import bert_keras
+from bert_keras import BertClassifier, BertPreprocessor, InputError
+from official_tasks.engine import finetuning
+from official_tasks.engine.models import load_trained, predict_split
+from official_tasks.tasks.custom import custom_task
+
+ROOM = 10  # tokens of a window
+LABELS = {
+    "single": lambda is_good: ("bad", "good")[is_good],
+    "multi": lambda is_good: ",".join(["film"] + ["good"] * is_good),
+    "regression": lambda is_good: 10 + is_good,
+}
+ACTIVATIONS = {
+    "single": lambda logits: softmax(logits, axis=-1),
+    "multi": expit,
+    "regression": lambda values: values,
+}
+
+
+def write_long(path, problem, count, seed):
+    """Write texts of 1 to 40 words; the word that counts may be the last."""
+    random = np.random.default_rng(seed)
+    filling = "film book a the is was one two three cat dog".split()
+    rows = [
+        (
+            " ".join([*random.choice(filling, random.integers(0, 30)), text]),
+            LABELS[problem](label),
+        )
+        for text, label in sentences(count, seed)
+    ]
+    return str(write_csv(path, [*rows, ("", LABELS[problem](1))]))
+
+
+def mean_answers(model, preprocess, texts, problem):
+    """Return the mean answer over windows, of NumPy."""
+    tokenizer, answers = preprocess.tokenizer, []
+    for text in texts:
+        ids = list(tokenizer([text]).to_list()[0])
+        starts, stride = [0], int(0.75 * ROOM)
+        while starts[-1] + ROOM < len(ids):
+            starts.append(starts[-1] + stride)
+        windows = [ids[start : start + ROOM] for start in starts]
+        values = [
+            np.array(
+                model(np.array([[tokenizer.cls_id, *w, tokenizer.sep_id]]))
+            )[0]
+            for w in windows
+        ]
+        values = ACTIVATIONS[problem](np.array(values, np.float64))
+        weights = [max(len(w), 1) for w in windows]
+        answers.append(np.average(values, axis=0, weights=weights))
+    return np.array(answers)
+
+
+@pytest.mark.parametrize("problem", LABELS)
+def test_evaluate_and_the_export_read_the_windows_of_training(
+    place, tmp_path, problem
+):
+    train, dev = (
+        write_long(tmp_path / name, problem, count, seed)
+        for name, count, seed in (("train.csv", 48, 0), ("dev.csv", 24, 1))
+    )
+    task = custom_task(train, dev, problem=problem, long_text="windows")
+    quick = {**QUICK, "sequence_length": ROOM + 2, "epochs": 2}
+    run = tmp_path / "run"
+    results = finetuning.run(task, place / "init", run, **quick)
+    assert results["rows"] > 2 * 49 and results["dev_rows"] == 25
+    assert results["cut"] == 0
+    # The model says that it reads windows.
+    again = custom_task(train, dev, problem=problem)
+    examples, predictions = predict_split(again, [run], "dev")
+    metric = {"single": "accuracy", "multi": "micro_f1"}.get(problem, "pearson")
+    score = again.score(examples, predictions)[metric]
+    assert score == pytest.approx(results[metric], abs=1e-5)
+    texts = [example.text for example in examples]
+    model, preprocess = load_trained(again, run)
+    expected = mean_answers(model, preprocess, texts, problem)
+    np.testing.assert_allclose(
+        ACTIVATIONS[problem](predictions), expected, atol=1e-5
+    )
+    bert_keras.export_saved_model(
+        BertClassifier.from_preset(run),
+        BertPreprocessor.from_preset(run),
+        tmp_path / "served",
+    )
+    answers = bert_keras.load_saved_model(tmp_path / "served").classify(texts)
+    if problem == "regression":
+        np.testing.assert_allclose(answers["score"], expected[:, 0], rtol=1e-5)
+        return
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
+    with open(run / "predictions" / "predictions.csv", newline="") as file:
+        written = [row["predicted"] for row in csv.DictReader(file)]
+    if problem == "single":
+        assert written == answers["label"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"long_text": "half"}, "truncate, windows"),
+        ({"long_text": "windows", "text_pair": "b"}, "pair of texts"),
+    ],
+)
+def test_pairs_and_unknown_values_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        custom_task("a.csv", **options)
