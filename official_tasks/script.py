@@ -289,12 +289,10 @@ def _parse(arguments, words):
         _check_encoding(words)
         return rest
     except flags.Error as error:
-        # absl begins with the values: "flag --init=None: Flag --init must ...".
-        text = re.sub(r"^flags? [\w=-]+(, [\w=-]+)*: ", "", str(error))
         text = re.sub(
-            r"^Flag (--\w+) must have a value other than None\.",
+            r"^flag --\w+=None: Flag (--\w+) must have a value.*",
             r"\1 is missing",
-            text,
+            str(error),
         )
         sys.exit(_print_error(f"{text} (see --help)"))
 

@@ -81,6 +81,10 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         # (B, T, units)
         return x if len(lead) == 1 else ops.reshape(x, (*lead, self.units))
 
+    def quantized_call(self, *args, seed=None, site=0, **kwargs):
+        # Weights of int8 are not trained, so nothing is dropped.
+        return super().quantized_call(*args, **kwargs)
+
     def _multiply_lora(self, x):
         """Return alpha / rank x A B."""
         for matrix in (self.lora_kernel_a, self.lora_kernel_b):

@@ -524,14 +524,10 @@ class BertEmbedder(TaskModel):
         Returns:
             NumPy's float32 (N, D), in the order of the texts.
         """
-        from bert_keras.text.preprocessor import count_prompt
+        from bert_keras.serving.embedding import count_unpooled
 
         prompt = preprocessor.prompts.get(preprocessor.prompt, "")
-        unpooled = 0  # tokens of the prompt that are not pooled
-        if not preprocessor.include_prompt:
-            unpooled = count_prompt(
-                preprocessor.tokenizer, prompt, preprocessor.sequence_length
-            )
+        unpooled = count_unpooled(preprocessor, prompt)
         prompt = ops.convert_to_tensor(prompt, "string")
         unpooled = ops.convert_to_tensor(unpooled, "int32")
         texts = np.asarray(texts, "object")

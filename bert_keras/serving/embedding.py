@@ -56,9 +56,7 @@ def embed(
     encoder = getattr(model, "encoder", model)
     if prompt is None:
         prompt = rows.prompts.get(rows.prompt, "")
-    unpooled = None
-    if prompt and not rows.include_prompt:
-        unpooled = count_prompt(rows.tokenizer, prompt, rows.sequence_length)
+    unpooled = count_unpooled(rows, prompt) or None
     _check(encoder, pooling, long_text, features, prompt, unpooled)
     heads.check_truncate_dim(truncate_dim, encoder.hidden_dim)
     texts = _Texts(
@@ -205,6 +203,18 @@ def trace_embedder(model, rows):
     with modes.use(skip_padding=True, gradients=False):
         graph = tf.function(embed_texts, autograph=False)
         return graph.get_concrete_function(*specs)
+
+
+def count_unpooled(rows, prompt):
+    """Return the number of first tokens that are not pooled.
+
+    Args:
+        rows: `Rows` or a `BertPreprocessor`.
+        prompt: text put before each.
+    """
+    if rows.include_prompt:
+        return 0
+    return count_prompt(rows.tokenizer, prompt, rows.sequence_length)
 
 
 def _check(encoder, pooling, long_text, features, prompt, unpooled):

@@ -387,7 +387,7 @@ MODELS = {
         ("spans", {"truncate_dim": 4}, "truncate_dim is an option of embed"),
         ("masks", {"truncate_dim": 17}, "truncate_dim is 17.* 1 to 16"),
         ("masks", {"features": "sum_last_four"}, "the encoder has 1 layers"),
-        ("classes", {"pair": True, "long_text": "windows"}, "pair cannot"),
+        ("classes", {"pair": True, "long_text": "windows"}, "pair of texts"),
         ("encoder", {"pooling": "median"}, "median"),
         ("encoder", {"features": "first"}, "concat_last_four"),
         (

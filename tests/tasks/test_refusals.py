@@ -189,7 +189,7 @@ FILES = [
     (SQUAD1, "a.json", squad(("1", [{**ANSWER, "text": "x"}])), "no question"),
     # Columns of words.
     (tag_task, "a.txt", "a O\nb\n", "line 2: expected 2 columns"),
-    (tag_task, "a.txt", "a\nb\n", "got 'a' alone"),
+    (tag_task, "a.txt", "a\nb\n", "got only 'a'"),
     (tag_task, "a.txt", "a O\nb X-PER\n", "line 2: expected labels O"),
     (tag_task, "a.txt", "a O\nb B-\n", "line 2: expected labels O"),
     (tag_task, "a.txt", "\n\t\n", "at least one sentence"),
@@ -237,7 +237,7 @@ OPTIONS = [
     (embedding_task, {"recall_at": "1", "label": "s"}, "applies to a search"),
     (embedding_task, {"drop_unlabelled": True}, "only applies with --label"),
     (embedding_task, {"matryoshka": "64,x"}, "--matryoshka=64,x: expected"),
-    (ranking_task, {"train": "a.csv"}, "--task=ranking: expected --label="),
+    (ranking_task, {"train": "a.csv"}, "expected --negative=COLUMN"),
 ]
 
 
