@@ -63,13 +63,28 @@ class Inputs:
         """Return the path of a file or folder; make it when first named.
 
         "base": random weights of base size in Hugging Face's format; "mini":
-        the packaged model in it; "served": a SavedModel of --init; "lines":
-        a text file; "init": --init; "output": a file to write.
+        the packaged model in it; "classifier", "tagger" and "embedder": --init
+        with such a head; "served_" and one of these: its SavedModel; "lines":
+        a text file; "init", "data", "text": that of the flag; "here": this
+        folder; "output": a file to write.
         """
         path = os.path.join(self.folder, name)
-        if name == "init":
-            return self.require("init", "init")
-        if name == "base":
+        model = name.removeprefix("served_")
+        if name in ("init", "data"):
+            return self.require(name, name)
+        if name == "text":
+            return self.require("text", "input")
+        if name == "here":
+            return os.path.dirname(os.path.abspath(__file__))
+        if model in MODELS:
+            init = self["init"]
+            preprocess = bert_keras.BertPreprocessor.from_preset(init)
+            trained = MODELS[model](init)
+            if name == model:
+                trained.save_preset(path, preprocess)
+            else:
+                bert_keras.export_saved_model(trained, preprocess, path)
+        elif name == "base":
             pieces = read_vocabulary(self.require("vocabulary", "vocabulary"))
             # Its form of GELU is that of the other libraries.
             encoder = bert_keras.BertEncoder(
@@ -86,13 +101,6 @@ class Inputs:
                 "bert_keras_mini_en"
             )
             encoder.save_preset(path, preprocess)
-        elif name == "served":
-            init = self["init"]
-            bert_keras.export_saved_model(
-                bert_keras.BertEmbedder.from_preset(init),
-                bert_keras.BertPreprocessor.from_preset(init),
-                path,
-            )
         elif name == "lines":
             texts = paragraphs(read_documents(self.require("text", "input")))
             with open(path, "w", encoding="utf-8") as file:
@@ -112,6 +120,18 @@ class Inputs:
         data, init = self.require("data", "data"), self.require("init", "init")
         path = os.path.join(self.folder, f"{task}-{count}.json")
         return write_rows(task, data, init, count, path)
+
+
+# Head of whole commands -> function from weights to a model.
+MODELS = {
+    "classifier": lambda init: bert_keras.BertClassifier.from_preset(
+        init, labels=["negative", "positive"]
+    ),
+    "tagger": lambda init: bert_keras.BertTagger.from_preset(
+        init, labels=["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    ),
+    "embedder": bert_keras.BertEmbedder.from_preset,
+}
 
 
 def _glue(row):

@@ -91,11 +91,12 @@ def finetuning(task, batch, steps=32):
     return Row(title, jobs, turns=3)
 
 
-def compare(title, **commands):
+def compare(title, turns=3, **commands):
     """Return a row of whole commands, from start to end of the process.
 
     Args:
         title: of the row.
+        turns: greatest number of turns; 1 if the commands would resume.
         **commands: system -> (environment, words behind `python`). `{name}`
             in a word stands for a file or folder of `Inputs`.
     """
@@ -103,11 +104,44 @@ def compare(title, **commands):
         name: Job(environment, "others", "command", {"words": words, "warm": 0})
         for name, (environment, words) in commands.items()
     }
-    return Row(title, jobs, turns=3)
+    return Row(title, jobs, turns=turns)
 
 
 def _extend(job, **settings):
     return job._replace(settings=job.settings | settings)
+
+
+def _predict(model, signature, ending):
+    """Return the words of `predict` for a model of `Inputs`."""
+    return [
+        *("-m", "official_tasks.predict", f"--signature={signature}"),
+        *(f"--model={{served_{model}}}", "--input={lines}"),
+        *(f"--output={{output}}.{ending}", "--overwrite"),
+    ]
+
+
+def _train(task, folder):
+    """Return a row that fine-tunes for an epoch, with batches by length."""
+    files = [
+        f"--train={{data}}/glue/{folder}/train.tsv",
+        f"--dev={{data}}/glue/{folder}/dev.tsv",
+    ]
+    settings = ["--init={init}", "--learning_rate=1e-4", "--epochs=1"]
+    words = [f"--task={task}", *files, *settings]
+    return compare(
+        f"fine-tuning {folder} for an epoch, with its start and score",
+        turns=1,
+        bert_keras=(
+            THIS,
+            [
+                "-m",
+                "official_tasks.finetune",
+                f"--output={{output}}-{task}",
+                *words,
+            ],
+        ),
+        transformers=("transformers", ["{here}/trainer.py", *words]),
+    )
 
 
 # The first answer of a cold process, by the weights in a folder.
@@ -128,6 +162,22 @@ FIRST_TRANSFORMERS = f"""
 import sys
 from transformers import pipeline
 pipeline("feature-extraction", sys.argv[1], device="cpu")("{TEXT}")
+"""
+PIPELINE = """
+import sys
+from transformers import pipeline
+with open("{lines}", encoding="utf-8") as file:
+    lines = file.read().splitlines()
+task, folder, *settings = sys.argv[1:]
+pipe = pipeline(task, folder, device="cpu")
+pipe(lines, batch_size=32, **dict(word.split("=") for word in settings))
+"""
+LEARN = """
+import glob, sys
+from tokenizers import BertWordPieceTokenizer
+tokenizer = BertWordPieceTokenizer()
+tokenizer.train(glob.glob(sys.argv[1]), vocab_size=30000)
+tokenizer.save(sys.argv[2])
 """
 EMBED = """
 from sentence_transformers import SentenceTransformer
@@ -158,11 +208,36 @@ ROWS = {
     },
     "embed": compare(
         "lines of text to vectors",
+        bert_keras=(THIS, _predict("embedder", "embed", "npy")),
+        transformers=("transformers", ["-c", EMBED]),
+    ),
+    "classify": compare(
+        "lines of text to classes",
+        bert_keras=(THIS, _predict("classifier", "classify", "jsonl")),
+        transformers=(
+            "transformers",
+            ["-c", PIPELINE, "text-classification", "{classifier}"]
+            + ["truncation=longest_first"],
+        ),
+    ),
+    "tag": compare(
+        "lines of text to entities",
+        bert_keras=(THIS, _predict("tagger", "tag", "jsonl")),
+        transformers=(
+            "transformers",
+            ["-c", PIPELINE, "token-classification", "{tagger}"],
+        ),
+    ),
+    "train_sst2": _train("sst2", "SST-2"),
+    "train_mrpc": _train("mrpc", "MRPC"),
+    "train_rte": _train("rte", "RTE"),
+    "vocabulary": compare(
+        "text to a vocabulary of 30,000",
         bert_keras=(
             THIS,
-            "-m official_tasks.predict --model={served} --signature=embed "
-            "--input={lines} --output={output}.npy --overwrite".split(),
+            "tools/train_vocabulary.py --input={text} --size=30000 "
+            "--output={output}.txt --overwrite".split(),
         ),
-        transformers=("transformers", ["-c", EMBED]),
+        transformers=("transformers", ["-c", LEARN, "{text}", "{output}.json"]),
     ),
 }

@@ -22,7 +22,7 @@ THIS = "bert_keras"  # the environment of this Python
 # Other environment -> its packages.
 REQUIREMENTS = {
     "keras_hub": "keras-hub safetensors tensorflow tensorflow-text",
-    "transformers": "accelerate sentence-transformers transformers",
+    "transformers": "accelerate sentence-transformers seqeval transformers",
 }
 # Seconds before each turn: threads of the last system keep looking for work
 # for a while.
