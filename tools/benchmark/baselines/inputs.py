@@ -83,7 +83,10 @@ class Inputs:
             if name == model:
                 trained.save_preset(path, preprocess)
             else:
-                bert_keras.export_saved_model(trained, preprocess, path)
+                # The speed does not depend on what the head has learned.
+                bert_keras.export_saved_model(
+                    trained, preprocess, path, allow_untrained=True
+                )
         elif name == "base":
             pieces = read_vocabulary(self.require("vocabulary", "vocabulary"))
             # Its form of GELU is that of the other libraries.
