@@ -276,8 +276,11 @@ def _parse(arguments, words):
             flags.FLAGS([word for word in words if word not in HELP])
         try:
             _print_help()
+            sys.stdout.flush()
         except InputError as error:
             sys.exit(_print_error(str(error)))
+        except BrokenPipeError:  # the reader has ended, such as `| head`
+            drop_output()
         sys.exit(0)
     try:
         rest = flags.FLAGS(words)
@@ -370,7 +373,11 @@ def _run(main, words):
         check_limits(flags.FLAGS)
         with stopping.work():
             code = main(flags.FLAGS, *words)
+            sys.stdout.flush()
         return code
+    except BrokenPipeError:  # the reader has ended, such as `| head`
+        drop_output()
+        return 0
     except Stopped as error:
         _print_error(str(error))
         raise

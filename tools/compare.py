@@ -140,7 +140,7 @@ def _score_labels(cases, column):
             f"the column {column!r}, as predict --keep={column} writes them."
         )
     return [
-        float(np.mean([case[side] == case["keep"][column] for case in cases]))
+        float(np.mean([c[side] == str(c["keep"][column]) for c in cases]))
         for side in ("old", "new")
     ]
 

@@ -1,11 +1,11 @@
 """Converts weights of any format to a Hugging Face folder and compares them.
 
-    python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12.zip \\
+    python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \\
         --output=bert_base
 
 In: a folder of Hugging Face, sentence-transformers, keras-hub or this
-package, the folder of a run, a checkpoint or zip of the original, a Model
-Garden checkpoint, a SavedModel of TF Hub, org/name on the Hugging Face Hub,
+package, the folder of a run, a checkpoint of the original, a Model Garden
+checkpoint, a SavedModel of TF Hub, org/name on the Hugging Face Hub,
 or the name of an original release. Out: a folder that transformers opens, as
 `save_preset` writes it, with weights, head, label names and tokenizer; and one
 line with the greatest difference between the outputs of the source and of the

@@ -162,9 +162,10 @@ def _choose_share(values):
     )
     if not 4 <= len(hashes) < FEW or hashes[1] < share:
         return share
-    share = math.ceil(hashes[1] * 100 + 1e-6) / 100
+    share = math.ceil(hashes[1] * 1000 + 1e-6) / 1000
+    count = sum(value < share for value in hashes)
     progress.console.print(
-        f"note: of {len(hashes)} documents two are held out: "
+        f"note: of {len(hashes)} documents {count} are held out: "
         f"--held_out_share={share}"
     )
     return share

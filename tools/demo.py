@@ -120,7 +120,8 @@ def main(values):
         code = subprocess.run([sys.executable, "-m", module, *words]).returncode
         if code:
             sys.exit(code)
-    python = f"{sys.executable} -m official_tasks"
+    python = f"{shlex.quote(sys.executable)} -m official_tasks"
+    quoted = shlex.quote(folder)
     lines = [
         *_list_scores(folder),
         f"Reports: {folder}/pretrain/report.html, "
@@ -128,7 +129,7 @@ def main(values):
         "With your data, a CSV file with the columns text and label:",
         "",
         f"{python}.finetune --task=custom --train=yours.csv "
-        f"--init={folder}/pretrain/model --output=runs/yours",
+        f"--init={quoted}/pretrain/model --output=runs/yours",
         f"{python}.tools.export --model=runs/yours/model --output=runs/served",
     ]
     progress.console.print("\n".join(lines), soft_wrap=True)
@@ -158,7 +159,10 @@ def write_task(folder):
             order = generator.permutation(len(sentences))[: count // CLASSES]
             rows += [(sentences[index], name) for index in order]
         write_csv(f"{folder}/task/{file}.csv", rows)
-    with open(f"{folder}/typed.txt", "w", encoding="utf-8") as file:
+    with (
+        files.atomic_output(f"{folder}/typed.txt") as path,
+        open(path, "w", encoding="utf-8") as file,
+    ):
         file.write("\n".join(TYPED) + "\n")
 
 

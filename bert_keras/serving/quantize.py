@@ -1,6 +1,6 @@
 """Models with smaller weights, for serving on a CPU.
 
-`tools/export.py --dev` measures their size, speed and accuracy.
+`tools/compare.py` compares their answers with those of another export.
 """
 
 import keras

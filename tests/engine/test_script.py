@@ -55,6 +55,20 @@ def test_help_on_a_task_that_does_not_exist_names_those_that_do(tmp_path):
     assert done.returncode == 2 and "sst2" in done.stderr
 
 
+def test_help_whose_reader_has_ended_ends_without_a_message():
+    words = [sys.executable, "-m", "official_tasks.finetune", "--help"]
+    with subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    ) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (0, b"")
+
+
 # As TensorFlow 2.21 prints them from its libraries, without Python.
 LOADS = r"""
 import os
