@@ -193,6 +193,7 @@ def load_lora(
     ranks = _read_ranks(found, adapted)
     _check_shapes(path, found, _expect_shapes(bases, layers, found, ranks))
     alpha = _read_alpha(config, adapted, ranks)
+    dropout = config.fraction("lora_dropout", 0.0)
     _check_new_weights(model, path, found)
     arrays = {name: tensor.load() for name, tensor in found.items()}
     for name in adapted:
@@ -203,6 +204,8 @@ def load_lora(
             kernel.assign(kernel.numpy() + change)
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
+            if hasattr(layers[name], "lora_dropout"):  # a table has none
+                layers[name].lora_dropout = dropout
     if not merge:
         weights.freeze_encoder(model, found)
     for weight in model.weights:
