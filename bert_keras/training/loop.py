@@ -123,6 +123,9 @@ def averaged_weights(model):
 
     Without `use_ema` of the optimizer nothing changes.
     """
+    if not _averaging_optimizer(model):
+        yield
+        return
     before = [weight.numpy() for weight in model.trainable_weights]
     take_averages(model)
     try:
@@ -137,13 +140,19 @@ def averaged_weights(model):
 
 def take_averages(model):
     """Replace the weights by their moving averages, where there are any."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    if optimizer.use_ema:
+    optimizer = _averaging_optimizer(model)
+    if optimizer:
         with strategy_scope(model):
             # Of the class: `fit` above replaces that of the object.
             type(optimizer).finalize_variable_values(
                 optimizer, model.trainable_weights
             )
+
+
+def _averaging_optimizer(model):
+    """Return the optimizer if it has averages of the weights, else None."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return optimizer if optimizer.use_ema else None
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):

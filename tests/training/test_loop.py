@@ -141,6 +141,14 @@ def test_averages_are_in_the_model_for_a_block_and_resume_to_the_bit(tmp_path):
     assert len(means) == 4
 
 
+def test_weights_without_averages_are_not_copied(monkeypatch):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    monkeypatch.setattr(keras.Variable, "numpy", lambda weight: 1 / 0)
+    with averaged_weights(model):
+        pass
+
+
 def test_steps_executed_at_once_end_where_an_epoch_does(
     uninterrupted, tmp_path, caplog
 ):
