@@ -325,6 +325,9 @@ def _select_head(cls, checkpoint, arguments):
         why = f"the weights are of a {checkpoint.head}"
         return _select_encoder(checkpoint.tensors), new, why
     arguments = {**stored, **new}
+    if stored.get("recipe") and not arguments.get("recipe"):
+        # The stored pooling is that of its features.
+        arguments["pooling"] = new.get("pooling")
     if new.get("problem") == "ranking":  # its one output has no name
         arguments["labels"] = None
     if stored and hasattr(cls, "encoder_class"):

@@ -100,6 +100,14 @@ def test_a_head_whose_labels_differ_is_new_but_unnamed_ones_take_any(tmp_path):
     assert "classifier/kernel" in more.load_report.initialised
 
 
+def test_a_head_on_features_gives_way_to_one_without_them(tmp_path):
+    model = BertClassifier(encoder(), ["no", "yes"], recipe="last")
+    folder = saved(tmp_path / "a", model)
+    with pytest.warns(UntrainedWarning, match="recipe=last, not None"):
+        after = BertClassifier.from_preset(folder, recipe=None)
+    assert after.recipe is after.pooling is None
+
+
 @pytest.mark.parametrize(
     ("of", "asked", "labels", "problem"),
     [
