@@ -122,8 +122,17 @@ def _check_held_out(task, models, split="dev") -> list[str]:
         trained = split_paths(settings.get("train") or "")
         dev, seed = settings.get("dev"), settings.get("split_seed", 0)
         if is_tenth and holds_out:
-            is_other = dev or seed != source.split_seed
+            fold = settings.get("fold")
+            is_other = fold or dev or seed != source.split_seed
             if is_other and _have_common(source.paths("train"), trained):
+                if fold:
+                    raise InputError(
+                        f"{model} is {fold} of a cross-validation and was "
+                        f"trained on rows of {source.files['train']} that "
+                        "would be scored: it held out others. Its "
+                        "results.json has their scores. Give --dev=FILE with "
+                        "new rows."
+                    )
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
                     f"{model} was trained on rows of {source.files['train']} "

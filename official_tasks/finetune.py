@@ -146,6 +146,9 @@ def define_flags():
         lambda v: v.folds is None,
         *("grid", "seeds", "dev", "split_seed"),
     )
+    script.applies_only(
+        "without --check, which checks one run", lambda v: not v.check, "folds"
+    )
     flags.mark_flag_as_required("init")
     flags.register_multi_flags_validator(
         ["output", "check"],

@@ -27,8 +27,9 @@ def cross_validate(
     """Fine-tune once for each fold of train, and score on the fold.
 
     Writes runs/fold-1 and so on, predictions of all rows by the runs that did
-    not see them, results.json and a report. It keeps no model. An interrupted
-    call resumes in the fold where it ended.
+    not see them, results.json and a report. The model of each fold stays in its
+    run; none is trained on all rows. An interrupted call resumes in the fold
+    where it ended.
 
     Args:
         task: a `TextTask` without a dev file.

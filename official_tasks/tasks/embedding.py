@@ -39,7 +39,9 @@ EMBEDDING_OPTIONS = {
         "Also learn vectors cut to these sizes, separated by commas: "
         "256,128,64.",
     ),
-    "truncate_dim": Option(0, "Values of a vector to keep; 0: all."),
+    "truncate_dim": Option(
+        0, "Values of a vector to keep; 0: as the weights say."
+    ),
 }
 
 
@@ -201,13 +203,20 @@ class EmbeddingTask(RetrievalTask):
         model = BertEmbedder(
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
-        width = model.output_shape[-1]
+        # A model that has learned the sizes is also scored by shorter vectors.
+        # Only training needs vectors of the largest size: see `loss`.
+        is_cut = self.truncate_dim is not None
+        width = encoder.hidden_dim if is_cut else model.output_shape[-1]
+        self._check_matryoshka(width, "the size of the model's vectors")
+        return model
+
+    def _check_matryoshka(self, width, what):
+        """Raise InputError if a size of `Matryoshka` is above `width`."""
         if max(self.matryoshka or [0]) > width:
             raise InputError(
                 f"--matryoshka={','.join(map(str, self.matryoshka))}: expected "
-                f"at most {width}, the size of the model's vectors"
+                f"at most {width}, {what}"
             )
-        return model
 
     def loss(self):
         from bert_keras.training import similarity
@@ -217,6 +226,8 @@ class EmbeddingTask(RetrievalTask):
             "cosine": similarity.CosineRegression,
             "triplet": similarity.Triplet,
         }[self.objective]()
+        if self.truncate_dim is not None:
+            self._check_matryoshka(self.truncate_dim, "--truncate_dim")
         if self.matryoshka:
             return similarity.Matryoshka(loss, self.matryoshka)
         return loss

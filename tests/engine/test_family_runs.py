@@ -159,6 +159,11 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     # The sign of one value tells few texts apart.
     cut = evaluate(embedding_task(dev=data, truncate_dim=1), [str(run)])
     assert cut["ndcg_at_10"] < loaded["ndcg_at_10"]
+    # A model that has learned several sizes is scored by shorter vectors.
+    task = embedding_task(dev=data, matryoshka="4,2", truncate_dim=1)
+    assert evaluate(task, [str(run)])["ndcg_at_10"] == cut["ndcg_at_10"]
+    with pytest.raises(InputError, match="at most 1, --truncate_dim"):
+        task.loss()
     with pytest.raises(InputError, match="--matryoshka=4,99: expected at most"):
         evaluate(embedding_task(dev=data, matryoshka="4,99"), [str(run)])
     predict_task(embedding_task(test=data), [str(run)], tmp_path / "out")

@@ -398,6 +398,7 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("schedule=line", "<linear|cosine|constant>"),
         ("layer_decay=0.9 --recipe=last", "only applies without --recipe"),
         ("class_weights=balanced --task=glue", "only applies to one task"),
+        ("folds=3 --check", "--folds only applies without --check"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):

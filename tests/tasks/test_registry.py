@@ -209,7 +209,11 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         write_reviews(tmp_path / path, 20, seed=seed)
     (tmp_path / "link.csv").symlink_to("a.csv")
     shutil.copy("a.csv", "copy.csv")
-    for run, held_out in (("run", {"split_seed": 1}), ("dev", {"dev": "d"})):
+    for run, held_out in (
+        ("run", {"split_seed": 1}),
+        ("dev", {"dev": "d"}),
+        ("fold", {"fold": "fold-1"}),
+    ):
         (tmp_path / run / "model").mkdir(parents=True)
         settings = {"train": f"{tmp_path}/a.csv", **held_out}
         (tmp_path / run / "run.json").write_text(
@@ -217,6 +221,8 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         )
     with pytest.raises(InputError, match="Give --dev=d"):
         evaluate._check_held_out(custom_task(train=name), ["dev"])
+    with pytest.raises(InputError, match="fold-1 of a cross-validation"):
+        evaluate._check_held_out(custom_task(train=name), ["fold/model"])
     same = custom_task(train=name, split_seed=1)
     assert evaluate._check_held_out(same, ["run"]) == []
     for model in ("run", "run/model"):
