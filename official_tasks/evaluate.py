@@ -190,7 +190,9 @@ def complete_flags(values):
         )
     if task not in registry.TASKS or values.task not in (None, task):
         return
-    for name in ("task", *registry.TASKS[task].options):
+    # The model's folder has it. As an option it would count as the user's.
+    names = {"task", *registry.TASKS[task].options} - {"long_text"}
+    for name in names:
         if name in settings and not values[name].present:
             values[name].value = settings[name]
             values[name].present = 1

@@ -22,7 +22,8 @@ from official_tasks.tasks.base import RATES
 
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
-DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim")
+DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
+ABSENT = {"long_text": "truncate"}  # what a folder without it means
 # Hidden size -> factor of the learning rates that the paper gives for 768 and
 # 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
 RATE_FACTORS = {256: 6, 512: 2}
@@ -92,7 +93,9 @@ def load_trained(task, preset):
         )
     arguments = model.arguments()
     for name in DECISIVE if has_head else ():
-        stored = checkpoint.head_arguments.get(name)
+        if name in task.overrides:
+            continue
+        stored = checkpoint.head_arguments.get(name, ABSENT.get(name))
         differs = stored != arguments.get(name, stored)
         if differs and (stored or name == "recipe"):
             raise InputError(

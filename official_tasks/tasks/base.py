@@ -127,6 +127,8 @@ class Task(abc.ABC):
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`, which is then cut to each row's length.
         loss_weights: argument of `compile`, by output.
+        overrides: names of arguments of the model that the user set, which
+            then replace those of a trained model.
         averages: whether the outputs of several models can be averaged.
         has_dev_loss: whether `loss` can compare dev's outputs and targets.
         standardises: whether the model, a `BertClassifier` with one number a
@@ -142,6 +144,7 @@ class Task(abc.ABC):
     options: dict[str, Option] = {}
     per_token = False
     loss_weights: Any = None
+    overrides: tuple[str, ...] = ()
     averages = True
     has_dev_loss = True
     standardises = False

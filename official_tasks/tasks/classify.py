@@ -54,7 +54,8 @@ class TextTask(Problem):
             predictions.
         standardises: see `Task`.
         long_text: "truncate", or "windows": texts longer than a row are read
-            in rows that overlap, and the mean of their answers counts.
+            in rows that overlap, and the mean of their answers counts. None:
+            as the trained model says, "truncate" in training.
         defaults: `Defaults`.
         recipe: the feature-based way: the encoder is frozen, and one dense
             layer reads the features of these layers; see `find_recipe`.
@@ -68,7 +69,7 @@ class TextTask(Problem):
         pair=False,
         label_separator=",",
         standardises=False,
-        long_text="truncate",
+        long_text=None,
         defaults=None,
         recipe=None,
         pooling=None,
@@ -79,7 +80,9 @@ class TextTask(Problem):
             find_recipe(recipe)  # refuses an unknown one
         super().__init__(source, ON_FEATURES if recipe else defaults)
         self.recipe, self.pooling = recipe, pooling
-        check_long_text(long_text, pair)
+        if long_text is not None:
+            check_long_text(long_text, pair)
+            self.overrides = ("long_text",)
         self.long_text = long_text
         self.problem, self.pair = problem, pair
         self.label_separator = label_separator
@@ -101,7 +104,7 @@ class TextTask(Problem):
         self.thresholds = arguments.get("thresholds")
         self.recipe = self.recipe or arguments.get("recipe")
         self.pooling = self.pooling or arguments.get("pooling")
-        self.long_text = arguments.get("long_text", self.long_text)
+        self.long_text = self.long_text or arguments.get("long_text")
 
     def encode(self, examples, preprocess):
         if self.long_text == "windows":
@@ -144,7 +147,7 @@ class TextTask(Problem):
             pair=self.pair,
             recipe=self.recipe,
             pooling=self.pooling,
-            long_text=self.long_text,
+            long_text=self.long_text or "truncate",
         )
 
     def loss(self):

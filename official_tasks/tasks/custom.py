@@ -53,9 +53,10 @@ TEXT_OPTIONS = {
         None, "Class into which --min_rows_per_class merges them instead."
     ),
     "long_text": Option(
-        "truncate",
+        None,
         "Texts longer than a row: truncate, or windows, which overlap; a "
-        "text's answer is their mean.",
+        "text's answer is their mean. By default as the trained model says, "
+        "else truncate.",
     ),
     **DROP_UNLABELLED,
     **VECTOR_OPTIONS,

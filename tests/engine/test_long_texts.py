@@ -1,17 +1,26 @@
 """Texts longer than a row: trained, scored and served in the same windows."""
 
 import csv
+import json
 
+import keras
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
+from script_flags import parse_flags
 from task_samples import QUICK, sentences, write_csv
 
 import bert_keras
 from bert_keras import BertClassifier, BertPreprocessor, InputError
+from official_tasks import evaluate
 from official_tasks.engine import finetuning
-from official_tasks.engine.models import load_trained, predict_split
+from official_tasks.engine.models import (
+    load_model,
+    load_trained,
+    predict_split,
+)
 from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.registry import task_from_flags
 
 ROOM = 10  # tokens of a window
 LABELS = {
@@ -101,6 +110,45 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
         written = [row["predicted"] for row in csv.DictReader(file)]
     if problem == "single":
         assert written == answers["label"]
+
+
+def test_what_the_user_says_of_long_texts_replaces_what_models_say(
+    place, tmp_path, monkeypatch
+):
+    data = write_long(tmp_path / "data.csv", "single", 24, 0)
+    preprocess = BertPreprocessor.from_preset(
+        place / "init", sequence_length=ROOM + 2
+    )
+    models = []
+    for way in ("windows", "truncate"):
+        keras.utils.set_random_seed(0)
+        models.append(tmp_path / way / "model")
+        task = custom_task(data, long_text=way)
+        load_model(task, place / "init").save_preset(models[-1], preprocess)
+
+    def predict(*models, **options):
+        return predict_split(custom_task(dev=data, **options), models, "dev")[1]
+
+    mean, cut = predict(models[0]), predict(models[1])
+    assert np.abs(mean - cut).max() > 1e-3
+    for model in models:
+        np.testing.assert_allclose(predict(model, long_text="windows"), mean)
+        np.testing.assert_allclose(predict(model, long_text="truncate"), cut)
+    for order in (models, models[::-1]):
+        with pytest.raises(InputError, match="has the long_text"):
+            predict(*order)
+        found = predict(*order, long_text="windows")
+        np.testing.assert_allclose(found, mean, rtol=1e-6)
+    # The option of the first model's run is not one of the user.
+    (tmp_path / "windows" / "run.json").write_text(
+        json.dumps({"settings": {"task": "custom", "long_text": "windows"}})
+    )
+    words = (f"--model={tmp_path}/windows", f"--dev={data}")
+    for more, expected in ((), ()), (["--long_text=truncate"], ("long_text",)):
+        with monkeypatch.context() as patch:
+            values = parse_flags(evaluate.define_flags, [*words, *more], patch)
+        evaluate.complete_flags(values)
+        assert task_from_flags(values)[0].overrides == expected
 
 
 @pytest.mark.parametrize(
