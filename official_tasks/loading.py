@@ -1,7 +1,7 @@
-"""Hides three lines that TensorFlow prints while its libraries are loaded.
+"""Hides four lines that TensorFlow prints while it starts without a GPU.
 
-TensorFlow 2.21 writes them before it reads TF_CPP_MIN_LOG_LEVEL. Where a GPU
-is in the machine, or that variable is set to less than 3, nothing is hidden.
+TensorFlow 2.21 writes three of them before it reads TF_CPP_MIN_LOG_LEVEL. Where
+an accelerator is in the machine, or that variable is 0, nothing is hidden.
 """
 
 import contextlib
@@ -12,25 +12,29 @@ import os
 import subprocess
 import sys
 
-GPU_FILES = ["/dev/nvidia[0-9]*", "/dev/dxg"]  # Linux; Linux on Windows
+DEVICE_FILES = [
+    *("/dev/nvidia[0-9]*", "/dev/dxg"),  # Linux; Linux on Windows
+    "/dev/kfd",  # AMD
+    *("/dev/accel*", "/dev/vfio/[0-9]*"),  # TPU
+]
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 HIDDEN = (
     "All log messages before absl::InitializeLog() is called",
     "oneDNN custom operations are on",
     "Could not find cuda drivers on your machine",
+    "failed call to cuInit",
 )
 
 
 def set_log_level():
-    """Show warnings and errors of TensorFlow, or only fatal errors.
+    """Show warnings and errors of TensorFlow, but not the known lines.
 
-    Without a GPU its start prints errors that mean nothing, such as a failed
-    call of CUDA. TensorFlow raises what concerns a script in Python too.
+    Without a GPU they mean nothing, such as a failed call of CUDA.
     """
-    has_gpu = any(map(glob.glob, GPU_FILES))
     # A script that another script starts has it in its environment.
-    level = os.environ.setdefault(LEVEL, "1" if has_gpu else "3")
-    if level == "3" and "tensorflow" not in sys.modules:
+    level = os.environ.setdefault(LEVEL, "1")
+    has_device = any(map(glob.glob, DEVICE_FILES))
+    if not (has_device or level == "0" or "tensorflow" in sys.modules):
         sys.meta_path.insert(0, _Finder())
 
 
@@ -49,6 +53,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             def execute_and_hide(module):
                 with _hide_lines():
                     execute(module)
+                    # CUDA is called when the devices are listed first.
+                    module.config.list_physical_devices()
 
             spec.loader.exec_module = execute_and_hide
         return spec

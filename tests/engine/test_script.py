@@ -5,9 +5,12 @@ import re
 import signal
 import subprocess
 import sys
+from fnmatch import fnmatch
 
 import pytest
 from run_script import ROOT, run_script
+
+from official_tasks import loading
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 RETRIEVAL = {"text", "queries", "recall_at", "separator"}
@@ -78,7 +81,7 @@ os.abort()
 """
 USES = """
 from official_tasks import loading, script
-loading.GPU_FILES = {files}
+loading.DEVICE_FILES = {files}
 def main(values):
     import tensorflow as tf
     tf.config.list_physical_devices()
@@ -89,8 +92,12 @@ script.start(main, lambda: None)
 
 def start(path, files, **environment):
     environment = {**os.environ, **environment, "PYTHONPATH": f"{path}:{ROOT}"}
+    return run_program(USES.format(files=files), environment)
+
+
+def run_program(program, environment):
     return subprocess.run(
-        [sys.executable, "-c", USES.format(files=files)],
+        [sys.executable, "-c", program],
         env=environment,
         capture_output=True,
         text=True,
@@ -111,6 +118,28 @@ def test_a_native_abort_is_seen_and_known_lines_are_not(tmp_path, no_level):
     assert "oneDNN" not in start(tmp_path, [], **{LEVEL: "3"}).stderr
     for files, level in ((["/dev/null"], {}), ([], {LEVEL: "0"})):
         assert "oneDNN" in start(tmp_path, files, **level).stderr
+
+
+# A cache that is not read to its end: its warning is one of C++.
+WARNS = """
+from official_tasks import loading, script
+loading.DEVICE_FILES = []
+def main(values):
+    import tensorflow as tf
+    next(iter(tf.data.Dataset.range(9).cache().take(2)))
+script.start(main, lambda: None)
+"""
+
+
+def test_a_warning_after_the_start_is_seen(no_level):
+    done = run_program(WARNS, {**os.environ, "PYTHONPATH": str(ROOT)})
+    assert "cache_dataset_ops" in done.stderr
+
+
+def test_accelerators_of_all_makes_are_known():
+    names = ("nvidia0", "dxg", "kfd", "accel0", "accel", "vfio/3")
+    for path in (f"/dev/{name}" for name in names):
+        assert any(fnmatch(path, known) for known in loading.DEVICE_FILES)
 
 
 @pytest.mark.release
