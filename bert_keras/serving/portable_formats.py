@@ -44,7 +44,8 @@ def export_on_ids(
     """Write `model.tflite` or `model.onnx`, the vocabulary and the settings.
 
     `tokenizer_settings.json` has the settings of the tokenizer and the names of
-    inputs and outputs.
+    inputs and outputs. Its `long_text` is "windows" for a model that was
+    trained on windows of long texts; the caller makes them.
 
     Args:
         model: a `BertEncoder` or a task model.
@@ -235,6 +236,7 @@ def _settings(model, preprocessor, names):
         "inputs": list(_input_names(model)),
         "outputs": {n if len(names) > 1 else "logits": n for n in names},
         "sequence_length": preprocessor.sequence_length,
+        "long_text": getattr(model, "long_text", "truncate"),
         "prompt": preprocessor.prompts.get(preprocessor.prompt, ""),
         "lowercase": tokenizer.lowercase,
         "strip_accents": tokenizer.strip_accents,

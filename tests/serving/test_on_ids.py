@@ -111,6 +111,14 @@ def test_a_runtime_is_compared_at_real_tokens(apart):
     assert {0: found < 1e-6, 1: 0.2 < found < 1}.get(apart, found == np.inf)
 
 
+def test_the_settings_tell_how_the_model_reads_long_texts(tmp_path):
+    needs("onnx")
+    model = spread(BertClassifier(encoder(), ["a", "b"], long_text="windows"))
+    export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
+    path = tmp_path / "out" / portable_formats.SETTINGS
+    assert json_files.read_json(path)["long_text"] == "windows"
+
+
 def test_a_preprocessor_of_another_model_is_refused(tmp_path):
     model = BertEncoder(23, 1, 2, 16, 32, 32)
     with pytest.raises(InputError, match="at most 23"):
