@@ -49,7 +49,8 @@ def embed(
         truncate_dim: number of values to keep of each vector, or None.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
-        features: adds a vector a token; see `find_recipe`.
+        features: adds a vector a token; see `find_recipe`. Weights of a sum
+            are not learned here, so a weighted one is refused.
         prompt: text put before each; None: the default of the preprocessor.
         name: of the signature.
     """
@@ -234,6 +235,12 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
         raise InputError(
             f"Features of the tokens are of the text alone, and {prompt!r} is "
             "put before it. Pass preprocessor.with_prompt(None)."
+        )
+    if recipe and recipe.how == "weighted_sum":
+        raise InputError(
+            f"features is {features!r}, whose weights are learned, and the "
+            f"model has none. Pass {features.removeprefix('weighted_')!r}, "
+            "whose weights are 1."
         )
     if recipe:
         recipe.find_layers(encoder.num_layers)  # refuses layers it lacks

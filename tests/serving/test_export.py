@@ -390,6 +390,7 @@ MODELS = {
         ("classes", {"pair": True, "long_text": "windows"}, "pair of texts"),
         ("encoder", {"pooling": "median"}, "median"),
         ("encoder", {"features": "first"}, "concat_last_four"),
+        ("encoder", {"features": "weighted_sum:0,1"}, "Pass 'sum:0,1'"),
         (
             "encoder",
             {"features": "last", "long_text": "windows"},
