@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 # Folders of the weights that come with this package.
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
+# A large model has 1.4 GB.
+MAX_UNPACKED = 2 * 1024**3
 # Name -> date in its URL. The base model was released again with the small
 # ones; papers used its first release.
 RELEASED = {
@@ -188,25 +190,40 @@ def fetch_release(name):
 def _unpack(path, folder):
     """Unpack the checkpoint, settings and vocabulary, without inner folders.
 
-    zipfile compares each file with its checksum in the zip.
+    zipfile compares each file with its size and its checksum in the zip.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                name = member.filename.rpartition("/")[2]
-                if ".ckpt" in name or name in (
-                    google.CONFIG,
-                    google.VOCABULARY,
+            members = _find_members(archive)
+            size = sum(member.file_size for member in members.values())
+            if size > MAX_UNPACKED:
+                raise zipfile.BadZipFile(
+                    f"{size} bytes unpacked, more than {MAX_UNPACKED}"
+                )
+            for name, member in members.items():
+                with (
+                    archive.open(member) as source,
+                    open(os.path.join(folder, name), "wb") as target,
                 ):
-                    with (
-                        archive.open(member) as source,
-                        open(os.path.join(folder, name), "wb") as target,
-                    ):
-                        shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                    shutil.copyfileobj(source, target)
+    except (
+        *(zipfile.BadZipFile, zlib.error, EOFError),
+        # An encrypted file; NotImplementedError, an unknown compression.
+        RuntimeError,
+    ) as error:
         raise InputError(
             f"{os.path.basename(path)} is damaged ({error}). Fetch it again."
         ) from None
+
+
+def _find_members(archive):
+    """Return the zip's files to unpack, by name without inner folders."""
+    members = {}
+    for member in archive.infolist():
+        name = member.filename.rpartition("/")[2]
+        if ".ckpt" in name or name in (google.CONFIG, google.VOCABULARY):
+            members[name] = member
+    return members
 
 
 def _download(name, path):
