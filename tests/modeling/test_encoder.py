@@ -1,5 +1,3 @@
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -11,8 +9,6 @@ from bert_keras.modeling import modes
 from bert_keras.modeling.attention import DIRECTIONS
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
-
-shared_encoder = functools.cache(random_encoder)
 
 
 @pytest.mark.parametrize(
