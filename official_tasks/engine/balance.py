@@ -28,7 +28,7 @@ def balance(task, encoded):
         if np.issubdtype(values.dtype, np.integer):
             return _weight_rows(task, encoded, values), task.loss()
         if values.shape[1:] == (len(task.labels),):
-            return encoded, BalancedLabels(values)
+            return encoded, BalancedLabels(values, encoded.weights)
     raise InputError(
         f"class_weights is 'balanced', but the task {task.name} has no classes "
         "for each row or token. Leave it out."
@@ -94,13 +94,18 @@ class BalancedLabels(keras.losses.Loss):
     Args:
         targets: float `(R, C)`, 1 for the labels of each text: the rows to
             count.
+        weights: `(R,)`, what each row counts; 1 where None.
     """
 
-    def __init__(self, targets):
+    def __init__(self, targets, weights=None):
         super().__init__(name="balanced_labels")
-        counts = np.stack([(1 - targets).sum(0), targets.sum(0)])  # (2, C)
+        if weights is None:
+            weights = np.ones(len(targets), np.float32)
+        total, weights = weights.sum(), weights[:, None]
+        each = weights * (1 - targets), weights * targets
+        counts = np.stack([rows.sum(axis=0) for rows in each])  # (2, C)
         occurring = np.count_nonzero(counts, axis=0)
-        factors = len(targets) / occurring / np.maximum(counts, 1e-9)
+        factors = total / occurring / np.maximum(counts, 1e-9)
         self.absent, self.present = factors.astype(np.float32)
 
     def call(self, y_true, y_pred):

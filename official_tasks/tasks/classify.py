@@ -113,7 +113,9 @@ class TextTask(Problem):
             targets = self._targets(examples)
             if targets is not None:
                 targets = targets[text]
-            return Encoded(inputs, targets, notes={"text": text})
+            # A long text does not weigh more than a short one.
+            weights = (1 / np.bincount(text)[text]).astype(np.float32)
+            return Encoded(inputs, targets, weights, notes={"text": text})
         segments = [[example.text for example in examples]]
         if examples and examples[0].text_pair is not None:
             segments.append([example.text_pair for example in examples])

@@ -14,6 +14,8 @@ import bert_keras
 from bert_keras import BertClassifier, BertPreprocessor, InputError
 from official_tasks import evaluate
 from official_tasks.engine import finetuning
+from official_tasks.engine.balance import BalancedLabels, balance
+from official_tasks.engine.dev_metric import compute_loss
 from official_tasks.engine.models import (
     load_model,
     load_trained,
@@ -149,6 +151,46 @@ def test_what_the_user_says_of_long_texts_replaces_what_models_say(
             values = parse_flags(evaluate.define_flags, [*words, *more], patch)
         evaluate.complete_flags(values)
         assert task_from_flags(values)[0].overrides == expected
+
+
+@pytest.mark.parametrize("problem", LABELS)
+def test_all_windows_of_a_text_weigh_as_one_text(place, tmp_path, problem):
+    data = write_long(tmp_path / "data.csv", problem, 24, 0)
+    task = custom_task(data, problem=problem, long_text="windows")
+    examples = task.read("train")
+    preprocess = BertPreprocessor.from_preset(
+        place / "init", sequence_length=ROOM + 2
+    )
+    rows = task.encode(examples, preprocess)
+    text = rows.notes["text"]
+    counts = np.array([np.sum(text == number) for number in text])
+    assert counts.max() > 2
+    np.testing.assert_allclose(rows.weights, 1 / counts, rtol=1e-6)
+    # The loss is the mean over texts of the mean over their windows.
+    size = 1 if problem == "regression" else len(task.labels)
+    logits = np.random.default_rng(0).normal(size=(len(text), size))
+    logits = logits.astype(np.float32)
+    each = np.array(
+        [
+            float(task.loss()(target[None], row[None]))
+            for target, row in zip(rows.targets, logits, strict=True)
+        ]
+    )
+    of_texts = [each[text == number].mean() for number in range(len(examples))]
+    loss = compute_loss(task, rows, logits)
+    assert loss == pytest.approx(np.mean(of_texts), rel=1e-5)
+    if problem == "regression":
+        return
+    # Balanced classes are those of the texts.
+    balanced, loss = balance(task, rows)
+    if problem == "multi":
+        first = np.array([np.argmax(text == n) for n in range(len(examples))])
+        expected = BalancedLabels(rows.targets[first])
+        np.testing.assert_allclose(loss.present, expected.present, rtol=1e-5)
+        np.testing.assert_allclose(loss.absent, expected.absent, rtol=1e-5)
+        return
+    totals = np.bincount(rows.targets, balanced.weights)
+    np.testing.assert_allclose(totals, len(examples) / 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
