@@ -283,8 +283,8 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        # While the saved head answers in other units than the model's.
-        self.scale = None
+        # The saved head answers in the units of the targets, and calibrated.
+        self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
         if task.standardises:
@@ -405,9 +405,8 @@ class _Run:
         examples, outputs = self.examples["dev"], self.predictor(encoded)
         if self.hyperparameters.calibrate:
             before = self.task.decode(examples, encoded, outputs)
-            self.scale = calibration.calibrate(
-                self.task, examples, encoded, outputs
-            )
+            self._fit_temperature(outputs)
+            outputs = self.temperature.restore(outputs)
         if self.scale:
             outputs = self.scale.restore(outputs)
         predictions = self.task.decode(examples, encoded, outputs)
@@ -415,9 +414,15 @@ class _Run:
             self._tune(predictions)
         scores = self._score(outputs, predictions)
         if self.hyperparameters.calibrate:
-            scores["temperature"] = self.scale.value
+            scores["temperature"] = self.temperature.value
             scores |= calibration.describe(examples, before, predictions)
         return predictions, scores
+
+    def _fit_temperature(self, outputs):
+        """Set the temperature to the one that fits the outputs for dev."""
+        self.temperature = calibration.calibrate(
+            self.task, self.examples["dev"], self.encoded["dev"], outputs
+        )
 
     def _score(self, outputs, predictions):
         scores = self.task.score(self.examples["dev"], predictions)
@@ -454,7 +459,8 @@ class _Run:
 
     def _save(self):
         head = getattr(self.model, "classifier", None)
-        with scaled_head(self.scale, head):
+        # Regression has no temperature, classes have no scale.
+        with scaled_head(self.scale or self.temperature, head):
             with self.folder.output("model") as path:
                 self.model.save_preset(path, self.preprocess)
             if self.hyperparameters.lora_rank:
@@ -463,20 +469,19 @@ class _Run:
 
     def _take_best(self, curve) -> int:
         """Load the best weights into the model; return their step."""
-        is_calibrated = self.hyperparameters.calibrate
         step = self.best.check() if self.strategy.is_chief else self.steps
         if step != self.steps:
             best = type(self.model).from_preset(
                 self.folder.file("model"), **self.model.arguments()
             )
             copy_weights(best, self.model)
-            if is_calibrated:  # what follows computes it again
+            if self.hyperparameters.calibrate:  # what follows computes it again
                 line = next(line for line in curve if line["step"] == step)
                 temperature = calibration.Temperature(line["val_temperature"])
                 temperature.take_out_of(self.model.classifier)
         else:
             take_averages(self.model)
-            if self.scale and not is_calibrated:
+            if self.scale:
                 self.scale.put_into(self.model.classifier)
         self.scale = None
         return step
