@@ -120,23 +120,23 @@ def _predict(model, signature, ending):
     ]
 
 
-def _train(task, folder):
+def _train(task, folder, dtype):
     """Return a row that fine-tunes for an epoch, with batches by length."""
     files = [
         f"--train={{data}}/glue/{folder}/train.tsv",
         f"--dev={{data}}/glue/{folder}/dev.tsv",
     ]
     settings = ["--init={init}", "--learning_rate=1e-4", "--epochs=1"]
-    words = [f"--task={task}", *files, *settings]
+    words = [f"--task={task}", f"--dtype={dtype}", *files, *settings]
     return compare(
-        f"fine-tuning {folder} for an epoch, with its start and score",
+        f"fine-tuning {folder} for an epoch, start and score too, {dtype}",
         turns=1,
         bert_keras=(
             THIS,
             [
                 "-m",
                 "official_tasks.finetune",
-                f"--output={{output}}-{task}",
+                f"--output={{output}}-{task}-{dtype}",
                 *words,
             ],
         ),
@@ -183,7 +183,9 @@ EMBED = """
 from sentence_transformers import SentenceTransformer
 with open("{lines}", encoding="utf-8") as file:
     lines = file.read().splitlines()
-SentenceTransformer("{init}").encode(lines, batch_size=32)
+model = SentenceTransformer("{init}")
+model.max_seq_length = 128
+model.encode(lines, batch_size=32)
 """
 
 ROWS = {
@@ -228,9 +230,9 @@ ROWS = {
             ["-c", PIPELINE, "token-classification", "{tagger}"],
         ),
     ),
-    "train_sst2": _train("sst2", "SST-2"),
-    "train_mrpc": _train("mrpc", "MRPC"),
-    "train_rte": _train("rte", "RTE"),
+    "train_mrpc": _train("mrpc", "MRPC", FLOAT),
+    "train_mrpc_bfloat16": _train("mrpc", "MRPC", HALF),
+    "train_sst2": _train("sst2", "SST-2", FLOAT),
     "vocabulary": compare(
         "text to a vocabulary of 30,000",
         bert_keras=(

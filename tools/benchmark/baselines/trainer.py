@@ -164,7 +164,7 @@ def train(options):
             report_to=[],
             disable_tqdm=True,
             use_cpu=True,
-            bf16=options.dtype == "bfloat16",
+            bf16=options.dtype == "mixed_bfloat16",
             seed=options.seed,
         )
         trainer = transformers.Trainer(
