@@ -22,7 +22,7 @@ import functools
 from absl import flags
 
 from bert_keras.errors import InputError
-from bert_keras.training import DISTRIBUTIONS
+from bert_keras.training import DISTRIBUTIONS, SCHEDULES
 from official_tasks import script
 from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.runner import run
@@ -81,7 +81,7 @@ SETTINGS = {
     "warmup": "Fraction or number of the steps in which the rate rises.",
     "schedule": (
         "Learning rate after the warm-up: to 0, or constant.",
-        ("linear", "cosine", "constant"),
+        SCHEDULES,
     ),
     "bias_correction": "Adam's bias correction; better for runs of few steps.",
     "rematerialize": "Compute layers again for their gradients: less memory, "

@@ -8,8 +8,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.keras_adapter import learning_rate_schedule
-
-SCHEDULES = ("linear", "cosine", "constant")
+from bert_keras.training import SCHEDULES
 
 
 def schedule(peak, steps, warmup=0, shape="linear"):

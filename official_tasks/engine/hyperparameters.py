@@ -7,6 +7,7 @@ import numpy as np
 
 import bert_keras
 from bert_keras.errors import InputError
+from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
@@ -31,7 +32,7 @@ RANGES = {
 }
 CHOICES = {
     "optimizer": ("adamw", "lamb"),
-    "schedule": ("linear", "cosine", "constant"),
+    "schedule": SCHEDULES,
     "class_weights": ("balanced",),
 }
 
