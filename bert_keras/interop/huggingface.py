@@ -508,15 +508,21 @@ def _find_unused_pooler(model):
     return POOLER if POOLER[0] in set(random) - set(used) else ()
 
 
+def has_standard_head(model) -> bool:
+    """Return True if transformers has a head that reads what this one reads."""
+    return not any(
+        getattr(model, name, None) for name in ("bilstm_dim", "recipe")
+    )
+
+
 def _choose_architecture(model, weights):
     """Return the class of transformers with exactly these weights."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
     is_same = all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))
         for name in ("activation", "norm_epsilon")
-    ) and not any(
-        getattr(model, name, None) for name in ("bilstm_dim", "recipe")
     )
+    is_same = is_same and has_standard_head(model)
     if head == "BertPretrainer" and is_same:
         return {
             (True, True): "BertForPreTraining",

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.interop import downloads, saving, sentence_transformers
+from bert_keras.interop import (
+    downloads,
+    huggingface,
+    saving,
+    sentence_transformers,
+)
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.saving import new_folder, save_model
 from bert_keras.modeling import weights
@@ -175,7 +180,10 @@ def model_card(
     ]
     for title, text in [*sections, ("How to load it", _loading(model, name))]:
         parts += [f"## {title}", text]
-    parts.append(_transformers(HEADS[kind].auto_class, name))
+    # Otherwise transformers loads the encoder only.
+    is_standard = huggingface.has_standard_head(model)
+    auto_class = HEADS[kind].auto_class if is_standard else "AutoModel"
+    parts.append(_transformers(auto_class, name))
     if _has_known_pooling(model):
         parts.append(
             "With sentence-transformers, which pools too: "

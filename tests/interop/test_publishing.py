@@ -168,6 +168,14 @@ def test_a_card_of_every_model_reads_back(kind):
     assert f"{HEADS[kind].auto_class}.from_pretrained" in card.text
 
 
+@pytest.mark.parametrize("option", [{"bilstm_dim": 4}, {"recipe": "last"}])
+def test_a_card_names_the_encoder_where_transformers_lacks_the_head(option):
+    model = BertClassifier(tiny.encoder(), labels=["a", "b"], **option)
+    text = model_card(model, "org/toy")
+    assert "import AutoTokenizer, AutoModel\n" in text
+    assert "ForSequenceClassification" not in text
+
+
 def commands_of(page, script):
     """Those commands of a page that run this script."""
     found = [c for c in commands(page) if c[0].endswith(script)]
