@@ -68,7 +68,6 @@ SETTINGS = {
     "mask_rate": "Fraction of tokens to predict.",
     "mask_mix": "Percent of these that are masked, replaced, kept.",
     "whole_word": "Mask whole words.",
-    "max_ngram": "Mask runs of up to this many words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},
     "steps": "Training steps of both phases together.",
@@ -130,7 +129,7 @@ def _limit_flags():
         "nothing",
         lambda v: v.objectives.startswith("mlm"),
         *("max_predictions", "phase_2_max_predictions", "mask_rate"),
-        *("mask_mix", "whole_word", "max_ngram"),
+        *("mask_mix", "whole_word"),
     )
     script.applies_only(
         "with --optimizer=adamw; lamb always has it",

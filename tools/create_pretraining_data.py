@@ -42,7 +42,6 @@ RULES = {
     "mask_rate": "Fraction of the tokens to predict.",
     "mask_mix": "Percent masked, replaced, kept.",
     "whole_word": "Mask all tokens of a word.",
-    "max_ngram": "Mask runs of up to this many words.",
     "packed": "Several examples in a row.",
 }
 

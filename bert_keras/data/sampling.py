@@ -41,8 +41,6 @@ class SamplingRules:
         mask_mix: percent of these replaced by [MASK], by any token of the
             vocabulary, and left as they are.
         whole_word: masks all tokens of a word or none.
-        max_ngram: masks runs of 1 to this many words, a run of n with a
-            probability proportional to 1/n; implies `whole_word`.
         packed: puts several examples into a row of `sequence_length`, up to
             one for each 16 tokens of it, so that little is padding.
     """
@@ -53,7 +51,6 @@ class SamplingRules:
     mask_rate: float = MASK_RATE
     mask_mix: tuple[float, float, float] = MASK_MIX
     whole_word: bool = False
-    max_ngram: int = 1
     packed: bool = False
 
     @property

@@ -46,7 +46,7 @@ def generator(*key: int) -> np.random.Generator:
 
 
 def check_mask_rules(rules):
-    """Raise `InputError` for a rate, a mix or a run that cannot be drawn."""
+    """Raise `InputError` for a rate or a mix that cannot be drawn."""
     if not 0 <= rules.mask_rate <= 1:
         raise InputError(
             f"mask_rate must be between 0 and 1; got {rules.mask_rate}."
@@ -61,10 +61,6 @@ def check_mask_rules(rules):
             "mask_mix must be three percentages (masked, replaced, kept) "
             f"that sum to 100, such as 80,10,10; got {mix}."
         )
-    if rules.max_ngram < 1:
-        raise InputError(
-            f"max_ngram must be at least 1; got {rules.max_ngram}."
-        )
 
 
 def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
@@ -72,9 +68,8 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
 
     In each row `mask_rate` of its tokens, [CLS] and [SEP] counted, rounded
     half to even, at least one and at most `max_predictions`, is drawn from
-    its words: single tokens, or whole words and runs of words (see
-    `choose_words`). Each drawn token becomes [MASK], any token of the
-    vocabulary, or stays, by `mask_mix`.
+    its words: single tokens or whole words (see `choose_words`). Each drawn
+    token becomes [MASK], any token of the vocabulary, or stays, by `mask_mix`.
 
     Args:
         rows: dict with int32 token_ids, padding_mask `(B, T)`.
@@ -94,10 +89,11 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     # Half to even, as Python's round, which the original calls.
     count = np.rint(length * rules.mask_rate).astype(np.int64)
     count = np.clip(count, 1, rules.max_predictions)
-    if rules.whole_word or rules.max_ngram > 1:
+    if rules.whole_word:
         starts = word & ~pieces.continues[ids]
+        starts[:, 0] |= word[:, 0]
         starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first
-        chosen = choose_words(word, starts, count, rules.max_ngram, rng)
+        chosen = choose_words(word, starts, count, rng)
     else:
         chosen = choose_pieces(word, count, rng)
     positions, real = _as_positions(chosen, rules.max_predictions)
@@ -165,22 +161,17 @@ def choose_pieces(word, count, rng):
     return chosen
 
 
-def choose_words(word, starts, count, max_ngram, rng):
+def choose_words(word, starts, count, rng):
     """Choose whole words of each row, at most `count` tokens.
 
-    Each word of a row, in random order, starts a run of 1 to `max_ngram` words:
-    n words with a probability proportional to 1/n, as far as the segment goes.
-    A run that is too long loses words at its end. A run with a word that is
-    already chosen is skipped. This is the original's rule of whole words, and
-    ALBERT's of runs, with two differences: no run crosses segments, and single
-    words fill up what runs leave. If no word is short enough, single tokens
+    The original's rule: words are taken in random order; a word with more
+    tokens than are left is skipped. If no word is short enough, single tokens
     are chosen.
 
     Args:
         word: bool `(B, T)`, what may be chosen.
         starts: bool `(B, T)`, the first token of each word.
         count: int `(B,)`, 1 at least.
-        max_ngram: words of a run, at most.
         rng: NumPy generator.
 
     Returns:
@@ -188,62 +179,19 @@ def choose_words(word, starts, count, max_ngram, rng):
     """
     shape = len(word), int(starts.sum(1).max(initial=1))  # (B, words)
     order = np.argsort(rng.random(shape, np.float32), axis=1)
-    draws = rng.random(shape) if max_ngram > 1 else np.zeros(shape)
-    # Sums of 1/n: ALBERT's rule (Lan et al. 2020, section 4.1).
-    weights = np.cumsum(1 / np.arange(1, max_ngram + 1))
     chosen = np.zeros_like(word)
     for row in np.flatnonzero(starts.any(1)):
-        # (words,): the first column of each word, and the column after it.
-        first = np.flatnonzero(starts[row])
-        stops = np.flatnonzero(np.append(~word[row] | starts[row], True))
-        end = stops[np.searchsorted(stops, first, "right")]
-        # Words of one segment have as many [CLS] and [SEP] before them.
-        segment = np.cumsum(~word[row])[first]
-        room = np.searchsorted(segment, segment, "right") - range(len(first))
-        room = np.minimum(room, max_ngram)  # most words of a run
-        drawn = draws[row, : len(first)] * weights[room - 1]
-        runs = np.searchsorted(weights, drawn, "right") + 1
-        turns = order[row][order[row] < len(first)]
-        is_chosen = _choose_runs(
-            first.tolist(),
-            end.tolist(),
-            turns.tolist(),
-            runs.tolist(),
-            int(count[row]),
-        )
         number = np.cumsum(starts[row]) - 1  # (T,), the word of each column
-        chosen[row] = word[row] & np.array(is_chosen)[number]
+        sizes = np.bincount(number[word[row]])  # (words,), in tokens
+        is_chosen, left = np.zeros(len(sizes), bool), count[row]
+        for one in order[row][order[row] < len(sizes)]:
+            if sizes[one] <= left:
+                is_chosen[one] = True
+                left -= sizes[one]
+        chosen[row] = word[row] & is_chosen[number]
     none = ~chosen.any(1)
     chosen[none] = choose_pieces(word[none], count[none], rng)
     return chosen
-
-
-def _choose_runs(first, end, turns, runs, left):
-    """Choose runs of words of a row in turn, then single words.
-
-    Args:
-        first: first column of each word.
-        end: the column after each word.
-        turns: numbers of the words in random order.
-        runs: number of words of the run from each word.
-        left: tokens that may be chosen.
-
-    Returns:
-        A list of bool, True for each chosen word.
-    """
-    is_chosen = [False] * len(first)
-    for lengths in (runs, [1] * len(first)):
-        for number in turns:
-            if not left:
-                return is_chosen
-            stop = number + lengths[number]
-            while stop > number + 1 and end[stop - 1] - first[number] > left:
-                stop -= 1
-            size = end[stop - 1] - first[number]
-            if size <= left and not any(is_chosen[number:stop]):
-                is_chosen[number:stop] = [True] * (stop - number)
-                left -= size
-    return is_chosen
 
 
 class TokenMasker:
@@ -281,8 +229,6 @@ class TokenMasker:
     >>> masker = TokenMasker(tokenizer.vocabulary, max_predictions=3)
     >>> masker(tf.constant([[2, 45, 17, 3, 0]]), seed=(0, 1))
     """
-
-    max_ngram = 1
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ class Settings(NamedTuple):
     objectives: one of `OBJECTIVES`.
     records: train on examples that were sampled once and written.
     phase_2_data: folder of the records of phase 2.
-    packed, short_probability, mask_rate, mask_mix, whole_word, max_ngram:
+    packed, short_probability, mask_rate, mask_mix, whole_word:
         `SamplingRules` of examples that are sampled on the fly.
     init, vocabulary: weights to start from, and the vocabulary to train with.
     size: a name of `SIZES`; the next three fields override it.
@@ -45,7 +45,6 @@ class Settings(NamedTuple):
     mask_rate: float = 0.15
     mask_mix: tuple[float, float, float] = (80, 10, 10)
     whole_word: bool = False
-    max_ngram: int = 1
     init: str | None = None
     vocabulary: str | None = None
     size: str = "base"
@@ -223,7 +222,6 @@ def sampling_rules(settings, phase) -> SamplingRules:
             settings.mask_rate,
             settings.mask_mix,
             settings.whole_word,
-            settings.max_ngram,
             settings.packed,
         )
     except InputError as error:

@@ -39,7 +39,6 @@ def tokenizer():
         ({"mask_mix": (float("nan"), 50, 50)}, "sum to 100"),
         ({"mask_rate": 1.5}, "mask_rate"),
         ({"short_probability": -1}, "short_probability"),
-        ({"max_ngram": 0}, "max_ngram"),
     ],
 )
 def test_rules_that_cannot_be(rules, word):

@@ -69,33 +69,19 @@ def masked(row, specials, most, rate, size, mask_id, random):
     return result, truth
 
 
-def masked_words(segments, count, max_ngram, random):
-    """Positions to predict, by whole words and runs of them.
-
-    The original's rule (`max_ngram` 1) and ALBERT's, but that no run goes on
-    from one segment to the next.
+def masked_words(segments, count, random):
+    """Positions to predict, by the original's rule of whole words.
 
     Args:
         segments: a list of words each; a word is a list of positions.
     """
-    starts = [
-        [words[first : first + n] for n in range(1, max_ngram + 1)
-         if first + n <= len(words)]
-        for words in segments
-        for first in range(len(words))
-    ]  # fmt: skip
-    random.shuffle(starts)
+    words = sum(segments, [])
+    random.shuffle(words)
     covered = set()
-    for runs in starts:
+    for places in words:
         if len(covered) >= count:
             break
-        weights = [1 / n for n in range(1, len(runs) + 1)]
-        n = random.choices(range(len(runs)), weights)[0]
-        found = sum(runs[n], [])
-        while len(covered) + len(found) > count and n > 0:
-            n -= 1
-            found = sum(runs[n], [])
-        if len(covered) + len(found) > count or covered & set(found):
+        if len(covered) + len(places) > count:
             continue
-        covered |= set(found)
+        covered |= set(places)
     return covered
