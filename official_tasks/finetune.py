@@ -9,8 +9,8 @@ r"""Fine-tunes BERT on a task and scores it.
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
 In: the data of a task (--data_dir has the official files, or is a data set
-such as tfds:glue or hf:rajpurkar/squad; --task=custom reads any CSV, TSV,
-JSONL, Parquet or Arrow file and any data set; --task=my_task.py is a Python
+such as hf:nyu-mll/glue or hf:rajpurkar/squad; --task=custom reads any CSV, TSV,
+JSONL or Parquet file and any data set; --task=my_task.py is a Python
 file with your task); weights to start from, also of another run. Out, in
 --output: model/ (the weights with the best score on dev, the vocabulary and
 the labels, ready for tools/export.py, except a tagger with --recipe),

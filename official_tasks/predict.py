@@ -5,10 +5,10 @@ r"""Answers many texts by an exported model, a line each.
 
 In: the folder of a SavedModel that tools/export.py made, and a file of lines,
 or CSV, TSV or JSONL with a column for each input of the signature (also .gz;
---separator and --encoding as for --task=custom), Parquet, Arrow, a pattern such
-as 'logs/*.csv', a data set, hf:NAME[/CONFIG][:SPLIT] or tfds:NAME, or - for a
-pipe. Out: an answer a row, in the order of the rows, with its inputs and the
-columns of --keep. The ending of the name decides the format: .jsonl (input of
+--separator and --encoding as for --task=custom), Parquet, a pattern such as
+'logs/*.csv', a data set, hf:NAME[/CONFIG][:SPLIT], or - for a pipe. Out: an
+answer a row, in the order of the rows, with its inputs and the columns of
+--keep. The ending of the name decides the format: .jsonl (input of
 tools/compare.py), .csv, .tsv, .parquet, and for vectors .npy. The same command
 resumes an interrupted file. Progress and the fraction of truncated texts go to
 standard error:

@@ -33,7 +33,7 @@ HELPERS = (
 # Files whose tests start no process and fit nothing, which `no_process_no_fit`
 # holds them to: `-m fast` reads these alone.
 FAST = """
-data/test_corpus data/test_datasets data/test_examples data/test_record_files
+data/test_corpus data/test_examples data/test_record_files
 data/test_data_refusals data/test_sampling data/test_sentences
 engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder

@@ -4,16 +4,15 @@
         --vocabulary=runs/vocab.txt --output=runs/data
 
 In: text files (one document a file, or one sentence a line and a blank line
-between documents), JSONL, Parquet or Arrow (a row a document), a folder, a
-glob in quotes, tfds:NAME[/CONFIG][:SPLIT], hf:NAME[/CONFIG][:SPLIT], or
-documentation: for the documentation installed with Python; a vocabulary.
-Out, in --output: tokens/ (the tokenised text; pre-training draws pairs and
-masks from it again in each epoch) and train/ and held_out/ (TFRecords of
-examples drawn once, with the original BERT's feature names). Held-out documents
-are chosen by a hash of their content, or are those of --held_out; --norecords
-leaves train/ and held_out/ out, which take most of the disk. Every path may be
-remote (gs://...). The same command resumes an interrupted build. With --beam it
-runs on many machines; see docs/data.md.
+between documents), JSONL or Parquet (a row a document), a folder, a glob in
+quotes, hf:NAME[/CONFIG][:SPLIT], or documentation: for the documentation
+installed with Python; a vocabulary. Out, in --output: tokens/ (the tokenised
+text; pre-training draws pairs and masks from it again in each epoch) and train/
+and held_out/ (TFRecords of examples drawn once, with the original BERT's
+feature names). Held-out documents are chosen by a hash of their content, or are
+those of --held_out; --norecords leaves train/ and held_out/ out, which take
+most of the disk. Every path may be remote (gs://...). The same command resumes
+an interrupted build. With --beam it runs on many machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """

@@ -3,8 +3,8 @@
     python tools/train_vocabulary.py --input="books/*.txt" --size=30000 \
         --output=runs/vocab.txt
 
-In: text files, JSONL, Parquet or Arrow, a folder, a glob in quotes,
-tfds:NAME[/CONFIG][:SPLIT], hf:NAME[/CONFIG][:SPLIT], or documentation: for the
+In: text files, JSONL, Parquet, a folder, a glob in quotes,
+hf:NAME[/CONFIG][:SPLIT], or documentation: for the
 documentation installed with Python. Out: one token a line, [PAD] [UNK] [CLS]
 [SEP] [MASK] first, and next to it tokenizer_config.json: case and accents, for
 every reader of the vocabulary. Text is lower-cased. Accents are stripped where

@@ -42,8 +42,8 @@ def create_pretraining_data_with_beam(
 
     The other arguments, and the result, are those of the local build. As
     there, `source`, `layout` and `text_field` are those of `read_documents`.
-    Workers tokenise files; this process tokenises `tfds:`, `hf:` and
-    `documentation:`. Every worker must reach `folder` under this name.
+    Workers tokenise files; this process tokenises `hf:` and `documentation:`.
+    Every worker must reach `folder` under this name.
     `beam_flags` are flags of Beam, such as `--runner=FlinkRunner`.
     """
     run = _make_runner(beam_flags)

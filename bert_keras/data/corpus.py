@@ -1,9 +1,9 @@
 """Documents from text files, JSONL, Parquet, data sets or installed docs.
 
-A source is a string: a path, a folder, a glob, `tfds:NAME[/CONFIG][:SPLIT]`,
-`hf:NAME[/CONFIG][:SPLIT]`, or `documentation:` for what is installed.
-Documents come one at a time, in a fixed order (files by name), so that a
-corpus of any size needs the memory of one.
+A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
+`documentation:` for the documentation that is installed with Python. Documents
+come one at a time, in a fixed order (files by name), so that a corpus of any
+size needs the memory of one.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 
 from bert_keras import files
 from bert_keras.data.data_sets import (
-    COLUMNAR,
+    PARQUET,
     column_rows,
     is_data_set,
     parse_data_set,
@@ -32,7 +32,7 @@ from bert_keras.text.wordpiece import encodable
 DOCUMENTATION = "documentation:"
 LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
-SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), *COLUMNAR)
+SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), PARQUET)
 _SAMPLE = 50_000  # bytes from which a file's layout is recognised
 _WRAPPED = 100  # characters; longer lines were not wrapped by hand
 _ENDS = re.compile(r"\W$")
@@ -88,16 +88,14 @@ def read_documents(
 
     Args:
         source: a text file, a folder (every `.txt`, `.text`, `.md`, `.jsonl`,
-            `.json` and each of these with `.gz`, `.parquet`, `.arrow`,
-            `.feather`, also in folders below), a glob,
-            `tfds:NAME[/CONFIG][:SPLIT]` or `hf:NAME[/CONFIG][:SPLIT]` ("train"
-            where none is named), or `documentation:` (what is installed with
-            Python).
+            `.json` and each of these with `.gz`, `.parquet`, also in folders
+            below), a glob, `hf:NAME[/CONFIG][:SPLIT]` ("train" where none is
+            named), or `documentation:` (what is installed with Python).
         layout: what a text file holds: "document" (one document), "sentences"
             (one sentence a line, a blank line between documents: the
             original BERT's format), or "auto" (recognised by each
             file's beginning). A line of `.jsonl`, one JSON object, is a
-            document; so is a row of Parquet, Arrow and a data set.
+            document; so is a row of Parquet and of a data set.
         text_field: the field or column that holds the text in these.
 
     Returns:
@@ -139,8 +137,7 @@ def find_files(source: str) -> tuple[str, list[str]]:
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
             f"with files that end in {', '.join(SUFFIXES)}, a "
-            "glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or "
-            "hf:NAME[/CONFIG][:SPLIT]."
+            "glob in quotes, or hf:NAME[/CONFIG][:SPLIT]."
         )
     return root, paths
 
@@ -195,7 +192,7 @@ def _parts(path: str, layout: str, text_field: str):
     The number is None if the document is the whole file.
     """
     kind = path.lower()
-    if kind.endswith(COLUMNAR):
+    if kind.endswith(PARQUET):
         for number, text in _column_texts(path, text_field):
             yield number, _paragraphs(text), False
         return
@@ -319,7 +316,7 @@ def _text(value, where: str, field: str) -> str:
     return encodable(value or "")
 
 
-# Documents from rows of Parquet, Arrow and data sets.
+# Documents from rows of Parquet and data sets.
 
 
 def _column_texts(source: str, text_field: str) -> Iterator[tuple[int, str]]:
@@ -328,15 +325,12 @@ def _column_texts(source: str, text_field: str) -> Iterator[tuple[int, str]]:
         yield number, _text(text, f"{source}, row {number}", text_field)
 
 
-# wiki40b marks titles, sections and paragraphs in the text.
-_PARAGRAPH = re.compile(r"_START_PARAGRAPH_(.*?)(?=_START_[A-Z]+_|\Z)", re.S)
-_NEWLINE = re.compile(r"_NEWLINE_|\n")
 _MARKUP = tuple("*#;:|{!=")  # of lists, tables and headings
 _LONG = 200  # characters; no heading is so long, and Thai ends no sentence
 
 
 def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
-    _, name, split = parse_data_set(source)
+    name, split = parse_data_set(source)
     for number, text in _column_texts(source, text_field):
         parts = map(str.strip, _passages(text, name, text_field))
         paragraphs = [part for part in parts if part]
@@ -349,12 +343,8 @@ def _passages(text: str, name: str, text_field: str) -> list[str]:
 
     As in the paper, section 3.1.
     """
-    # TFDS's wikipedia/20230601.en, Hugging Face's wikimedia/wikipedia/...
-    known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
-    if "wiki40b" in known:
-        passages = _PARAGRAPH.findall(text)
-        return [line for part in passages for line in _NEWLINE.split(part)]
     lines = text.split("\n")
+    known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
     if "wikipedia" in known and text_field == "text":
         lines = list(filter(_is_passage, lines))
     return lines

@@ -1,8 +1,7 @@
-"""Rows that other libraries keep: Parquet, Arrow, TFDS and Hugging Face.
+"""Rows of Parquet files and of data sets of Hugging Face.
 
-A data set is named `tfds:NAME[/CONFIG][:SPLIT]` (TensorFlow Datasets) or
-`hf:NAME[/CONFIG][:SPLIT]` (Hugging Face `datasets`). Rows come one at a time,
-in a fixed order. Each library is imported at its first use.
+A data set is named `hf:NAME[/CONFIG][:SPLIT]`. Rows come one at a time, in a
+fixed order. Each library is imported at its first use.
 """
 
 import contextlib
@@ -14,16 +13,15 @@ from collections.abc import Iterator, Sequence
 from bert_keras import files
 from bert_keras.errors import InputError
 
-COLUMNAR = (".parquet", ".arrow", ".feather")
-# What a split is called, by data set.
+PARQUET = ".parquet"
+# Names of a split in data sets.
 SPLIT_NAMES = {
     "train": ("train",),
     "dev": ("validation", "dev"),
     "test": ("test",),
 }
-_SOURCE = re.compile(r"(?P<library>tfds|hf):(?P<name>[^:]+)(?::(?P<split>.+))?")
+_SOURCE = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>.+))?")
 _NEEDS = {
-    "tfds": ("tensorflow_datasets", "tensorflow-datasets"),
     "hf": ("datasets", "datasets"),
     "parquet": ("pyarrow", "pyarrow"),
 }
@@ -31,27 +29,24 @@ _NEEDS = {
 WITHOUT_SCRIPTS = 4
 _AT_ONCE = 256  # rows that become Python values together
 _READ_AHEAD = 1 << 20  # bytes of each column
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def is_data_set(source) -> bool:
     """Return True if a source is a data set's name and no file's."""
-    return str(source).startswith(("tfds:", "hf:"))
+    return str(source).startswith("hf:")
 
 
-def parse_data_set(source: str, split="train") -> tuple[str, str, str]:
-    """Return library, name and split; `split` where none is named."""
+def parse_data_set(source: str, split="train") -> tuple[str, str]:
+    """Return name and split; `split` where none is named."""
     match = _SOURCE.fullmatch(source)
     if match is None:
-        library = source.partition(":")[0]
-        name = {"hf": "stanfordnlp/imdb"}.get(library, "wikipedia/20230601.en")
         raise InputError(
-            f"{source!r} names no data set; expected {library}:NAME[/CONFIG]"
-            f"[:SPLIT], for instance {library}:{name}:train."
+            f"{source!r} names no data set; expected hf:NAME[/CONFIG][:SPLIT], "
+            "for instance hf:stanfordnlp/imdb:train."
         )
     # hf://OWNER/NAME is how weights are named.
     name = match["name"].removeprefix("//")
-    return match["library"], name, match["split"] or split
+    return name, match["split"] or split
 
 
 def column_rows(
@@ -60,12 +55,11 @@ def column_rows(
     """Yield `(number, the values of columns)` of each row, from 1.
 
     Values are as in the file: str, bytes, a number, None, a list, ... Classes
-    of a data set come as their names. Needs the memory of some hundred rows, or
-    of one record batch of an Arrow file.
+    of a data set come as their names. Needs the memory of some hundred rows.
 
     Args:
-        source: a file that ends in one of `COLUMNAR`, local or remote, or a
-            data set's name.
+        source: a file that ends in `.parquet`, local or remote, or a data
+            set's name.
         columns: names of the columns to read.
         optional: columns that may be missing; their values are then None.
         split: for a data set without a split in its name.
@@ -83,10 +77,8 @@ def column_rows(
 
 def _cells_of_file(source, columns, optional):
     _import("parquet", source)
-    is_parquet = str(source).lower().endswith(".parquet")
-    read = _parquet if is_parquet else _arrow
     with _plain_errors(source), files.open_file(source) as file:
-        for batch in read(file, source, columns, optional):
+        for batch in _read_parquet(file, source, columns, optional):
             batch.validate(full=True)  # nothing points out of the file
             lists = [
                 batch.column(name).to_pylist()
@@ -97,8 +89,8 @@ def _cells_of_file(source, columns, optional):
             yield from map(list, zip(*lists, strict=True))
 
 
-def _parquet(file, source, columns, optional):
-    """Batches of a Parquet file, a page of each column in memory."""
+def _read_parquet(file, source, columns, optional):
+    """Yield batches of a Parquet file; a page of each column is in memory."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(
@@ -109,35 +101,6 @@ def _parquet(file, source, columns, optional):
     )
     present = _present(source, table.schema_arrow, columns, optional)
     yield from table.iter_batches(_AT_ONCE, columns=present)
-
-
-def _arrow(file, source, columns, optional):
-    """Batches of an Arrow file (Feather), or of an Arrow stream."""
-    import pyarrow
-
-    begin = file.read(6)
-    if begin == b"ARROW1":
-        reader = pyarrow.ipc.open_file(file)
-        batches = map(reader.get_batch, range(reader.num_record_batches))
-    else:
-        _check_end(file, source)
-        file.seek(0)
-        reader = batches = pyarrow.ipc.open_stream(file)
-    present = _present(source, reader.schema, columns, optional)
-    for batch in batches:
-        for first in range(0, batch.num_rows, _AT_ONCE):
-            yield batch.select(present).slice(first, _AT_ONCE)
-
-
-def _check_end(file, source):
-    """Raise for a cut stream: between batches it reads as a shorter one."""
-    file.seek(0, os.SEEK_END)
-    file.seek(max(0, file.tell() - len(_END_OF_STREAM)))
-    if file.read() != _END_OF_STREAM:
-        raise InputError(
-            f"{source} is not a complete Arrow file: expected the mark of a "
-            "stream's end, got other bytes. Write it again, or fetch it again."
-        )
 
 
 def _present(source, schema, columns, optional):
@@ -173,8 +136,7 @@ def _plain_errors(source):
         yield
     except InputError:
         raise
-    # The errors of pyarrow and the two libraries; arithmetic: a date out of
-    # range.
+    # The errors of both libraries; arithmetic: a date out of range.
     except (
         OSError,
         ValueError,
@@ -221,8 +183,7 @@ def data_set_features(source: str, split="train") -> dict:
 
 def _open(source, split):
     """Return the fields of a data set, by name, and its rows."""
-    library, name, split = parse_data_set(source, split)
-    return {"tfds": _tensorflow, "hf": _hugging_face}[library](name, split)
+    return _hugging_face(*parse_data_set(source, split))
 
 
 def _cells_of_data_set(source, columns, optional, split):
@@ -262,33 +223,6 @@ def _find_split(source, available, split):
             f"{source} has no {split} split, but {', '.join(available)}"
         )
     return present[0]
-
-
-def _tensorflow(name, split):
-    source = f"tfds:{name}"
-    tfds = _import("tfds", source)
-    try:
-        info = tfds.builder(name).info
-        if info.splits and not set("[+") & set(split):  # train[:10%], a+b
-            split = _find_split(source, info.splits, split)
-        rows = tfds.load(name, split=split, shuffle_files=False)
-    except InputError:
-        raise
-    except ValueError as error:  # DatasetNotFoundError is one
-        raise InputError(
-            f"{source}: TFDS has no such data set: {_first_line(error)}"
-        ) from error
-    return info.features, map(_decode, tfds.as_numpy(rows))
-
-
-def _decode(value):
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    if isinstance(value, dict):
-        return {key: _decode(part) for key, part in value.items()}
-    if getattr(value, "dtype", None) is not None and value.dtype.kind == "O":
-        return [_decode(part) for part in value]
-    return value
 
 
 def _hugging_face(name, split):

@@ -65,7 +65,7 @@ def read_tagged_file(row, path, split, notes):
 
 
 def read_tagged_data_set(row, source, split, notes):
-    """Return the texts of "tfds:conll2003", "hf:unimelb-nlp/wikiann/en", ..."""
+    """Return the texts of a data set such as "hf:unimelb-nlp/wikiann/en"."""
     from bert_keras.data.data_sets import data_set_features
 
     features = data_set_features(source, split)

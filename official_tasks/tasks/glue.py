@@ -33,9 +33,9 @@ class GlueRow(NamedTuple):
     """Description of one of the tasks; see `Source` too.
 
     Attributes:
-        name: on the command line, and the configuration of TFDS's "glue".
+        name: on the command line, and of the configuration on the Hub.
         folder: folder of its files in the official distribution.
-        labels: names of the classes, in the order of the logits, as in TFDS;
+        labels: names of the classes, in the order of the logits, as on the Hub;
             None for a number.
         spelled: the same in the official files and submissions.
         text, text_pair: their columns in the official files; `text_pair` None
@@ -47,7 +47,7 @@ class GlueRow(NamedTuple):
         header: the columns of train and dev files without a header line.
         parts: split -> names of its parts, where there are several, or where
             the official file is not named after the split.
-        tfds_texts: TFDS's fields of the texts, where their names differ.
+        data_set_texts: the fields of the texts on the Hub, if other names.
         submission_parts: the file names, where there are several.
         raw: names of files under which the set is distributed elsewhere.
         index: the column that numbers the rows of the test file.
@@ -65,7 +65,7 @@ class GlueRow(NamedTuple):
     paper: str = "accuracy"
     header: tuple[str, ...] | None = None
     parts: dict[str, tuple[str, ...]] = {}
-    tfds_texts: tuple[str, str] | None = None
+    data_set_texts: tuple[str, str] | None = None
     submission_parts: tuple[str, ...] = ()
     raw: dict[str, str] = {}
     index: str = "index"
@@ -121,7 +121,7 @@ MRPC = GlueRow(
     label="Quality",
     metrics={**ACCURACY, "f1": metrics.f1},
     paper="f1",
-    tfds_texts=("sentence1", "sentence2"),
+    data_set_texts=("sentence1", "sentence2"),
     raw={
         "train": "msr_paraphrase_train.txt",
         "dev": "msr_paraphrase_train.txt",
@@ -160,7 +160,7 @@ MNLI = GlueRow(
         "dev": ("dev_matched", "dev_mismatched"),
         "test": ("test_matched", "test_mismatched"),
     },
-    tfds_texts=("premise", "hypothesis"),
+    data_set_texts=("premise", "hypothesis"),
     submission_parts=("MNLI-m.tsv", "MNLI-mm.tsv"),
 )
 QNLI = GlueRow(
@@ -183,7 +183,7 @@ AX = GlueRow(
     metrics={"matthews": metrics.matthews, **ACCURACY},
     paper="matthews",
     parts={"test": ("diagnostic",)},
-    tfds_texts=("premise", "hypothesis"),
+    data_set_texts=("premise", "hypothesis"),
     submission_parts=("AX.tsv",),
 )
 # The tasks of the leaderboard: its average and its zip.

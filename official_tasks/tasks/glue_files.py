@@ -45,14 +45,14 @@ def read_tsv(row, path, split, notes, part=0):
 
 
 def read_data_set(row, source, split, notes, part=0):
-    """Return the examples of "tfds:glue", "hf:nyu-mll/glue/NAME", ..."""
+    """Return the examples of "hf:nyu-mll/glue" or "hf:nyu-mll/glue/NAME"."""
     from bert_keras.data.data_sets import data_set_rows
 
-    if "/" not in source:
+    if source.endswith("/glue"):
         source = f"{source}/{row.name}"
     if len(row.parts.get(split, ())) > 1:
         split = row.parts[split][part].replace("dev", "validation")
-    text, pair = row.tfds_texts or (row.text, row.text_pair)
+    text, pair = row.data_set_texts or (row.text, row.text_pair)
     number = float if row.labels is None else int
     return [
         Example(

@@ -18,7 +18,7 @@ from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import make_dialect, read_rows, to_text
 
 HELD_OUT_FRACTION = 0.1  # where no dev file is named
-_OR_DATA_SET = " CSV, TSV, JSONL, Parquet or Arrow, or hf:NAME or tfds:NAME."
+_OR_DATA_SET = " CSV, TSV, JSONL or Parquet, or hf:NAME."
 TABLE_OPTIONS = {
     **{
         split: Option(None, FILE_OPTIONS[split].help + _OR_DATA_SET)
@@ -71,7 +71,7 @@ class Columns(NamedTuple):
 
 
 class Table(Source):
-    """Rows of CSV, TSV, JSONL, Parquet and Arrow files, and of data sets.
+    """Rows of CSV, TSV, JSONL and Parquet files, and of data sets.
 
     Args:
         columns: `Columns`.

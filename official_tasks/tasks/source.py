@@ -10,8 +10,7 @@ from official_tasks.tasks.base import Defaults, Examples, Option, Task
 FILE_OPTIONS = {
     "data_dir": Option(
         None,
-        "Folder of the official files, or tfds:NAME[/CONFIG], or "
-        "hf:NAME[/CONFIG].",
+        "Folder of the official files, or hf:NAME[/CONFIG].",
     ),
     "train": Option(None, "File to learn from; several separated by commas."),
     "dev": Option(None, "File to score on."),
@@ -29,8 +28,7 @@ class Source:
             path, the split and a list that takes notes; it returns examples.
             `read_data_set`: the same, of a data set's name. A row for another
             file format is a row with another `read_file`.
-        data_dir: folder of the official files, `tfds:NAME[/CONFIG]` or
-            `hf:NAME[/CONFIG]`.
+        data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
         train, dev, test: path, or paths with commas between, instead of the
             files in `data_dir`.
     """

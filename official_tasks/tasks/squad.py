@@ -17,7 +17,7 @@ def read_squad_file(row, path, split, notes):
 
 
 def read_squad_data_set(row, source, split, notes):
-    """Yield the questions of "tfds:squad/v2.0", "hf:rajpurkar/squad", ..."""
+    """Yield the questions of a data set such as "hf:rajpurkar/squad"."""
     from bert_keras.data.data_sets import data_set_rows
 
     for qa in data_set_rows(source, split):

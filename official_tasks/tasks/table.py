@@ -1,6 +1,6 @@
-"""Rows of tables: CSV, TSV and JSONL, plain or gzip, Parquet, Arrow, data sets.
+"""Rows of tables: CSV, TSV and JSONL, plain or gzip, Parquet, data sets.
 
-Parquet, Arrow and data sets are read in `bert_keras/data/data_sets.py`.
+Parquet and data sets are read in `bert_keras/data/data_sets.py`.
 """
 
 import codecs
@@ -69,9 +69,8 @@ def read_rows(
     """Yield `(line number, the values of columns)` of each row, str.
 
     CSV follows RFC 4180 (quotes, commas and line breaks inside quotes); TSV
-    is split at tabs and nowhere else; JSONL holds one object a line. Of
-    Parquet, Arrow and a data set the number is the row's, from 1. null is an
-    empty cell.
+    is split at tabs and nowhere else; JSONL holds one object a line. Rows of
+    Parquet and of a data set are numbered from 1. null is an empty cell.
 
     Args:
         path: a file, or a data set's name; see `column_rows`.
@@ -121,10 +120,10 @@ def split_ending(path) -> tuple[str, bool]:
 
 
 def is_columnar(path) -> bool:
-    """Return True for Parquet, Arrow and data sets, which have columns."""
-    from bert_keras.data.data_sets import COLUMNAR, is_data_set
+    """Return True for Parquet and data sets, which have columns."""
+    from bert_keras.data.data_sets import PARQUET, is_data_set
 
-    return is_data_set(path) or str(path).lower().endswith(COLUMNAR)
+    return is_data_set(path) or str(path).lower().endswith(PARQUET)
 
 
 def line_or_row(path) -> str:
@@ -137,8 +136,8 @@ def _find_kind(path):
     if kind not in KINDS:
         raise InputError(
             f"{path}: expected a file that ends in {', '.join(KINDS)} (or "
-            "that and .gz), .parquet, .arrow or .feather, or a data set, "
-            f"hf:NAME or tfds:NAME, got {Path(path).name!r}"
+            "that and .gz) or .parquet, or a data set, hf:NAME, "
+            f"got {Path(path).name!r}"
         )
     return kind
 

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from bert_keras.data import corpus
 from bert_keras.data.corpus import (
     Document,
     content_hash,
@@ -212,3 +213,22 @@ def test_line_ends_and_a_byte_order_mark_leave_no_trace(
     path.write_bytes(gzip.compress(content) if packed else content)
     found = [text for d in read(path, layout=layout) for text in d.paragraphs]
     assert found == ["One two.", "Three é."]
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("東京は日本の首都である。", True),
+        ("東京の歴史", False),
+        ("दिल्ली भारत की राजधानी है।", True),
+        ("กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทย" * 6, True),
+        ("ประวัติศาสตร์", False),
+        ("1968 – 1970", False),
+        ("St. Louis", False),
+        (" An item of a list.", False),
+        (" It was rebuilt. The picture shows it.", True),
+        ("* A film. Another.", False),
+    ],
+)
+def test_a_passage_is_recognised_in_any_script(line, kept):
+    assert corpus._is_passage(line) == kept

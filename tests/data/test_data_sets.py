@@ -1,4 +1,4 @@
-"""Parquet, Arrow and data sets of Hugging Face, from files written here."""
+"""Parquet and data sets of Hugging Face, from files written here."""
 
 import sys
 from types import SimpleNamespace
@@ -9,7 +9,6 @@ import pytest
 from bert_keras.data import data_sets
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.data_sets import (
-    COLUMNAR,
     column_rows,
     data_set_rows,
     is_data_set,
@@ -21,32 +20,22 @@ pa = pytest.importorskip(
 )
 parquet = pytest.importorskip("pyarrow.parquet")
 
-KINDS = (*COLUMNAR, ".stream.arrow")
-
 
 def write(path, table, rows_at_once=100):
-    """Writes a table by its suffix; of a stream, by the one before it."""
-    path = str(path)
+    """Writes a table as Parquet."""
     table = table if isinstance(table, pa.Table) else pa.table(table)
-    if path.endswith(".parquet"):
-        parquet.write_table(table, path, row_group_size=rows_at_once)
-        return path
-    is_stream = ".stream." in path
-    new = pa.ipc.new_stream if is_stream else pa.ipc.new_file
-    with new(path, table.schema) as writer:
-        writer.write_table(table, rows_at_once)
-    return path
+    parquet.write_table(table, path, row_group_size=rows_at_once)
+    return str(path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_columns_come_as_they_are_whatever_else_the_file_holds(tmp_path, kind):
+def test_columns_come_as_they_are_whatever_else_the_file_holds(tmp_path):
     table = {
         "words": [["a", "b"], [], None],
         "text": pa.array(["Grüße", "b", None]).dictionary_encode(),
         "other": [{"a": 1}] * 3,
         "n": [1, 2, 3],
     }
-    path = write(tmp_path / f"a{kind}", table, 2)
+    path = write(tmp_path / "a.parquet", table, 2)
     columns = ["text", "words", "none", "text"]
     assert list(column_rows(path, columns, optional=["none"])) == [
         (1, ["Grüße", ["a", "b"], None, "Grüße"]),
@@ -55,9 +44,8 @@ def test_columns_come_as_they_are_whatever_else_the_file_holds(tmp_path, kind):
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_cannot_be_read_is_named(tmp_path, kind):
-    path = write(tmp_path / f"a{kind}", {"text": ["a", "b"], "label": [0, 1]})
+def test_what_cannot_be_read_is_named(tmp_path):
+    path = write(tmp_path / "a.parquet", {"text": ["a", "b"], "label": [0, 1]})
 
     def refusal(columns=("text",)):
         with pytest.raises(InputError) as caught:
@@ -66,17 +54,17 @@ def test_what_cannot_be_read_is_named(tmp_path, kind):
         return str(caught.value)
 
     assert "no column 'words': its columns are 'text'" in refusal(["words"])
-    whole = (tmp_path / f"a{kind}").read_bytes()
+    whole = (tmp_path / "a.parquet").read_bytes()
     for cut in (0, 3, len(whole) // 2, len(whole) - 8):
-        (tmp_path / f"a{kind}").write_bytes(whole[:cut])
+        (tmp_path / "a.parquet").write_bytes(whole[:cut])
         assert "fetch it again" in refusal()
-    (tmp_path / f"a{kind}").write_bytes(b"text,label\na,1\n")
+    (tmp_path / "a.parquet").write_bytes(b"text,label\na,1\n")
     assert "fetch it again" in refusal()
     write(path, {"text": pa.nulls(3)})
     assert "got a column of type null" in refusal()
     write(path, pa.Table.from_arrays([["a"], ["b"]], ["text", "text"]))
     assert "2 columns are called 'text'" in refusal()
-    # A string that Arrow does not look at when it is written.
+    # A string that pyarrow does not look at when it is written.
     raw = pa.py_buffer(b"a\xff")
     ends = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
     text = pa.StringArray.from_buffers(2, ends, raw)
@@ -84,11 +72,10 @@ def test_what_cannot_be_read_is_named(tmp_path, kind):
     assert "UTF8" in refusal()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_damaged_bytes_never_end_the_process(tmp_path, kind):
+def test_damaged_bytes_never_end_the_process(tmp_path):
     text = [f"text {i} " * (i % 9) for i in range(300)]
     words = [[str(i)] * (i % 3) for i in range(300)]
-    path = tmp_path / f"a{kind}"
+    path = tmp_path / "a.parquet"
     write(path, {"text": text, "words": words})
     whole, generator = path.read_bytes(), np.random.default_rng(0)
     refused = 0
@@ -106,13 +93,12 @@ def test_damaged_bytes_never_end_the_process(tmp_path, kind):
     assert refused > 20
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_memory_is_that_of_a_group_and_not_of_the_file(tmp_path, kind):
+def test_memory_is_that_of_a_group_and_not_of_the_file(tmp_path):
     text = [f"{i} " * 200 for i in range(20_000)]
     peaks = []
     before, pool = pa.default_memory_pool(), pa.system_memory_pool()
     for rows in (1000, 20_000):
-        path = write(tmp_path / f"{rows}{kind}", {"text": text[:rows]}, 1000)
+        path = write(tmp_path / f"{rows}.parquet", {"text": text[:rows]}, 1000)
         pa.set_memory_pool(pool)
         try:
             found = sum(1 for _ in column_rows(path, ["text"]))
@@ -128,24 +114,23 @@ def test_without_its_package_the_extra_is_named(monkeypatch, tmp_path):
     for module, source, extra in (
         ("pyarrow", path, "parquet"),
         ("datasets", "hf:owner/name", "hf"),
-        ("tensorflow_datasets", "tfds:glue", "tfds"),
     ):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(InputError, match=rf"bert_keras\[{extra}\]"):
             list(column_rows(source, ["text"]))
 
 
-def test_a_corpus_may_be_parquet_and_arrow(tmp_path):
+def test_a_corpus_may_be_parquet(tmp_path):
     write(tmp_path / "a.parquet", {"text": ["One.\nTwo.", None, " \n"]})
     (tmp_path / "sub").mkdir()
     table = {"text": [b"Gr\xc3\xbcn."], "n": [1]}
-    write(tmp_path / "sub" / "b.arrow", table)
+    write(tmp_path / "sub" / "b.parquet", table)
     (tmp_path / "c.txt").write_text("Three.")
     found = list(read_documents(str(tmp_path)))
     assert [(d.name, d.group, d.paragraphs) for d in found] == [
         ("a.parquet#1", "", ["One.", "Two."]),
         ("c.txt", "", ["Three."]),
-        ("sub/b.arrow#1", "sub", ["Grün."]),
+        ("sub/b.parquet#1", "sub", ["Grün."]),
     ]
     with pytest.raises(InputError, match="row 1: expected text in 'n', got 1"):
         list(read_documents(str(tmp_path / "sub" / "*"), text_field="n"))

@@ -1,4 +1,4 @@
-"""All of GLUE at once: the average, the files, the zip; TFDS."""
+"""All of GLUE at once: the average, the files, the zip."""
 
 import errno
 import json
@@ -8,7 +8,6 @@ import zipfile
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 from glue_samples import write_glue
 from run_script import run_script
@@ -148,70 +147,6 @@ def test_one_command_trains_all_on_the_official_files(tmp_path):
     assert texts["RTE.tsv"].startswith("index\tprediction\n0\t")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert 0 < results["average"] < 1
-
-
-@pytest.fixture(scope="module")
-def tfds_glue(data, tmp_path_factory):
-    """GLUE's toy rows as data sets in TFDS's own format."""
-    tfds = pytest.importorskip(
-        "tensorflow_datasets", reason="tensorflow-datasets is not installed"
-    )
-    folder = tmp_path_factory.mktemp("tfds")
-    for row in (glue.STS_B, glue.MNLI, glue.SST_2):
-        _write_tfds(tfds, row, data, folder)
-    return str(folder)
-
-
-def _write_tfds(tfds, row, data, folder):
-    texts = [t for t in row.tfds_texts or (row.text, row.text_pair) if t]
-    label = np.float32
-    if row.labels:
-        label = tfds.features.ClassLabel(names=row.labels)
-    columns = dict.fromkeys(texts, tfds.features.Text())
-    columns |= {"label": label, "idx": np.int32}
-
-    def tfds_row(example):
-        values = (example.text, example.text_pair)
-        label = -1 if example.label is None else example.label
-        return int(example.index), {
-            **dict(zip(texts, values, strict=False)),
-            "label": label,
-            "idx": int(example.index),
-        }
-
-    task = glue_task(row, data_dir=str(data))
-    datasets = {}
-    for split in ("train", "dev", "test"):
-        for part, name in enumerate(row.parts.get(split, (split,))):
-            datasets[name.replace("dev", "validation")] = [
-                tfds_row(e) for e in task.read(split) if e.part == part
-            ]
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="glue",
-        version="2.0.0",
-        config=row.name,
-        features=tfds.features.FeaturesDict(columns),
-        split_datasets=datasets,
-        data_dir=folder,
-        disable_shuffling=True,
-    )
-
-
-@pytest.mark.parametrize("name", ["stsb", "mnli", "sst2"])
-def test_tfds_gives_the_same_rows_as_the_files(
-    data, tfds_glue, name, monkeypatch
-):
-    from tensorflow_datasets.core import constants
-
-    # What the environment variable TFDS_DATA_DIR says at the first import.
-    monkeypatch.setattr(constants, "DATA_DIR", tfds_glue)
-    monkeypatch.setenv("TFDS_DATA_DIR", tfds_glue)
-    row = next(row for row in glue.ROWS if row.name == name)
-    for split in ("train", "dev", "test"):
-        expected = glue_task(row, data_dir=str(data)).read(split)
-        got = glue_task(row, data_dir="tfds:glue").read(split)
-        assert [e[:3] for e in got] == [e[:3] for e in expected]
-        assert [e.part for e in got] == [e.part for e in expected]
 
 
 def test_a_further_row_changes_neither_average_nor_zip(monkeypatch, tmp_path):

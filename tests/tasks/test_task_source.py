@@ -1,14 +1,11 @@
-"""Where examples are: files, and TFDS, against data sets written here."""
+"""Where examples are: files and data sets, written here."""
 
 import json
-import sys
 
-import numpy as np
 import pytest
 from toy_words import preprocessor
 
 from bert_keras import InputError
-from bert_keras.data.data_sets import data_set_rows
 from official_tasks.tasks import glue
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.conll import CONLL_2003, NER, TaggedText, TagRow
@@ -20,7 +17,7 @@ from official_tasks.tasks.multiple_choice import (
     choice_task,
 )
 from official_tasks.tasks.spans import Question
-from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
+from official_tasks.tasks.squad import SQUAD_1, squad_task
 from official_tasks.tasks.tagging import tag_task
 
 TOY = TagRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
@@ -48,40 +45,6 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
         tag_task(TOY, dev="absent.txt").source.paths("dev")
 
 
-def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    task = squad_task(SQUAD_1, data_dir="tfds:squad")
-    with pytest.raises(InputError, match=r"bert_keras\[tfds\]"):
-        task.read("dev")
-
-
-@pytest.fixture(scope="module")
-def tfds():
-    import tensorflow  # noqa: F401  starts a process when h5py is loaded
-
-    return pytest.importorskip(
-        "tensorflow_datasets", reason="tensorflow-datasets is not installed"
-    )
-
-
-def store(tfds, folder, name, features, splits, config=None):
-    """Writes a data set where TFDS looks for the published one."""
-    known = tfds.builder_cls(name)
-    configs = [one.name for one in known.BUILDER_CONFIGS]
-    assert not configs or config in configs
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name=name,
-        version=str(known.VERSION),
-        config=config,
-        features=tfds.features.FeaturesDict(features),
-        split_datasets={
-            split: list(enumerate(rows)) for split, rows in splits.items()
-        },
-        data_dir=str(folder),
-        disable_shuffling=True,
-    )
-
-
 def squad_rows(with_none):
     rows = [
         {
@@ -99,74 +62,6 @@ def squad_rows(with_none):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("row", "config"), [(SQUAD_1, "v1.1"), (SQUAD_2, "v2.0")]
-)
-def test_squad_is_read_from_tfds(tfds, tmp_path, row, config):
-    texts = ("id", "title", "context", "question")
-    features = {name: tfds.features.Text() for name in texts}
-    features["answers"] = tfds.features.Sequence(
-        {"text": tfds.features.Text(), "answer_start": np.int32}
-    )
-    if row.may_be_none:
-        features["is_impossible"] = np.bool_
-    rows = squad_rows(row.may_be_none)
-    splits = {"train": rows, "validation": rows}
-    store(tfds, tmp_path, "squad", features, splits, config)
-    tfds.core.add_data_dir(str(tmp_path))
-    name = "tfds:squad/v2.0" if row.may_be_none else "tfds:squad"
-    questions = squad_task(row, data_dir=name).read("dev")
-    assert questions[0].answers == ("Bérn", "in Bérn")
-    assert questions[0].start == 22
-    assert questions[0].context == "Ada Lovelace lived in Bérn."
-    assert [q.answers for q in questions[1:]] == [()] * row.may_be_none
-    with pytest.raises(InputError, match="no test split, but train, valid"):
-        squad_task(row, data_dir=name).read("test")
-
-
-def test_conll2003_is_read_from_tfds(tfds, tmp_path):
-    labels = ["O", "B-PER", "I-PER"]
-    features = {
-        "tokens": tfds.features.Sequence(tfds.features.Text()),
-        "ner": tfds.features.Sequence(tfds.features.ClassLabel(names=labels)),
-    }
-    rows = [
-        {"tokens": ["Ada", "Lovelace", "lived"], "ner": [1, 2, 0]},
-        {"tokens": ["Bérn"], "ner": [0]},
-    ]
-    splits = {"train": rows, "dev": rows}
-    store(tfds, tmp_path, "conll2003", features, splits, "conll2003")
-    tfds.core.add_data_dir(str(tmp_path))
-    task = tag_task(CONLL_2003, data_dir="tfds:conll2003")
-    first, second = task.read("train")
-    assert first.words == ("Ada", "Lovelace", "lived")
-    assert first.labels == ("B-PER", "I-PER", "O")
-    assert task.read("dev") == [first, second]
-
-
-def test_choices_are_read_from_tfds(tfds, tmp_path):
-    texts = ["context", "question", *(f"answer{i}" for i in range(4)), "id"]
-    features = {name: tfds.features.Text() for name in texts}
-    features["label"] = tfds.features.ClassLabel(num_classes=4)
-    row = {name: name for name in texts}
-    splits = {
-        "train": [{**row, "label": 3}],
-        "test": [{**row, "label": -1}],
-    }
-    # SWAG is not in TFDS; this data set is, with choices of the same form.
-    store(tfds, tmp_path, "cosmos_qa", features, splits)
-    tfds.core.add_data_dir(str(tmp_path))
-    choices = tuple(f"answer{i}" for i in range(4))
-    row = SWAG._replace(prompt="context", lead="question", choices=choices)
-    task = choice_task(row, data_dir="tfds:cosmos_qa")
-    (example,) = task.read("train")
-    assert example.choices[2] == "question answer2"
-    assert example.label == 3
-    assert task.read("test")[0].label is None
-    with pytest.raises(InputError, match="TFDS has no such data set"):
-        list(data_set_rows("tfds:no_such_thing"))
-
-
 def test_every_task_names_the_files_that_a_run_reads(tmp_path):
     names = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "dev.json")
     for name in names:
@@ -178,7 +73,7 @@ def test_every_task_names_the_files_that_a_run_reads(tmp_path):
     assert [path.name for path in one.data_files()] == [names[0], names[3]]
     own = custom_tags(train=f"{file}, {folder}/train.tsv", test=file)
     assert [path.name for path in own.data_files()] == ["dev.json", "train.tsv"]
-    assert not tag_task(NER, data_dir="tfds:conll2003").data_files()
+    assert not tag_task(NER, data_dir="hf:some/conll").data_files()
     with pytest.raises(InputError, match="give --data_dir=hf:nyu-mll/glue"):
         glue_task(glue.RTE, dev="hf:nyu-mll/glue/rte").read("dev")
 
@@ -200,7 +95,7 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
     features = f(sentence1=text, sentence2=text, label=label, idx=number)
     tags = datasets.List(datasets.ClassLabel(names=names))
     for folder, rows, kinds in (
-        ("rte", glue_rows, features),
+        ("glue/rte", glue_rows, features),
         (
             "squad",
             squad_rows(False),
@@ -215,10 +110,10 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
             f(tokens=datasets.List(text), ner_tags=tags),
         ),
     ):
-        (tmp_path / folder).mkdir()
+        (tmp_path / folder).mkdir(parents=True)
         data_set = datasets.Dataset.from_list(rows, features=kinds)
         data_set.to_parquet(tmp_path / folder / "validation.parquet")
-    first, second = glue_task(glue.RTE, f"hf:{tmp_path}/rte").read("dev")
+    first, second = glue_task(glue.RTE, f"hf:{tmp_path}/glue").read("dev")
     assert first[:4] == ("a", "b", 1, "3") and second.label is None
     (question,) = squad_task(SQUAD_1, data_dir=f"hf:{tmp_path}/squad").read(
         "dev"
@@ -227,7 +122,7 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
     (text,) = tag_task(CONLL_2003, data_dir=f"hf:{tmp_path}/ner").read("dev")
     assert (text.words, text.labels) == (("Ada", "lived"), ("B-PER", "O"))
     with pytest.raises(InputError, match="no train split, but validation"):
-        glue_task(glue.RTE, f"hf:{tmp_path}/rte").read("train")
+        glue_task(glue.RTE, f"hf:{tmp_path}/glue/rte").read("train")
 
 
 def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):

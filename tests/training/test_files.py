@@ -278,7 +278,7 @@ def test_an_output_that_is_an_input_is_refused(
     os.symlink("a", "folder")
     files.refuse_input_as_output("new.txt", source)
     files.refuse_input_as_output("a/c.txt", source)
-    files.refuse_input_as_output(output, None, "tfds:imdb", "folder/c.*")
+    files.refuse_input_as_output(output, None, "hf:imdb", "folder/c.*")
     with pytest.raises(InputError, match="is an input"):
         files.refuse_input_as_output(output, "new.txt", source)
 
