@@ -1,7 +1,7 @@
 """Runs the tests under each Python, with the newest and lowest dependencies.
 
-    nox                                        # the quick part, all six
-    nox -s "tests(highest)-3.13" -- -m "not long"
+    nox                                      # the quick tests, all six
+    nox -s "tests-3.13(highest)" -- -n 2     # what `make test` runs
 
 Needs nox with uv (`pip install "nox[uv]"`), which finds the lowest versions.
 An environment takes 4 GB of disk.
@@ -20,7 +20,9 @@ WHEELS = sorted(set(re.findall(r"([\w.-]+)>=", SETUP)) - {"seqeval"})
 
 
 @nox.session(python=["3.11", "3.12", "3.13"])
-@nox.parametrize("versions", ["highest", "lowest-direct"])
+@nox.parametrize(
+    "versions", ["highest", "lowest-direct"], ids=["highest", "lowest"]
+)
 def tests(session, versions):
     """Run pytest; arguments after `--` replace `-m fast`."""
     wheels = [word for name in WHEELS for word in ("--only-binary", name)]
