@@ -426,10 +426,10 @@ def _remove_left(path):
 
 @functools.cache
 def process_space() -> str:
-    """Return a name of the boot and container that number this process.
+    """Return a name of the machine's boot and of the container.
 
-    Containers on one machine, or with one host name, number their processes
-    separately.
+    A process number is unique within these: containers on one machine, or with
+    one host name, number their processes separately.
     """
     try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:

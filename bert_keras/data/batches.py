@@ -158,7 +158,7 @@ class _Batches:
 
 
 def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
-    """`draw(step)` in a graph, with static shapes, as (x, y, w)."""
+    """Call `draw(step)` in a graph; return (x, y, w) with static shapes."""
     shapes = record_files.row_shapes(rules)
     types = [
         tf.float32 if record_files.is_float(name) else tf.int32

@@ -106,7 +106,7 @@ def _make_runner(flags):
 
 @dataclasses.dataclass(frozen=True)
 class TokeniseFile:
-    """Task that writes the tokens of a text file's documents.
+    """Task of a worker: write the tokens of the documents of a text file.
 
     Args:
         tokenise: `Tokenise`.

@@ -569,7 +569,7 @@ def _make_config(model, architecture, preprocessor):
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     if hasattr(model, "problem"):
         problems = {name: other for other, name in PROBLEMS.items()}
-        # transformers has no ranking; it is one score, as in a regression.
+        # transformers has no ranking: one score is a regression there.
         config["problem_type"] = problems.get(model.problem, "regression")
     if row.has_dropout:
         config["classifier_dropout"] = model.dropout

@@ -308,7 +308,7 @@ def _split_arguments(cls, arguments):
 
 def _check_head(cls, checkpoint):
     """Raise the fault of the stored head if the class would take that head."""
-    # The head of an unknown class is "BertEncoder".
+    # A folder whose head has no known class counts as "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
     if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:

@@ -67,7 +67,7 @@ def _refuse_constant(name):
 
 
 class Fields:
-    """The fields of one JSON object; a wrong type names file and field."""
+    """The fields of a JSON object; an error names the file and the field."""
 
     def __init__(self, values, path):
         self.values, self.path = values, path
@@ -76,7 +76,7 @@ class Fields:
         return self.values.get(name) is not None
 
     def raw(self, name, default=None):
-        """Return the value unchecked."""
+        """Return a field without a check of its type."""
         value = self.values.get(name)
         return default if value is None else value
 

@@ -196,7 +196,7 @@ class Tensor:
         )
 
     def with_check(self, check):
-        """Return the tensor with one more check, which comes first."""
+        """Return the tensor with another check before its present one."""
         others = [check, self.check]
 
         def check_all():

@@ -119,7 +119,7 @@ def _after(x, upstream):
     the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
-    # Equal for every value, which no compiler knows.
+    # Always equal, but no compiler can prove it.
     is_known = tf.cast(first, tf.bool)
     zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))
     return x + tf.cast(zero, x.dtype)

@@ -90,7 +90,7 @@ def takes_summed_gradients(optimizer):
 
 
 def _return_pairs(pairs):
-    """Return the (gradient, variable) pairs that Keras would have summed."""
+    """Return the pairs unchanged; Keras would sum their gradients here."""
     return list(pairs)
 
 

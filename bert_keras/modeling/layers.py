@@ -40,7 +40,7 @@ ACTIVATIONS = {
 
 
 def check_activation(name):
-    """Raise InputError if there is no form of GELU of this name."""
+    """Raise InputError if no activation has this name."""
     if name not in ACTIVATIONS:
         raise InputError(
             f"activation is {name!r}. Expected one of {', '.join(ACTIVATIONS)}."

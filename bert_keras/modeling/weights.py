@@ -1,6 +1,6 @@
-"""A model's weights under the names in which BERT is published; LoRA.
+"""A model's weights by their published names; low-rank adaptation (LoRA).
 
-Low-rank adaptation (LoRA) is that of Keras's layers.
+LoRA uses Keras's own: `enable_lora` of its layers.
 """
 
 import hashlib

@@ -66,8 +66,8 @@ EMBED = Family(
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),
     ("mlm/", "nsp/", "encoder/pooler/"),
 )
-# Of a `BertClassifier`: with the problem "ranking"; of pairs with a label for
-# entailment.
+# `rank` needs a `BertClassifier` with the problem "ranking"; `entail` needs one
+# of pairs with a label for entailment.
 RANK = Family(rank)
 ENTAIL = Family(entail, ("hypothesis",))
 # By name; the table of heads says which classes answer them.

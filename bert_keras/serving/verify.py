@@ -36,7 +36,7 @@ HARD_TEXTS = (
 
 
 def answer_here(signatures, functions, preprocessor, options):
-    """Return (signature, request, answer)s, computed in this process.
+    """Return a list of (signature, request, answer), computed in this process.
 
     `functions` has the saved function of each signature. `options` are those
     of the export.

@@ -221,7 +221,7 @@ def _follow_tokens(is_start, depth):
 
 
 def _repeat(tokens, index, count):
-    """Return the `Tokens` of all words from those of the distinct ones."""
+    """Return the `Tokens` of all words, given those of the distinct words."""
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(tokens.words), tokens.words, count
     )

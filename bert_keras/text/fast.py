@@ -51,10 +51,11 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return the flat ids and row splits of the plain strings of `(B,)`.
+        """Return ids, row splits, `bool (B,)` and a bool.
 
-        Then `bool (B,)`, True for these rows, and a scalar, True if all are
-        plain. The ids of other rows are not to be used.
+        The first two are the flat ids of the strings `(B,)`; the third is True
+        for plain strings, whose ids alone may be used; the last is True if all
+        strings are plain.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(

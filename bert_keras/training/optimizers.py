@@ -391,12 +391,12 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Lamb(AdamW):
-    """Adam with a step in proportion to the norm of each weight.
+    """LAMB: Adam with a step in proportion to the norm of each weight.
 
-    Adam's update with bias correction, plus the decay; then scaled by the
-    trust ratio, the norm of the weight over the norm of that sum; then times
-    the learning rate. Biases and layer normalisation are neither decayed nor
-    scaled. Equals algorithm 2 of the paper (You et al. 2020, "Large Batch
+    The sum of Adam's update, with bias correction, and the decay is multiplied
+    by the learning rate and by the trust ratio: the norm of the weight divided
+    by the norm of the sum. Biases and layer normalisation are neither decayed
+    nor scaled. Equals algorithm 2 of the paper (You et al. 2020, "Large Batch
     Optimization for Deep Learning") with the authors' exclusions. Keras's Lamb
     decays outside the ratio and scales everything.
 

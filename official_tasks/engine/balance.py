@@ -14,8 +14,9 @@ from bert_keras.errors import InputError
 def balance(task, encoded):
     """Return rows with weights, and the loss to train on them.
 
-    Classes of rows or tokens weight these. Of several labels a text each
-    label is a problem with two classes, and the loss weights them.
+    With one class a row or token, each row or token is weighted by its class.
+    With several labels a text, each label is a problem with two classes, which
+    the loss weights.
 
     Args:
         task: `Task`.
@@ -70,10 +71,10 @@ def smooth(task, loss, fraction):
 
 
 class SmoothedLabels(keras.losses.Loss):
-    """Cross-entropy of logits with 1 - fraction at the label.
+    """Cross-entropy of logits with smoothed labels.
 
     Args:
-        fraction: spread over all classes, the label's among them.
+        fraction: of each label, spread evenly over all classes.
     """
 
     def __init__(self, fraction):

@@ -150,7 +150,7 @@ def _load_head(model, checkpoint, dtype):
 def scale_rate(rate, init) -> float:
     """Return a learning rate that fits the size of the weights `init`.
 
-    A rate above 5e-5 is not one for encoders, and is returned as it is.
+    A rate above 5e-5 is returned as it is: it is not meant for an encoder.
     """
     if rate > max(RATES):
         return rate

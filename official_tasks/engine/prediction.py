@@ -66,7 +66,7 @@ def find_inputs(pattern) -> list[str]:
 
 
 def count_rows(paths, *arguments) -> int | None:
-    """Read and check every row once; None if the input can be read only once.
+    """Check all rows and return their number; None for a pipe or a data set.
 
     Args:
         paths: see `read_inputs`.

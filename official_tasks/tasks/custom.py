@@ -219,7 +219,7 @@ class TextTable(Table):
 
     @functools.cached_property
     def _rare(self) -> dict[str, int]:
-        """Labels of too few training rows -> the number of these."""
+        """Label -> its number of training rows, for labels with too few."""
         if "train" not in self.files:
             return {}
         counts = Counter(

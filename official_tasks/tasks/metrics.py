@@ -44,10 +44,11 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
 
 
 def best_thresholds(labels, probabilities) -> list[float]:
-    """Return the threshold of each label with its best F1.
+    """Return for each label the threshold with the best F1.
 
-    It is halfway between two probabilities, nearest to 0.5 of several; 0.5
-    for a label without a text.
+    A threshold lies halfway between two neighbouring probabilities. If several
+    are equally good, the one nearest to 0.5 is returned. A label that no text
+    has gets 0.5.
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.

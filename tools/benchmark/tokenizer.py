@@ -98,7 +98,7 @@ def measure(title, unit, runs, count, size):
 
 
 def make_tokenizers(path):
-    """Return name -> function of lines and batch size to a run."""
+    """Return name -> function that tokenizes lines in batches of a size."""
     import tokenizers
 
     vocabulary = read_vocabulary(path)
