@@ -180,9 +180,10 @@ def _list_scores(folder):
         f"frequent one: {mlm['mlm_unigram_baseline']:.1%}",
         f"next sentences: {mlm['nsp_accuracy']:.1%} right; always the more "
         f"frequent answer: {mlm['nsp_majority_baseline']:.1%}",
-        f"sources of {tuned['dev_rows']:,} sentences: {tuned['accuracy']:.1%} "
-        f"right; from random weights: {scratch['accuracy']:.1%}; always the largest "
-        f"class: {tuned['majority_baseline']:.1%}",
+        f"sources of {tuned['dev_rows']:,} sentences: "
+        f"{tuned['accuracy']:.1%} right; from random weights: "
+        f"{scratch['accuracy']:.1%}; always the largest class: "
+        f"{tuned['majority_baseline']:.1%}",
         *(
             f"{row['inputs']['text']} -> {row['answer']['label']}"
             for row in answers
