@@ -4,14 +4,14 @@
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes,
-hf:NAME[/CONFIG][:SPLIT], or documentation: for the
-documentation installed with Python. Out: one token a line, [PAD] [UNK] [CLS]
-[SEP] [MASK] first, and next to it tokenizer_config.json: case and accents, for
-every reader of the vocabulary. Text is lower-cased. Accents are stripped where
-at most 1 % of the words have some, and kept in other languages (й is not и).
---nolowercase and --strip_accents decide otherwise. The same text and flags
-write the same file with any number of workers. --unused=994 keeps ids free for
-words of a later domain; the ids of special tokens are then the original's.
+hf:NAME[/CONFIG][:SPLIT], or documentation: for the documentation installed with
+Python. Out: one token a line, [PAD] [UNK] [CLS] [SEP] [MASK] first, and next to
+it tokenizer_config.json: case and accents, for every reader of the vocabulary.
+Text is lower-cased. Accents are stripped where at most 1 % of the words have
+some, and kept in other languages (й is not и). --nolowercase and
+--strip_accents decide otherwise. The same text and flags write the same file
+with any number of workers. --unused=994 keeps ids free for words of a later
+domain; the ids of special tokens are then the original's.
 
 Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.
 """

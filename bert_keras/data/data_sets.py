@@ -181,11 +181,6 @@ def data_set_features(source: str, split="train") -> dict:
     return _open(source, split)[0]
 
 
-def _open(source, split):
-    """Return the fields of a data set, by name, and its rows."""
-    return _hugging_face(*parse_data_set(source, split))
-
-
 def _cells_of_data_set(source, columns, optional, split):
     """Yield lists of the columns' values, classes by their names."""
     features, rows = _open(source, split)
@@ -225,12 +220,13 @@ def _find_split(source, available, split):
     return present[0]
 
 
-def _hugging_face(name, split):
-    """Return the fields and the rows, streamed.
+def _open(source, split):
+    """Return the fields of a data set by name, and its rows, streamed.
 
     No code of a data set is run: `datasets` reads only data files since
     version 4, and an older one is refused.
     """
+    name, split = parse_data_set(source, split)
     source = f"hf:{name}"
     datasets = _import("hf", source)
     if int(datasets.__version__.partition(".")[0]) < WITHOUT_SCRIPTS:

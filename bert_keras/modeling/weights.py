@@ -1,6 +1,6 @@
 """A model's weights by their published names; low-rank adaptation (LoRA).
 
-LoRA uses Keras's own: `enable_lora` of its layers.
+LoRA is Keras's: `enable_lora` of its layers adds the matrices.
 """
 
 import hashlib

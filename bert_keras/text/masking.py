@@ -91,7 +91,7 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     count = np.clip(count, 1, rules.max_predictions)
     if rules.whole_word:
         starts = word & ~pieces.continues[ids]
-        starts[:, 0] |= word[:, 0]
+        starts[:, 0] |= word[:, 0]  # a row without [CLS]
         starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first
         chosen = choose_words(word, starts, count, rng)
     else:

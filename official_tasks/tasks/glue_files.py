@@ -48,7 +48,7 @@ def read_data_set(row, source, split, notes, part=0):
     """Return the examples of "hf:nyu-mll/glue" or "hf:nyu-mll/glue/NAME"."""
     from bert_keras.data.data_sets import data_set_rows
 
-    if source.endswith("/glue"):
+    if source.removeprefix("hf:").rpartition("/")[2] == "glue":
         source = f"{source}/{row.name}"
     if len(row.parts.get(split, ())) > 1:
         split = row.parts[split][part].replace("dev", "validation")

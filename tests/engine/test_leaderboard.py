@@ -149,6 +149,45 @@ def test_one_command_trains_all_on_the_official_files(tmp_path):
     assert 0 < results["average"] < 1
 
 
+@pytest.mark.parametrize("row", [glue.STS_B, glue.MNLI, glue.SST_2])
+def test_a_data_set_gives_the_same_rows_as_the_files(
+    data, tmp_path, row, monkeypatch
+):
+    """By the names of `nyu-mll/glue`: of the fields, parts and classes."""
+    datasets = pytest.importorskip("datasets")
+    texts = [
+        name for name in row.data_set_texts or (row.text, row.text_pair) if name
+    ]
+    label = datasets.Value("float32")
+    if row.labels:
+        label = datasets.ClassLabel(names=row.labels)
+    features = datasets.Features(
+        {name: datasets.Value("string") for name in texts}
+        | {"label": label, "idx": datasets.Value("int32")}
+    )
+    files, splits = glue_task(row, data_dir=str(data)), {}
+    for split in ("train", "dev", "test"):
+        for part, name in enumerate(row.parts.get(split, (split,))):
+            rows = [
+                dict(zip(texts, (e.text, e.text_pair), strict=False))
+                | {"label": -1 if e.label is None else e.label}
+                | {"idx": int(e.index)}
+                for e in files.read(split)
+                if e.part == part
+            ]
+            splits[name.replace("dev", "validation")] = (
+                datasets.Dataset.from_list(rows, features=features)
+            )
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "glue" / row.name)
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "dev", "test"):
+        expected = files.read(split)
+        for name in ("hf:glue", f"hf:{tmp_path}/glue/{row.name}"):
+            got = glue_task(row, data_dir=name).read(split)
+            assert [e[:3] for e in got] == [e[:3] for e in expected]
+            assert [e.part for e in got] == [e.part for e in expected]
+
+
 def test_a_further_row_changes_neither_average_nor_zip(monkeypatch, tmp_path):
     scores = {
         **PAPER,

@@ -17,7 +17,7 @@ from official_tasks.tasks.multiple_choice import (
     choice_task,
 )
 from official_tasks.tasks.spans import Question
-from official_tasks.tasks.squad import SQUAD_1, squad_task
+from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
 
 TOY = TagRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
@@ -45,21 +45,17 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
         tag_task(TOY, dev="absent.txt").source.paths("dev")
 
 
-def squad_rows(with_none):
-    rows = [
-        {
-            "id": "1",
-            "title": "t",
-            "context": "Ada Lovelace lived in Bérn.",
-            "question": "Where?",
-            "answers": {"text": ["Bérn", "in Bérn"], "answer_start": [22, 19]},
-        }
-    ]
-    if with_none:
-        nothing = {"text": [], "answer_start": []}
-        rows.append({**rows[0], "id": "2", "answers": nothing})
-        rows = [{**r, "is_impossible": r["id"] == "2"} for r in rows]
-    return rows
+def squad_rows():
+    """Return a question with two answers, and one with none."""
+    answered = {
+        "id": "1",
+        "title": "t",
+        "context": "Ada Lovelace lived in Bérn.",
+        "question": "Where?",
+        "answers": {"text": ["Bérn", "in Bérn"], "answer_start": [22, 19]},
+    }
+    nothing = {"text": [], "answer_start": []}
+    return [answered, {**answered, "id": "2", "answers": nothing}]
 
 
 def test_every_task_names_the_files_that_a_run_reads(tmp_path):
@@ -98,7 +94,7 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
         ("glue/rte", glue_rows, features),
         (
             "squad",
-            squad_rows(False),
+            squad_rows(),
             f(
                 **dict.fromkeys(("id", "title", "context", "question"), text),
                 answers=answers,
@@ -115,14 +111,31 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
         data_set.to_parquet(tmp_path / folder / "validation.parquet")
     first, second = glue_task(glue.RTE, f"hf:{tmp_path}/glue").read("dev")
     assert first[:4] == ("a", "b", 1, "3") and second.label is None
-    (question,) = squad_task(SQUAD_1, data_dir=f"hf:{tmp_path}/squad").read(
-        "dev"
-    )
+    squad = squad_task(SQUAD_2, data_dir=f"hf:{tmp_path}/squad")
+    question, unanswered = squad.read("dev")
     assert (question.answers, question.start) == (("Bérn", "in Bérn"), 22)
+    assert question.context == "Ada Lovelace lived in Bérn."
+    assert unanswered.answers == ()
+    with pytest.raises(InputError, match="no test split, but validation"):
+        squad.read("test")
     (text,) = tag_task(CONLL_2003, data_dir=f"hf:{tmp_path}/ner").read("dev")
     assert (text.words, text.labels) == (("Ada", "lived"), ("B-PER", "O"))
     with pytest.raises(InputError, match="no train split, but validation"):
         glue_task(glue.RTE, f"hf:{tmp_path}/glue/rte").read("train")
+
+
+def test_choices_are_read_from_a_data_set(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    names = [SWAG.prompt, SWAG.lead, *SWAG.choices]
+    for split, label in (("train", 3), ("test", -1)):
+        row = {name: name for name in names} | {"label": label}
+        data_set = datasets.Dataset.from_list([row])
+        data_set.to_parquet(tmp_path / f"{split}.parquet")
+    task = choice_task(SWAG, data_dir=f"hf:{tmp_path}")
+    (example,) = task.read("train")
+    assert example.choices[2] == "sent2 ending2"
+    assert example.label == 3
+    assert task.read("test")[0].label is None
 
 
 def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):

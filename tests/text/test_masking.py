@@ -56,6 +56,20 @@ def test_special_tokens_stay_and_short_rows_have_what_they_can():
     assert masked["token_ids"][0].numpy().tolist() == ids[0]
 
 
+def test_a_row_that_begins_within_a_word_is_masked_by_words():
+    within = len(VOCABULARY) - 1  # a "##" piece
+    ids = [[within, within, 7, within, 8]] * 50
+    masker = TokenMasker(VOCABULARY, 2, 0.4, (100, 0, 0), whole_word=True)
+    masked = masker(ids, (0, 0))["token_ids"].numpy() == MASK
+    # Words of 2, 2 and 1 tokens; two tokens are drawn.
+    assert {tuple(row) for row in masked} <= {
+        (True, True, False, False, False),
+        (False, False, True, True, False),
+        (False, False, False, False, True),
+    }
+    assert masked.any(0).all()
+
+
 def test_one_row_and_static_shapes():
     masker = TokenMasker(VOCABULARY, 6)
     row = masker(IDS[0], (1, 2))
