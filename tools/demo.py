@@ -8,7 +8,7 @@ the output of each script, with a report.html of each training; and on the
 terminal the scores next to their baselines. The same command resumes an
 interrupted run.
 
-Takes about 6 minutes on two CPU cores with AVX-512, 8 on two with AVX2.
+Takes about 5 minutes on two CPU cores with AVX-512.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C

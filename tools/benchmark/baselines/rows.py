@@ -237,7 +237,7 @@ ROWS = {
         "text to a vocabulary of 30,000",
         bert_keras=(
             THIS,
-            "tools/train_vocabulary.py --input={text} --size=30000 "
+            "{here}/../../train_vocabulary.py --input={text} --size=30000 "
             "--output={output}.txt --overwrite".split(),
         ),
         transformers=("transformers", ["-c", LEARN, "{text}", "{output}.json"]),
