@@ -1,10 +1,11 @@
 """Ctrl-C and SIGTERM end a script: one line, exit code 75, no traceback.
 
 Before and after `work` the process ends at once: no file is half-written then.
-Within `work`, `Stopped` is raised in the main thread. Python drops an
-exception raised in a callback of the garbage collector or in a destructor, and
-libraries turn it into other errors: so the request is kept and delivered
-again, and `check` raises it.
+Within `work`, `Stopped` is raised in the main thread, but not within an
+import: a module in C++ aborts the process there. Python drops an exception
+raised in a callback of the garbage collector or in a destructor, and libraries
+turn it into other errors. So the request is kept and delivered later, and
+`check` raises it.
 """
 
 import atexit
@@ -17,13 +18,17 @@ import types
 
 from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
-AGAIN_AFTER = 0.05  # seconds from a dropped exception to the next
+LATER = 0.05  # seconds to the next attempt to raise `Stopped`
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # the file of its frames
 
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
 
 def _act():
     if _state.is_working:
+        if _is_importing():
+            _deliver_later()
+            return
         raise Stopped
     code = _state.code
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -67,12 +72,29 @@ def _handle_dropped(dropped):
     if not isinstance(dropped.exc_value, Stopped):
         _state.hook(dropped)
     elif _state.is_working:
-        timer = threading.Timer(AGAIN_AFTER, _deliver_again)
-        timer.daemon = True
-        timer.start()
+        _deliver_later()
 
 
-def _deliver_again():
+def _is_importing():
+    """Return True if the main thread is within an import."""
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame and frame.f_code.co_filename != IMPORT_SYSTEM:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _deliver_later():
+    timer = threading.Timer(LATER, _deliver)
+    timer.daemon = True
+    timer.start()
+
+
+def _deliver():
+    if not _state.is_working:
+        return
+    if _is_importing():
+        _deliver_later()
+        return
     _request.is_set = False
     # Sent to the main thread, it interrupts a system call.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)

@@ -44,6 +44,18 @@ def main(values):
         else:
             Dropping()
         time.sleep(60)
+    elif stage == "module":  # one in C++ would abort, as this one does
+        open("aborting.py", "w").write('''
+import os, time
+print("reached", flush=True)
+try:
+    time.sleep(2)
+except BaseException:
+    os.abort()
+''')
+        sys.path.insert(0, ".")
+        import aborting
+        time.sleep(60)
     elif stage == "swallowed":
         from official_tasks import progress
         with progress.bar("Reading") as update:
@@ -80,7 +92,15 @@ def start(stage, folder):
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
     "stage",
-    ["import", "work", "error", "collection", "destructor", "swallowed"],
+    [
+        "import",
+        "work",
+        "error",
+        "collection",
+        "destructor",
+        "module",
+        "swallowed",
+    ],
 )
 def test_a_signal_at_any_stage_gives_one_line_and_75(stage, number, tmp_path):
     process = start(stage, tmp_path)

@@ -479,12 +479,24 @@ NOT_COMPARED |= {"fingerprint.pb", "signature_card.json", "saved_model.pb"}
 
 
 def lasting_files(output):
-    """Return path -> bytes of what a command computed, without times."""
+    """Return path -> bytes of what a command computed, without times.
+
+    Of the checkpoints it has the weights and the optimizer of the last one: a
+    stopped run has one more, and Keras names the metrics of a resumed run
+    differently.
+    """
     found = read_tree(output) if output.is_dir() else {}
+    last = max(output.glob("state/*"), default=None)
     return {
         path.relative_to(output): content
         for path, content in found.items()
-        if path.name not in NOT_COMPARED and path.parent.parent.name != "logs"
+        if path.name not in NOT_COMPARED
+        and path.parent.parent.name != "logs"
+        and (
+            path.parent.parent.name != "state"
+            or path.parent == last
+            and path.name in ("model.safetensors", "optimizer.safetensors")
+        )
     } or output.read_bytes()
 
 
