@@ -24,21 +24,12 @@ import os
 from absl import flags
 
 from bert_keras.errors import InputError
-from bert_keras.files import (
-    is_file,
-    same_content,
-    split_paths,
-)
-from bert_keras.json_files import (
-    read_json,
-    without_nan,
-    write_json,
-)
+from bert_keras.files import same_content, split_paths
+from bert_keras.json_files import without_nan, write_json
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
 from official_tasks.tasks.own_data import Table
-from official_tasks.tasks.registry import task_from_flags
 from official_tasks.tasks.source import Source
 from official_tasks.tasks.table import make_dialect
 
@@ -118,7 +109,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files
     for model in models:
-        settings = read_run_settings(model)
+        settings = registry.read_run_settings(model)
         trained = split_paths(settings.get("train") or "")
         dev, seed = settings.get("dev"), settings.get("split_seed", 0)
         if is_tenth and holds_out:
@@ -161,43 +152,6 @@ def _have_common(paths, others):
     )
 
 
-def read_run_settings(model) -> dict:
-    """Return the settings of the run that made a model; {} where unknown."""
-    # The folder of a run, or the model in it.
-    for folder in (model, os.path.dirname(os.path.abspath(model))):
-        path = os.path.join(folder, "run.json")
-        if is_file(path):
-            try:
-                return dict(read_json(path)["settings"])
-            except (ValueError, KeyError, TypeError):
-                return {}
-    return {}
-
-
-def complete_flags(values):
-    """Set --task and its options to those of --model's run, where not given.
-
-    Args:
-        values: absl's FLAGS.
-    """
-    model, *_ = split_paths(values.model or "") or [""]
-    settings = read_run_settings(model)
-    task = settings.get("task")
-    if task is None and values.task is None and model:
-        raise InputError(
-            f"--task is missing, and {model} is not the folder of a run that "
-            "names one"
-        )
-    if task not in registry.TASKS or values.task not in (None, task):
-        return
-    # The model's folder has it. As an option it would count as the user's.
-    names = {"task", *registry.TASKS[task].options} - {"long_text"}
-    for name in names:
-        if name in settings and not values[name].present:
-            values[name].value = settings[name]
-            values[name].present = 1
-
-
 def evaluate_masked_lm(values) -> dict:
     """Return the masked-LM scores of --model on the texts of --input."""
     from official_tasks.engine.leaderboard import new_files
@@ -232,8 +186,8 @@ def main(values):
         scores = evaluate_masked_lm(values)
         progress.console.print(make_table(MLM, {"text": scores}))
         return
-    complete_flags(values)
-    task, _ = task_from_flags(values)
+    registry.complete_flags(values)
+    task, _ = registry.task_from_flags(values)
     scores = evaluate(
         task,
         split_paths(values.model or ""),

@@ -17,7 +17,8 @@ standard error:
         --input=- --output=- > answers.jsonl
 
 With --task it writes the task's official prediction files, from the folders of
-fine-tuning runs; the outputs of several, --model=A,B,C, are averaged:
+fine-tuning runs and with their options; the outputs of several, --model=A,B,C,
+are averaged:
 
     python -m official_tasks.predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
@@ -101,6 +102,7 @@ def _write_official_files(values):
     if values.output == "-":
         raise InputError("--output is missing: name a folder for the files")
     progress.show_devices()
+    registry.complete_flags(values)
     task, _ = registry.task_from_flags(values)
     models = files.split_paths(values.model)
     predict_task(task, models, values.output, values.split, values.overwrite)

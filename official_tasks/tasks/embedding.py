@@ -83,7 +83,7 @@ def embedding_task(**options):
             "--objective=cosine, the default with --label"
         )
     # New queries search all passages; the relevant one may be unknown.
-    source = PairTable("embedding", chosen, has_unknown=objective != "cosine")
+    source = PairTable("embedding", chosen, is_search=objective != "cosine")
     return EmbeddingTask(
         source,
         objective,

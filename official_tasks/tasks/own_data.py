@@ -53,6 +53,7 @@ class Columns(NamedTuple):
             `group`: see `Example`.
         lists: columns that may hold lists, in all formats but CSV and TSV.
         objects: those of them with lists of objects, which are not text.
+        optional: names of those labels that a dev file may lack too.
         lacks: text of messages on rows with an empty cell of a label.
         has_label: function of such a cell; False where it is empty.
         is_stratified: whether a tenth of each label is held out.
@@ -64,6 +65,7 @@ class Columns(NamedTuple):
     parse: Callable
     lists: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     lacks: str = "have no label"
     has_label: Callable = has_text
     is_stratified: bool = False
@@ -134,11 +136,13 @@ class Table(Source):
         unlabelled: list = []
         labels = self.columns.labels if split != "test" else []
         names = [*self.columns.required, *labels]
+        optional = self.columns.optional if split == "dev" else ()
         for path in self.paths(split):
             for line, values in read_rows(
                 path,
                 names,
                 self.columns.lists,
+                optional,
                 dialect=self.dialect,
                 notes=notes,
                 split=split,
@@ -150,14 +154,17 @@ class Table(Source):
                     cells = _to_cells(
                         where, names, values, self.columns.objects
                     )
-                    missing = [
+                    empty = [
                         name
                         for name in labels
                         if not self.columns.has_label(cells[name])
                     ]
+                    missing = [n for n in empty if n not in optional]
                     if missing:
                         unlabelled.append((location, missing))
                         continue
+                    for name in empty:
+                        del cells[name]
                     example = self.columns.parse(where, len(placed), cells)
                     placed.append((location, example))
         with collect_faults(faults):

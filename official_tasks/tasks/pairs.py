@@ -52,10 +52,11 @@ class PairTable(Table):
     Args:
         name: name of the task.
         options: values of `PAIR_OPTIONS`.
-        has_unknown: whether rows may lack a partner if passages are searched.
+        is_search: whether the texts of dev and test search: their partner may
+            be missing if passages are searched, the negative in dev anyway.
     """
 
-    def __init__(self, name, options, has_unknown=False):
+    def __init__(self, name, options, is_search=False):
         label, negative = options.label, options.negative
         if label and negative:
             raise InputError(
@@ -75,7 +76,7 @@ class PairTable(Table):
         self.options, self.label_column = options, label
         self.text_columns = [options.text, options.text_pair]
         self.text_columns += [negative] if negative else []
-        count = 1 if options.passages and has_unknown else 2
+        count = 1 if options.passages and is_search else 2
         labels = [*self.text_columns[count:], *([label] if label else [])]
         if options.drop_unlabelled and not labels:
             raise InputError(
@@ -87,6 +88,7 @@ class PairTable(Table):
             self.text_columns[:count],
             labels,
             self._parse,
+            optional=(negative,) if negative and is_search else (),
             lacks="are empty",
         )
         super().__init__(columns, options)

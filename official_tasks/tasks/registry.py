@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from absl import flags
 
+from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.json_files import read_json
+from bert_keras.run_folder import SETTINGS
 from official_tasks import script
 from official_tasks.tasks import conll, custom, glue, multiple_choice, squad
 from official_tasks.tasks.base import Option, Task
@@ -173,6 +176,43 @@ def task_from_flags(values, task=None):
         for name, value in chosen.items()
     }
     return entry.make(**options), options
+
+
+def read_run_settings(model) -> dict:
+    """Return the settings of the run that made a model; {} where unknown."""
+    # The folder of a run, or the model in it.
+    for folder in (model, os.path.dirname(os.path.abspath(model))):
+        path = os.path.join(folder, SETTINGS)
+        if files.is_file(path):
+            try:
+                return dict(read_json(path)["settings"])
+            except (ValueError, KeyError, TypeError):
+                return {}
+    return {}
+
+
+def complete_flags(values):
+    """Set --task and its options to those of --model's run, where not given.
+
+    Args:
+        values: absl's FLAGS.
+    """
+    model, *_ = files.split_paths(values.model or "") or [""]
+    settings = read_run_settings(model)
+    task = settings.get("task")
+    if task is None and values.task is None and model:
+        raise InputError(
+            f"--task is missing, and {model} is not the folder of a run that "
+            "names one"
+        )
+    if task not in TASKS or values.task not in (None, task):
+        return
+    # The model's folder has it. As an option it would count as the user's.
+    names = {"task", *TASKS[task].options} - {"long_text"}
+    for name in names:
+        if name in settings and not values[name].present:
+            values[name].value = settings[name]
+            values[name].present = 1
 
 
 def find_task(name: str) -> Entry:

@@ -21,8 +21,8 @@ from official_tasks.engine.models import (
     load_trained,
     predict_split,
 )
+from official_tasks.tasks import registry
 from official_tasks.tasks.custom import custom_task
-from official_tasks.tasks.registry import task_from_flags
 
 ROOM = 10  # tokens of a window
 LABELS = {
@@ -149,8 +149,8 @@ def test_what_the_user_says_of_long_texts_replaces_what_models_say(
     for more, expected in ((), ()), (["--long_text=truncate"], ("long_text",)):
         with monkeypatch.context() as patch:
             values = parse_flags(evaluate.define_flags, [*words, *more], patch)
-        evaluate.complete_flags(values)
-        assert task_from_flags(values)[0].overrides == expected
+        registry.complete_flags(values)
+        assert registry.task_from_flags(values)[0].overrides == expected
 
 
 @pytest.mark.parametrize("problem", LABELS)

@@ -2,16 +2,19 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
 from scipy.special import expit
+from script_flags import parse_flags
 from sklearn.metrics import f1_score, log_loss, precision_recall_curve
 from sklearn.utils.class_weight import compute_class_weight
 from task_samples import QUICK, sentences, write_csv
 
 import bert_keras
 from bert_keras import BertClassifier, BertPreprocessor, InputError
+from official_tasks import predict
 from official_tasks.engine import finetuning
 from official_tasks.engine.balance import BalancedLabels
 from official_tasks.evaluate import evaluate
@@ -79,6 +82,23 @@ def several(place, tmp_path_factory):
         **QUICK,
     )
     return path, folder / "run", results
+
+
+def test_official_files_follow_the_options_of_the_run(
+    several, tmp_path, monkeypatch
+):
+    path, run, _ = several
+    shutil.copytree(run, tmp_path / "run")
+    settings = {"task": "custom", "problem": "multi"}
+    (tmp_path / "run" / "run.json").write_text(
+        json.dumps({"settings": settings})
+    )
+    words = f"--task=custom --dev={path} --split=dev --model={tmp_path}/run"
+    words = [*words.split(), f"--output={tmp_path}/files"]
+    predict.main(parse_flags(predict.define_flags, words, monkeypatch))
+    name = "predictions.csv"
+    written = (tmp_path / "files" / name).read_bytes()
+    assert written == (run / "predictions" / name).read_bytes()
 
 
 def test_thresholds_of_labels_are_kept_scored_and_served(several, tmp_path):

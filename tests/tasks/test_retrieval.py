@@ -186,6 +186,31 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
     assert len(query.passages) == 2
 
 
+def test_partners_to_score_on_need_no_wrong_text(tmp_path):
+    train = write(
+        tmp_path / "t.csv", [("q", "a", "b")], ("text", "text_pair", "no")
+    )
+    plain = write(
+        tmp_path / "d.csv", [("r", "c"), ("s", "d")], ("text", "text_pair")
+    )
+    mixed = write(
+        tmp_path / "e.csv",
+        [("r", "c", ""), ("s", "d", "e")],
+        ("text", "text_pair", "no"),
+    )
+    passages = [
+        embedding_task(train=train, dev=dev, negative="no")
+        .read("dev")[0]
+        .passages
+        for dev in (plain, mixed)
+    ]
+    assert passages == [["c", "d"], ["c", "d", "e"]]
+    with pytest.raises(InputError, match="no"):  # a ranking is of both
+        ranking_task(train=train, dev=plain, negative="no").read("dev")
+    with pytest.raises(InputError, match="are empty"):
+        embedding_task(train=mixed, negative="no").read("train")
+
+
 def test_equal_scores_count_against_the_model(tmp_path):
     header = ("text", "text_pair", "no")
     rows = [(f"q{i}", f"a{i}", f"b{i}") for i in range(3)]
