@@ -390,7 +390,6 @@ PAGES = {
         prepare_benchmarks,
         {
             "steps.py": "--turns=1",
-            "--rows=sst2": "--rows=sst2,mrpc",
             "serving.py": "--turns=1 --lengths=16",
             "tokenizer.py": "--turns=1",
             "data.py": "--seconds=0.01",
@@ -405,7 +404,7 @@ QUICK = {"data", "domain", "migrating", "paper", "tokenizer"}
 @pytest.fixture
 def small_rows(monkeypatch):
     """Rows of benchmarks at toy size, of this package alone."""
-    settings = {"size": "tiny", "batch": 1, "length": 16, "steps": 1, "warm": 0}
+    settings = {"size": "tiny", "batch": 1, "length": 16, "warm": 0}
     for name, row in rows.ROWS.items():
         job = row.jobs[rows.THIS]
         if job.function != "command":

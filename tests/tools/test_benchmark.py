@@ -3,12 +3,10 @@
 import numpy as np
 import package_jobs
 import pytest
-import tiny
 from baselines import inputs, rows, turns
 from served_samples import VOCABULARY, tokenizer
 
 from bert_keras.errors import InputError
-from bert_keras.json_files import read_json
 from bert_keras.serving.load import load_saved_model
 from bert_keras.training import strategy
 from tools.benchmark import serving
@@ -22,20 +20,6 @@ TINY = {
     "dtype": "float32",
     "warm": 1,
 }
-
-
-@pytest.fixture(scope="module")
-def preset(tmp_path_factory):
-    """Tiny weights and official files of SST-2."""
-    folder = tmp_path_factory.mktemp("preset")
-    encoder = tiny.encoder(max_sequence_length=128)
-    encoder.save_preset(folder / "weights", tiny.preprocessor())
-    texts = ["good", "bad", "good bad goodly", "badly good good bad"] * 3
-    lines = [f"{text}\t{i % 2}" for i, text in enumerate(texts)]
-    (folder / "glue" / "SST-2").mkdir(parents=True)
-    path = folder / "glue" / "SST-2" / "train.tsv"
-    path.write_text("\n".join(["sentence\tlabel", *lines, ""]))
-    return folder
 
 
 @pytest.mark.release
@@ -102,16 +86,13 @@ def test_another_system_begins_each_round():
     }
 
 
-def test_settings_get_what_this_machine_has(preset, monkeypatch):
-    machine = inputs.Inputs(preset, data=str(preset), batch=2)
-    machine.init = str(preset / "weights")
-    settings = {"task": "SST-2", "batch": 32, "steps": 2, "dtype": "float32"}
-    filled = machine.fill(settings)
-    step, examples = package_jobs.finetune(filled)
+def test_settings_get_what_this_machine_has(tmp_path, monkeypatch):
+    machine = inputs.Inputs(tmp_path, init="weights", batch=2)
+    step, examples = package_jobs.step(machine.fill(TINY | {"batch": 32}))
     step()
-    assert examples == 4
+    assert examples == 2
     words = machine.fill({"words": ["--model={init}", "-c"]})["words"]
-    assert words == [f"--model={preset / 'weights'}", "-c"]
+    assert words == ["--model=weights", "-c"]
     for flags, dtype in (
         ({"avx2"}, "float32"),
         ({"AuthenticAMD", "avx512_bf16"}, "mixed_bfloat16"),
@@ -119,23 +100,7 @@ def test_settings_get_what_this_machine_has(preset, monkeypatch):
         monkeypatch.setattr(strategy, "instructions", lambda f=flags: f)
         assert machine.fill({"dtype": "auto"})["dtype"] == dtype
     with pytest.raises(InputError, match="--data"):
-        inputs.Inputs(preset, init="weights").fill(settings)
-
-
-def test_rows_of_a_task_are_drawn_by_the_seed_and_keep_their_labels(preset):
-    def draw(seed):
-        path = preset / f"rows-{seed}.json"
-        weights = str(preset / "weights")
-        return read_json(
-            inputs.write_rows("SST-2", str(preset), weights, 8, path, seed)
-        )
-
-    drawn = draw(0)
-    assert drawn == draw(0) != draw(1)
-    assert len(drawn["token_ids"]) == len(drawn["labels"]) == 8
-    # Rows 0 and 2 of each four have label 0: "good" alone and three words.
-    for ids, label in zip(drawn["token_ids"], drawn["labels"], strict=True):
-        assert (len(ids) in (3, 6) and ids[1] == 5) == (label == 0)
+        machine.fill({"words": ["--train={data}/train.tsv"]})
 
 
 def test_texts_have_as_many_tokens_as_they_should():

@@ -5,7 +5,7 @@
 
 In: environments of keras_hub and transformers in --environments; a missing one
 is left out, with the command that makes it. Some rows need text (--input,
---vocabulary), a task's official files (--data) or weights (--init) and say so.
+--vocabulary), GLUE's official files (--data) or weights (--init) and say so.
 Out: a table on the terminal and as JSON, for each row the milliseconds an
 example of every system, median and spread of turns that alternate, the
 processor time and peak memory (the GPU's where there is one). Rows in bfloat16
@@ -39,7 +39,7 @@ def define_flags():
     flags.DEFINE_integer("lines", 20_000, "Lines that commands read.", 1)
     flags.DEFINE_string("input", None, "Text of any kind.")
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
-    flags.DEFINE_string("data", None, "Folder of glue/ and squad/.")
+    flags.DEFINE_string("data", None, "Folder of glue/.")
     flags.DEFINE_string("init", None, "Weights that are fine-tuned.")
 
 

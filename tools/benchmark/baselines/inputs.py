@@ -2,21 +2,15 @@
 
 import dataclasses
 import functools
-import glob
 import os
 from itertools import islice
-
-import numpy as np
 
 import bert_keras
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.errors import InputError
-from bert_keras.json_files import write_json
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.text.vocabulary import read_vocabulary
 from bert_keras.training.strategy import choose_dtype
-from official_tasks.tasks.glue import MRPC, SST_2, glue_task
-from official_tasks.tasks.squad import SQUAD_1, squad_task
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,7 +21,7 @@ class Inputs:
         folder: for the files that jobs need.
         environments: folder of the other libraries' environments.
         text: what `read_documents` takes.
-        data: folder of the official files of tasks; see `TASKS`.
+        data: folder of the official files of tasks.
         init: weights to fine-tune.
         vocabulary: file of word pieces.
         batch: replaces the batch size of each row; 0 keeps it.
@@ -50,10 +44,6 @@ class Inputs:
             filled["batch"] = self.batch or settings["batch"]
         if "dtype" in settings:
             filled["dtype"] = choose_dtype(settings["dtype"])
-        if "task" in settings:
-            count = settings["steps"] * filled["batch"]
-            filled["file"] = self.rows(settings["task"], count)
-            filled["init"] = self.init
         if "words" in settings:
             filled["words"] = [w.format_map(self) for w in settings["words"]]
         return filled
@@ -117,13 +107,6 @@ class Inputs:
             raise InputError(f"This row needs --{flag}.")
         return value
 
-    @functools.cache  # noqa: B019
-    def rows(self, task, count):
-        """Write `count` rows of the task's ids; return the file."""
-        data, init = self.require("data", "data"), self.require("init", "init")
-        path = os.path.join(self.folder, f"{task}-{count}.json")
-        return write_rows(task, data, init, count, path)
-
 
 # Head of whole commands -> function from weights to a model.
 MODELS = {
@@ -135,61 +118,3 @@ MODELS = {
     ),
     "embedder": bert_keras.BertEmbedder.from_preset,
 }
-
-
-def _glue(row):
-    return lambda path: glue_task(row, data_dir=path)
-
-
-def _squad(pattern):
-    found = sorted(glob.glob(pattern))
-    if not found:
-        raise InputError(f"No file of SQuAD's training texts: {pattern}")
-    return squad_task(SQUAD_1, train=found[0])
-
-
-# Task -> path of its training texts under --data, tokens of a row, and a
-# function from the path to the task.
-TASKS = {
-    "SST-2": ("glue/SST-2", 128, _glue(SST_2)),
-    "MRPC": ("glue/MRPC", 128, _glue(MRPC)),
-    "SQuAD": ("squad/train-v1.1*.json", 384, _squad),
-}
-
-
-def write_rows(name, data, init, count, path, seed=0):
-    """Encode `count` rows, drawn at random by the seed, into a JSON file.
-
-    Args:
-        name: key of `TASKS`.
-        data: folder of the official files.
-        init: weights, for their vocabulary.
-        count: number of rows.
-        path: of the file.
-        seed: of the sampling.
-
-    Returns:
-        str, `path`: a dict of "token_ids" and "segment_ids", lists of R rows,
-        and "labels", or "start" and "end".
-    """
-    subfolder, length, make = TASKS[name]
-    preprocess = bert_keras.BertPreprocessor.from_preset(
-        init, sequence_length=length, pad_to_longest=True
-    )
-    task, random = make(f"{data}/{subfolder}"), np.random.default_rng(seed)
-    examples = task.read("train")
-    drawn = random.permutation(len(examples))[:count]
-    encoded = task.encode([examples[i] for i in drawn], preprocess)
-    targets = encoded.targets
-    if not isinstance(targets, dict):
-        targets = {"labels": targets}
-    rows = {
-        name: encoded.inputs[name].to_list()
-        for name in ("token_ids", "segment_ids")
-    }
-    rows |= {name: np.asarray(v).tolist() for name, v in targets.items()}
-    # A question may have several windows.
-    drawn = random.permutation(len(rows["token_ids"]))[:count]
-    rows = {name: [values[i] for i in drawn] for name, values in rows.items()}
-    write_json(rows, path)
-    return str(path)

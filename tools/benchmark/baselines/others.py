@@ -6,21 +6,11 @@ and any command.
 
 import json
 import os
-import random
 import subprocess
 import sys
 
 import numpy as np
 from worker import SIZES, VOCABULARY, dense_rows
-
-# Our name of a column of rows -> the name that transformers' models take.
-NAMES = {
-    "token_ids": "input_ids",
-    "segment_ids": "token_type_ids",
-    "labels": "labels",
-    "start": "start_positions",
-    "end": "end_positions",
-}
 
 
 def command(settings):
@@ -135,68 +125,6 @@ def synchronize():
 
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def batch_rows(rows, device):
-    """Return a batch of rows, padded to the longest, as transformers takes."""
-    import torch
-
-    width = max(len(row["input_ids"]) for row in rows)
-    batch = {
-        name: torch.tensor(
-            [row[name] + [0] * (width - len(row[name])) for row in rows]
-        )
-        for name in ("input_ids", "token_type_ids")
-    }
-    lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-    batch["attention_mask"] = (torch.arange(width) < lengths[:, None]).long()
-    for name in ("labels", "start_positions", "end_positions"):
-        if name in rows[0]:
-            batch[name] = torch.tensor([row[name] for row in rows])
-    return {name: array.to(device) for name, array in batch.items()}
-
-
-def transformers_finetune(settings):
-    """Train on the same rows, padded to the longest of a batch.
-
-    Batches are drawn at random, which is its default; or with "grouped", by
-    length, as its `Trainer` does: it sorts 50 batches at a time, here all.
-    """
-    import torch
-    import transformers
-
-    with open(settings["file"], encoding="utf-8") as file:
-        columns = {NAMES[k]: values for k, values in json.load(file).items()}
-    rows = [
-        dict(zip(columns, values, strict=True))
-        for values in zip(*columns.values(), strict=True)
-    ]
-    head = "SequenceClassification"
-    if "start_positions" in columns:
-        head = "QuestionAnswering"
-    model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(
-        settings["init"]
-    )
-    device = choose_device()
-    model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), 2e-5, fused=True)
-    size, steps = settings["batch"], settings["steps"]
-    rows = random.Random(0).sample(rows, len(rows))
-    if settings.get("grouped"):
-        rows.sort(key=lambda row: -len(row["input_ids"]))
-    batches = [
-        rows[begin : begin + size] for begin in range(0, steps * size, size)
-    ]
-
-    def run():
-        for chosen in batches:
-            optimizer.zero_grad()
-            model(**batch_rows(chosen, device)).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-        synchronize()
-
-    return run, steps * size
 
 
 def transformers_classify(settings):

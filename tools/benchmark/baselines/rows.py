@@ -69,28 +69,6 @@ def step(size, batch, dtype, length=128):
     return Row(title, jobs)
 
 
-def finetuning(task, batch, steps=32):
-    """Return a row of steps on rows drawn from a task's training texts."""
-    settings = {
-        "task": task,
-        "batch": batch,
-        "steps": steps,
-        "dtype": FLOAT,
-        "warm": 1,
-    }
-    package = Job(THIS, "package_jobs", "finetune", settings)
-    transformers = Job(
-        "transformers", "others", "transformers_finetune", settings
-    )
-    jobs = {
-        THIS: package,
-        "transformers": transformers,
-        "transformers, grouped": _extend(transformers, grouped=True),
-    }
-    title = f"fine-tuning, {task}, {batch} a batch, float32"
-    return Row(title, jobs, turns=3)
-
-
 def compare(title, turns=3, **commands):
     """Return a row of whole commands, from start to end of the process.
 
@@ -193,9 +171,6 @@ ROWS = {
     "base": step("base", 8, FLOAT),
     "small_bfloat16": step("small", 16, HALF),
     "base_bfloat16": step("base", 8, HALF),
-    "sst2": finetuning("SST-2", 32),
-    "mrpc": finetuning("MRPC", 16),
-    "squad": finetuning("SQuAD", 8, 12),
     **{
         name: compare(
             f"first answer of a cold process, {size}",

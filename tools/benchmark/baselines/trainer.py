@@ -20,7 +20,6 @@ import time
 import scipy.stats
 import seqeval.metrics
 import sklearn.metrics
-import torch
 import transformers
 
 # Task -> columns of the texts, column of the label, True if the first line is a
@@ -39,19 +38,6 @@ METRICS = {
     "spearman": lambda true, scores: scipy.stats.spearmanr(true, scores)[0],
 }
 IGNORED = -100  # PyTorch's cross-entropy leaves these positions out.
-
-
-class Rows(torch.utils.data.Dataset):
-    """Encoded rows: a list of dicts."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        return self.rows[index]
 
 
 def read_table(path, task):
@@ -170,8 +156,8 @@ def train(options):
         trainer = transformers.Trainer(
             model,
             settings,
-            train_dataset=Rows(train),
-            eval_dataset=Rows(dev),
+            train_dataset=train,
+            eval_dataset=dev,
             data_collator=collator(tokenizer),
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
