@@ -167,6 +167,5 @@ def _raw_rows(row, path, split):
             f"{path} holds train and dev together: put GLUE's list of the "
             "dev rows, dev_ids.tsv, next to it, or give --train and --dev"
         )
-    lines = read_text(listed).split("\n")
-    ids = {tuple(line.split("\t")[:2]) for line in lines if line.strip()}
+    ids = {tuple(cells[:2]) for _, cells in read_lines(listed)}
     return lambda cells: ((cells[1], cells[2]) in ids) == (split == "dev")

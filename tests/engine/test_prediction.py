@@ -162,11 +162,11 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
         return list(read_inputs([str(path)], kind, list(columns), lists))
 
     lines = [["caf\u00e9, au lait"], [""], ["b\rc"]]
-    content = "caf\u00e9, au lait\r\n\nb\rc".encode()
+    content = "\ufeffcaf\u00e9, au lait\r\n\nb\rc".encode()
     assert read("a.txt", content) == lines
     assert read("a.txt.gz", content) == lines
     assert read("a", b"a\xff\xfeb\n") == [["a\ufffd\ufffdb"]]
-    table = b'id,text\n1,"a, b"\n2,c\n'
+    table = b'\xef\xbb\xbfid,text\r\n1,"a, b"\r\n2,c\r\n'
     assert read("a.csv", table) == [["a, b"], ["c"]]
     assert read("a.data", table, kind="csv") == [["a, b"], ["c"]]
     assert read("a.tsv", b'text\tn\na "b\t1\n') == [['a "b']]

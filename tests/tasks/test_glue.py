@@ -78,7 +78,8 @@ def test_mrpc_is_read_in_its_raw_form(tmp_path):
     mrpc = task("mrpc", data_dir=str(tmp_path))
     with pytest.raises(InputError, match="dev_ids.tsv"):
         mrpc.read("train")
-    (tmp_path / "dev_ids.tsv").write_text("3\t53\n7\t57\n")
+    ids = "\ufeff#1 ID\t#2 ID\r\n3\t53\r\n7\t57\r\n"  # as Windows saves it
+    (tmp_path / "dev_ids.tsv").write_bytes(ids.encode())
     assert [e.text for e in mrpc.read("dev")] == ["one 3", "one 7"]
     assert len(mrpc.read("train")) == 8
     assert len(mrpc.read("test")) == 4

@@ -1,5 +1,6 @@
 """Where examples are: files and data sets, written here."""
 
+import functools
 import json
 
 import pytest
@@ -9,13 +10,20 @@ from bert_keras import InputError
 from official_tasks.tasks import glue
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.conll import CONLL_2003, NER, TaggedText, TagRow
-from official_tasks.tasks.custom import custom_tags
+from official_tasks.tasks.custom import (
+    custom_choices,
+    custom_spans,
+    custom_tags,
+    custom_task,
+)
+from official_tasks.tasks.embedding import embedding_task
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.multiple_choice import (
     SWAG,
     ChoiceExample,
     choice_task,
 )
+from official_tasks.tasks.retrieval import ranking_task
 from official_tasks.tasks.spans import Question
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
@@ -176,3 +184,65 @@ def test_a_new_format_is_one_function_and_one_row(
     assert "read train" in train.notes
     encoded = task.encode([first], preprocessor(16))
     assert encoded.targets is not None
+
+
+ENTITIES = [[0, 3, "PER"]]
+CHOICES = ["prompt,choice0,choice1,label", "Zoë,ran.,sat.,1"]
+SQUAD = ['{"data": [{"paragraphs": [{"context": "Zoë ran.", "qas": [', "]}]}]}"]
+SQUAD[1:1] = [
+    '{"id": "1", "question": "Who?",',
+    '"answers": [{"text": "Zoë"}]}',
+]
+# A task, and the lines of a file that it reads.
+FILES = {
+    "custom.csv": (custom_task, ["text,label", "Zoë ran.,yes", "She sat.,no"]),
+    "custom.tsv": (custom_task, ["text\tlabel", "Zoë ran.\tyes", "a\tno"]),
+    "custom.jsonl": (
+        custom_task,
+        ['{"text": "Zoë", "label": "a"}', '{"text": "", "label": "b"}'],
+    ),
+    "spans.csv": (
+        custom_spans,
+        ["context,question,answer", "Zoë ran.,Who?,Zoë"],
+    ),
+    "tags.csv": (custom_tags, ["words,tags", "Zoë ran,B-PER O"]),
+    "entities.jsonl": (
+        functools.partial(custom_tags, spans="spans"),
+        [json.dumps({"text": "Zoë ran.", "spans": ENTITIES})],
+    ),
+    "choices.csv": (custom_choices, CHOICES),
+    "pairs.csv": (embedding_task, ["text,text_pair", "Zoë?,ran."]),
+    "ranking.csv": (
+        functools.partial(ranking_task, label="label"),
+        ["label,text,text_pair", "1,Zoë?,ran.", "0,Zoë?,sat."],
+    ),
+    "ner.txt": (functools.partial(tag_task, NER), ["Zoë B-PER", "ran O", ""]),
+    "rte.tsv": (
+        functools.partial(glue_task, glue.RTE),
+        ["sentence1\tsentence2\tlabel", "Zoë\tran.\tentailment"],
+    ),
+    "cola.tsv": (
+        functools.partial(glue_task, glue.COLA),
+        ["x\t1\t\tZoë ran.", "x\t0\t*\tZoë sat."],
+    ),
+    "squad.json": (functools.partial(squad_task, SQUAD_1), SQUAD),
+    "swag.csv": (
+        functools.partial(choice_task, SWAG),
+        [
+            "sent1,sent2,ending0,ending1,ending2,ending3,label",
+            "Zoë,a,b,c,d,e,2",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_line_ends_and_a_byte_order_mark_change_no_example(name, tmp_path):
+    make, lines = FILES[name]
+    found = []
+    for start, end in (("", "\n"), ("\ufeff", "\r\n"), ("\ufeff", "\n")):
+        path = tmp_path / name
+        path.write_bytes((start + end.join([*lines, ""])).encode())
+        found.append(list(make(train=str(path), dev=str(path)).read("train")))
+    assert "Zoë" in str(found[0][0])
+    assert found[0] == found[1] == found[2]
