@@ -6,7 +6,7 @@ import keras
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.heads import BiLSTM, LayerMix
+from bert_keras.modeling.heads import BiLSTM, LayerMix, Pooling
 from bert_keras.modeling.inputs import (
     INPUT_NAMES,
     POOLING_MASK,
@@ -212,17 +212,36 @@ def symbolic_inputs(*required, packed=False, optional=()):
     }
 
 
-def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
+def encode(
+    encoder,
+    inputs,
+    bilstm_dim=None,
+    examples_per_row=None,
+    recipe=None,
+    pooling=None,
+):
     """Return the encoder's outputs by name, for symbolic inputs.
 
     With `bilstm_dim`, a new bidirectional LSTM of that width reads the token
     vectors. `sequence_output` is then its output, (B, T, 2 bilstm_dim), and
     `pooled_output` its vector of the first token.
+
+    With `recipe`, `sequence_output` has the features of the frozen encoder;
+    with `pooling`, `pooled_output` is that of the `sequence_output`.
     """
-    outputs = encoder(
-        {name: x for name, x in inputs.items() if name in INPUT_NAMES},
-        examples_per_row=examples_per_row,
-    )
+    if recipe:
+        features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
+        outputs = {"sequence_output": features}
+    else:
+        outputs = encoder(
+            {name: x for name, x in inputs.items() if name in INPUT_NAMES},
+            examples_per_row=examples_per_row,
+        )
+    if pooling:
+        policy = encoder.dtype_policy
+        pool = Pooling(pooling, False, name=pooling, dtype=policy)
+        pooled = pool(outputs, inputs["padding_mask"])  # (B, F)
+        outputs = {**outputs, "pooled_output": pooled}
     if bilstm_dim is None:
         return outputs
     # The paper, section 5.1: a left-to-right encoder lacks the other direction.

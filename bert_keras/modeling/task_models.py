@@ -24,7 +24,6 @@ from bert_keras.modeling.inputs import INPUT_NAMES, POOLING_MASK
 from bert_keras.modeling.task_base import (
     TaskModel,
     encode,
-    freeze_and_mix,
     symbolic_inputs,
 )
 
@@ -117,12 +116,13 @@ class BertClassifier(TaskModel):
                 f"{bilstm_dim}: the LSTM would read from one example into "
                 "the next. Leave one of them out."
             )
-        _check_recipe(recipe, pooling, bilstm_dim or examples_per_row)
+        self.pooling = _check_recipe(
+            recipe, pooling, bilstm_dim or examples_per_row
+        )
         self.problem = problem
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
         self.recipe = recipe
-        self.pooling = (pooling or "mean") if recipe else None
         # Left to right, [CLS] attends only to itself, and the last token to all
         # tokens. The paper, section 5.1, does not say which one it reads.
         reads_last = encoder.attention == "left_to_right"
@@ -145,23 +145,22 @@ class BertClassifier(TaskModel):
             name="classifier",
             dtype=encoder.dtype_policy,
         )
-        policy = encoder.dtype_policy.name
         inputs = symbolic_inputs(packed=examples_per_row is not None)
-        if recipe:
-            features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
-            encoded = {"sequence_output": features}
-        else:
-            encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
-        pooled = encoded.get("pooled_output")
-        if way := "last" if reads_last else self.pooling:
-            pool = Pooling(way, False, name=way, dtype=policy)
-            pooled = pool(encoded, inputs["padding_mask"])
+        encoded = encode(
+            encoder,
+            inputs,
+            bilstm_dim,
+            examples_per_row,
+            recipe,
+            "last" if reads_last else self.pooling,
+        )
         # (B, D) to (B, C); of packed rows (B, E, D) to (B, E, C)
-        logits = self.classifier(pooled)
+        logits = self.classifier(encoded["pooled_output"])
         super().__init__(inputs, logits, encoder, name)
 
 
-def _check_recipe(recipe, pooling, others):
+def _check_recipe(recipe, pooling, others=None):
+    """Return the pooling of features; None without a recipe."""
     if recipe and others:
         raise InputError(
             f"recipe is {recipe!r}: the dense layer reads pooled features. "
@@ -172,6 +171,7 @@ def _check_recipe(recipe, pooling, others):
             f"pooling is {pooling!r}; expected one of "
             f"{', '.join(FEATURE_POOLINGS)}, with a recipe."
         )
+    return (pooling or "mean") if recipe else None
 
 
 def _check_thresholds(thresholds, labels, problem):
@@ -326,12 +326,15 @@ class BertChooser(TaskModel):
     is a dense logit on its pooled output, with dropout before it. Equals the
     paper, section 4.4.
 
-    Weights, by path: the encoder's, chooser/{kernel,bias}.
+    Weights, by path: the encoder's, chooser/{kernel,bias}; of a weighted sum
+    features/{mix,scale}.
 
     Args:
         encoder: a `BertEncoder`.
         dropout: fraction of the pooled output dropped in training; the
             encoder's where None.
+        recipe: see `BertClassifier`.
+        pooling: see `BertClassifier`.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -350,9 +353,14 @@ class BertChooser(TaskModel):
         self,
         encoder: BertEncoder,
         dropout: float | None = None,
+        recipe: str | None = None,
+        pooling: str | None = None,
         name: str = "chooser_model",
     ) -> None:
         self.encoder = encoder
+        self.recipe = recipe
+        self.pooling = _check_recipe(recipe, pooling)
+        self.pools = not recipe
         self.dropout = encoder.dropout if dropout is None else dropout
         self.chooser = LogitsHead(
             1, self.dropout, name="chooser", dtype=encoder.dtype_policy
@@ -367,7 +375,7 @@ class BertChooser(TaskModel):
             for key in INPUT_NAMES[:3]
         }
         rows = _RowPerChoice(name="rows")(inputs)  # (B, K, T) to (B K, T)
-        encoded = encode(encoder, rows)
+        encoded = encode(encoder, rows, recipe=recipe, pooling=self.pooling)
         scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
         # A global policy of half precision would round the float32 logits.
         choices = _ChoicesOfRows(

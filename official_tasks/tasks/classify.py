@@ -4,14 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras.modeling.recipes import find_recipe
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import (
-    Defaults,
-    Encoded,
-    Option,
-    require_labels,
-)
+from official_tasks.tasks.base import Encoded, require_labels
 from official_tasks.tasks.encoding import (
     average_windows,
     encode_texts,
@@ -26,18 +20,6 @@ EPSILON = 1e-15  # the distance of a probability from 0 and 1
 # Classes up to which the confusion matrix is written; for more classes only
 # so many of the most frequent errors: a matrix of 1,500 is 19 MB of JSON.
 MOST_CLASSES = 100
-# One dense layer on a frozen encoder needs longer steps than the encoder.
-ON_FEATURES = Defaults(32, 10.0, 1e-2, 128)
-VECTOR_OPTIONS = {
-    "recipe": Option(
-        None,
-        "Freeze the encoder and classify by features of these layers: last, "
-        "...",
-    ),
-    "pooling": Option(
-        None, "mean, max, cls, last: how --recipe makes one vector of a text."
-    ),
-}
 
 
 class TextTask(Problem):
@@ -57,9 +39,7 @@ class TextTask(Problem):
             in rows that overlap, and the mean of their answers counts. None:
             as the trained model says, "truncate" in training.
         defaults: `Defaults`.
-        recipe: the feature-based way: the encoder is frozen, and one dense
-            layer reads the features of these layers; see `find_recipe`.
-        pooling: of the features; see `BertClassifier`.
+        recipe, pooling: see `Problem`.
     """
 
     def __init__(
@@ -76,10 +56,7 @@ class TextTask(Problem):
     ):
         from bert_keras.modeling.heads import check_long_text
 
-        if recipe:
-            find_recipe(recipe)  # refuses an unknown one
-        super().__init__(source, ON_FEATURES if recipe else defaults)
-        self.recipe, self.pooling = recipe, pooling
+        super().__init__(source, defaults, recipe, pooling)
         if long_text is not None:
             check_long_text(long_text, pair)
             self.overrides = ("long_text",)
@@ -102,8 +79,6 @@ class TextTask(Problem):
     def take_arguments(self, arguments):
         super().take_arguments(arguments)
         self.thresholds = arguments.get("thresholds")
-        self.recipe = self.recipe or arguments.get("recipe")
-        self.pooling = self.pooling or arguments.get("pooling")
         self.long_text = self.long_text or arguments.get("long_text")
 
     def encode(self, examples, preprocess):

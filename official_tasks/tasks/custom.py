@@ -16,7 +16,7 @@ from official_tasks.tasks.base import (
     fill_options,
 )
 from official_tasks.tasks.character_spans import tag_words
-from official_tasks.tasks.classify import METRICS, VECTOR_OPTIONS, TextTask
+from official_tasks.tasks.classify import METRICS, TextTask
 from official_tasks.tasks.conll import TaggedText, check_tags, split_words
 from official_tasks.tasks.data_notes import (
     format_lines,
@@ -31,6 +31,7 @@ from official_tasks.tasks.own_data import (
     Table,
     has_text,
 )
+from official_tasks.tasks.source import RECIPE_OPTIONS
 from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
 from official_tasks.tasks.table import LARGEST_NUMBER, read_index, read_number
 from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
@@ -59,7 +60,7 @@ TEXT_OPTIONS = {
         "else truncate.",
     ),
     **DROP_UNLABELLED,
-    **VECTOR_OPTIONS,
+    **RECIPE_OPTIONS,
 }
 
 
@@ -407,6 +408,7 @@ CHOICES_OPTIONS = {
     ),
     "label": Option("label", "Column of the label."),
     **DROP_UNLABELLED,
+    **RECIPE_OPTIONS,
 }
 
 
@@ -433,7 +435,13 @@ def custom_choices(**options) -> ChoiceTask:
 
     columns = Columns("customchoices", [prompt, *names], [label], parse)
     defaults = Defaults(16, 3.0, 2e-5, 128)
-    return ChoiceTask(Table(columns, chosen), len(names), defaults)
+    return ChoiceTask(
+        Table(columns, chosen),
+        len(names),
+        defaults,
+        chosen.recipe,
+        chosen.pooling,
+    )
 
 
 def _choose(where, label, choices) -> int:

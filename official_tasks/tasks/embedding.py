@@ -122,8 +122,8 @@ class EmbeddingTask(RetrievalTask):
         matryoshka=None,
         truncate_dim=None,
     ):
-        super().__init__(source, recall_at)
-        self.objective, self.pooling = objective, pooling
+        super().__init__(source, recall_at, pooling=pooling)
+        self.objective = objective
         self.matryoshka, self.truncate_dim = matryoshka, truncate_dim
         self.has_dev_loss = objective == "cosine"
         if objective == "cosine":

@@ -110,10 +110,10 @@ ROWS = (SWAG,)
 HEADER = ["pred"]  # of predictions.csv
 
 
-def choice_task(row, data_dir=None, train=None, dev=None, test=None):
-    """Return the task of a `ChoiceRow`; see `Source` for the arguments."""
+def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
+    """Return the task of a `ChoiceRow`; see `Source` and `ChoiceTask`."""
     source = Source(row, data_dir, train, dev, test)
-    return ChoiceTask(source, len(row.choices), row.defaults)
+    return ChoiceTask(source, len(row.choices), row.defaults, **options)
 
 
 class ChoiceTask(Problem):
@@ -125,13 +125,13 @@ class ChoiceTask(Problem):
     Args:
         source: `Source` that reads `ChoiceExample`s.
         num_choices: number of choices of each example.
-        defaults: `Defaults`.
+        *arguments, **options: those of `Problem`.
     """
 
     metric = "accuracy"
 
-    def __init__(self, source, num_choices, defaults=None):
-        super().__init__(source, defaults)
+    def __init__(self, source, num_choices, *arguments, **options):
+        super().__init__(source, *arguments, **options)
         self.num_choices = num_choices
 
     def encode(self, examples, preprocess):
@@ -149,7 +149,7 @@ class ChoiceTask(Problem):
     def build(self, encoder):
         from bert_keras import BertChooser
 
-        return BertChooser(encoder)
+        return BertChooser(encoder, recipe=self.recipe, pooling=self.pooling)
 
     def score(self, examples, predictions):
         labels = [example.label for example in examples]

@@ -17,11 +17,9 @@ from bert_keras.run_folder import SETTINGS
 from official_tasks import script
 from official_tasks.tasks import conll, custom, glue, multiple_choice, squad
 from official_tasks.tasks.base import Option, Task
-from official_tasks.tasks.classify import VECTOR_OPTIONS
 from official_tasks.tasks.embedding import EMBEDDING_OPTIONS, embedding_task
-from official_tasks.tasks.pairs import PAIR_OPTIONS
-from official_tasks.tasks.retrieval import ranking_task
-from official_tasks.tasks.source import FILE_OPTIONS
+from official_tasks.tasks.retrieval import RANKING_OPTIONS, ranking_task
+from official_tasks.tasks.source import FILE_OPTIONS, RECIPE_OPTIONS
 from official_tasks.tasks.tagging import TAG_OPTIONS, tag_task
 
 
@@ -38,20 +36,19 @@ def _make_entries(make, rows, options):
     }
 
 
+_FILES_AND_RECIPE = {**FILE_OPTIONS, **RECIPE_OPTIONS}
 TASKS = {
-    **_make_entries(
-        glue.glue_task, glue.ROWS, {**FILE_OPTIONS, **VECTOR_OPTIONS}
-    ),
+    **_make_entries(glue.glue_task, glue.ROWS, _FILES_AND_RECIPE),
     "custom": Entry(custom.custom_task, custom.TEXT_OPTIONS),
     # The same as --task=custom --problem=spans.
     "customspans": Entry(custom.custom_spans, custom.SPANS_OPTIONS),
     "customtags": Entry(custom.custom_tags, custom.TAGS_OPTIONS),
     "customchoices": Entry(custom.custom_choices, custom.CHOICES_OPTIONS),
     "embedding": Entry(embedding_task, EMBEDDING_OPTIONS),
-    "ranking": Entry(ranking_task, PAIR_OPTIONS),
+    "ranking": Entry(ranking_task, RANKING_OPTIONS),
     **_make_entries(squad.squad_task, squad.ROWS, squad.SQUAD_OPTIONS),
     **_make_entries(
-        multiple_choice.choice_task, multiple_choice.ROWS, FILE_OPTIONS
+        multiple_choice.choice_task, multiple_choice.ROWS, _FILES_AND_RECIPE
     ),
     **_make_entries(tag_task, conll.ROWS, TAG_OPTIONS),
 }

@@ -21,8 +21,10 @@ from official_tasks.tasks.pairs import (
     PairTable,
     parse_numbers,
 )
-from official_tasks.tasks.source import Problem
+from official_tasks.tasks.source import RECIPE_OPTIONS, Problem
 from official_tasks.tasks.table import write_csv
+
+RANKING_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
 
 
 class RetrievalTask(Problem):
@@ -32,13 +34,14 @@ class RetrievalTask(Problem):
         source: `PairTable`.
         recall_at: the k of recall at k, with commas between; None: 1 and 10,
             as far as there are so many passages.
+        recipe, pooling: see `Problem`.
     """
 
     metric = "ndcg_at_10"
     defaults = Defaults(64, 3.0, 2e-5, 128)
 
-    def __init__(self, source, recall_at=None):
-        super().__init__(source)
+    def __init__(self, source, recall_at=None, recipe=None, pooling=None):
+        super().__init__(source, recipe=recipe, pooling=pooling)
         self.cutoffs = parse_numbers("--recall_at", recall_at)
 
     def _targets(self, pairs):
@@ -115,8 +118,8 @@ class RetrievalTask(Problem):
 
 
 def ranking_task(**options):
-    """Return the task "ranking"; arguments: `PAIR_OPTIONS`."""
-    chosen = fill_options(PAIR_OPTIONS, options)
+    """Return the task "ranking"; arguments: `RANKING_OPTIONS`."""
+    chosen = fill_options(RANKING_OPTIONS, options)
     source = PairTable("ranking", chosen)
     has_others = source.label_column or len(source.text_columns) > 2
     if "train" in source.files and not has_others:
@@ -124,7 +127,7 @@ def ranking_task(**options):
             "--task=ranking needs passages that are wrong: expected "
             "--negative=COLUMN, a wrong passage, or --label=COLUMN, a score"
         )
-    return RankingTask(source, chosen.recall_at)
+    return RankingTask(source, chosen.recall_at, chosen.recipe, chosen.pooling)
 
 
 class RankingTask(RetrievalTask):
@@ -168,7 +171,13 @@ class RankingTask(RetrievalTask):
     def build(self, encoder):
         from bert_keras import BertClassifier
 
-        return BertClassifier(encoder, problem="ranking", pair=True)
+        return BertClassifier(
+            encoder,
+            problem="ranking",
+            pair=True,
+            recipe=self.recipe,
+            pooling=self.pooling,
+        )
 
     def loss(self):
         import keras

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bert_keras.errors import InputError
 from bert_keras.files import split_paths
+from bert_keras.modeling.recipes import find_recipe
 from official_tasks.tasks.base import Defaults, Examples, Option, Task
 
 FILE_OPTIONS = {
@@ -15,6 +16,16 @@ FILE_OPTIONS = {
     "train": Option(None, "File to learn from; several separated by commas."),
     "dev": Option(None, "File to score on."),
     "test": Option(None, "File to predict."),
+}
+RECIPE_OPTIONS = {
+    "recipe": Option(
+        None,
+        "Freeze the encoder; one dense layer reads the features of these "
+        "layers: last, ...",
+    ),
+    "pooling": Option(
+        None, "mean, max, cls, last: how --recipe makes one vector of a text."
+    ),
 }
 
 
@@ -132,12 +143,33 @@ class Problem(Task):
     Args:
         source: `Source`.
         defaults: `Defaults`; those of the problem where None.
+        recipe: the feature-based way: the encoder is frozen, and the head
+            reads the features of these layers; see `find_recipe`.
+        pooling: of the features; see `BertClassifier`.
     """
 
-    def __init__(self, source, defaults: Defaults | None = None):
+    # One dense layer on a frozen encoder needs longer steps than the encoder.
+    on_features = Defaults(32, 10.0, 1e-2, 128)
+
+    def __init__(
+        self,
+        source,
+        defaults: Defaults | None = None,
+        recipe: str | None = None,
+        pooling: str | None = None,
+    ):
         self.source, self.name = source, source.name
         self.defaults = defaults or self.defaults
+        if recipe:
+            find_recipe(recipe)  # refuses an unknown one
+            self.defaults = self.on_features
+        self.recipe, self.pooling = recipe, pooling
         self.to_score = source.to_score
+
+    def take_arguments(self, arguments):
+        super().take_arguments(arguments)
+        self.recipe = self.recipe or arguments.get("recipe")
+        self.pooling = self.pooling or arguments.get("pooling")
 
     def read(self, split):
         return self.source.read(split)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.recipes import find_recipe
 from bert_keras.text.labels import OUTSIDE
 from official_tasks.tasks.base import (
     Defaults,
@@ -30,8 +29,6 @@ from official_tasks.tasks.source import FILE_OPTIONS, Problem, Source
 
 LSTM_DIM = 768  # of the LSTMs on the features, each way: section 5.3
 AROUND = 12  # words on each side of a mistake in the report
-# New LSTMs need longer steps than a trained encoder.
-ON_FEATURES = Defaults(32, 10.0, 1e-3, 128)
 FEATURE_OPTIONS = {
     "recipe": Option(
         None,
@@ -74,11 +71,12 @@ class TagTask(Problem):
         source: `Source` that reads `TaggedText`s.
         document_context: a word sees the sentences of its document, as far
             as a row goes.
-        recipe: the feature-based way: the encoder is frozen, and two LSTMs
-            read the features of these layers; see `find_recipe`.
+        recipe: see `Problem`; two LSTMs read the features.
         lstm_dim: their width, one way; that of the paper where None.
     """
 
+    # New LSTMs need longer steps than a trained encoder.
+    on_features = Defaults(32, 10.0, 1e-3, 128)
     metric = "f1"
     per_token = True
 
@@ -87,11 +85,9 @@ class TagTask(Problem):
     ):
         if lstm_dim is not None and lstm_dim < 1:
             raise InputError(f"lstm_dim is {lstm_dim}: expected 1 or more")
-        if recipe:
-            find_recipe(recipe)  # refuses an unknown one
-        super().__init__(source, ON_FEATURES if recipe else None)
+        super().__init__(source, recipe=recipe)
         self.document_context = document_context
-        self.recipe, self.lstm_dim = recipe, lstm_dim
+        self.lstm_dim = lstm_dim
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
@@ -114,7 +110,7 @@ class TagTask(Problem):
         # Use the model's labels rather than read the training file.
         if "labels" not in vars(self) and arguments.get("labels"):
             self.labels = list(arguments["labels"])
-        self.recipe = self.recipe or arguments.get("recipe")
+        super().take_arguments(arguments)
         self.lstm_dim = self.lstm_dim or arguments.get("lstm_dim")
 
     def read(self, split):

@@ -1,10 +1,17 @@
-"""The tagger and the classifier on the features of a frozen encoder."""
+"""Models on the features of a frozen encoder."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from feature_samples import TEXTS, encoder, save_encoder, states
-from glue_samples import write_glue
-from task_samples import save_toy_model, sentences, write_reviews
+from sklearn.linear_model import LogisticRegression, Ridge
+from task_samples import (
+    WORDS,
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
 
 from bert_keras import (
     BertClassifier,
@@ -17,9 +24,9 @@ from bert_keras import (
 from bert_keras.modeling.heads import LayerMix
 from official_tasks.engine import finetuning
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.custom import custom_choices, custom_task
 from official_tasks.tasks.feature_tagger import FeatureTagger
-from official_tasks.tasks.glue import STS_B, glue_task
+from official_tasks.tasks.retrieval import ranking_task
 from official_tasks.tasks.tagging import tag_task
 
 
@@ -107,22 +114,116 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
     np.testing.assert_allclose(served, expected, atol=1e-5)
 
 
-def test_a_number_of_a_pair_is_learned_on_features_too(tmp_path):
-    write_glue(tmp_path / "glue")
+def make_ranking(files, **way):
+    return ranking_task(negative="wrong", **files, **way)
+
+
+def make_regression(files, **way):
+    columns = {"problem": "regression", "text_pair": "text_pair"}
+    return custom_task(**files, **columns, **way)
+
+
+# Problem -> the function that makes its task; the header of its table; its
+# rows, of a bad review, a good one and their number.
+PROBLEMS = {
+    "ranking": (
+        make_ranking,
+        ("text", "text_pair", "wrong"),
+        lambda bad, good, i: (f"a good film {WORDS[i % 9]}", good, bad),
+    ),
+    "regression": (
+        make_regression,
+        ("text", "text_pair", "label"),
+        lambda bad, good, i: (bad, good, len(bad) - len(good)),
+    ),
+    "choices": (
+        lambda files, **way: custom_choices(**files, **way),
+        ("prompt", "choice0", "choice1", "label"),
+        lambda bad, good, i: (
+            f"film {WORDS[i % 9]}",
+            *((bad, good) if i % 2 else (good, bad)),
+            i % 2,
+        ),
+    ),
+}
+
+
+def write_problem(problem, path):
+    """Write the table of a problem; return the function of its task, path."""
+    make, header, row = PROBLEMS[problem]
+    texts = [text for text, _ in sentences(80)]  # bad, good, bad, ...
+    pairs = zip(texts[::2], texts[1::2], strict=True)
+    rows = [row(*pair, number) for number, pair in enumerate(pairs)]
+    return make, write_csv(path, rows, header)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_dense_layer_of_each_problem_learns_as_scikit_learns(
+    tmp_path, problem
+):
+    make, file = write_problem(problem, tmp_path / "train.csv")
+    task = make({"train": file}, recipe="concat:0,-1", pooling="mean")
+    folder = save_toy_model(tmp_path / "model")
+    encoder = BertEncoder.from_preset(folder)
+    model = task.build(encoder)
+    encoded = task.encode(
+        task.read("train"), BertPreprocessor.from_preset(folder)
+    )
+    inputs = {name: x.to_tensor() for name, x in encoded.inputs.items()}
+    rows = {n: np.reshape(x, (-1, x.shape[-1])) for n, x in inputs.items()}
+    states = encoder(rows, hidden_states=True)["hidden_states"]
+    states = np.concatenate([states[0], states[-1]], axis=-1)  # (R, T, 2 D)
+    mask = rows["padding_mask"].astype(bool)
+    features = np.stack(
+        [x[m].mean(0) for x, m in zip(states, mask, strict=True)]
+    )
+    truth = np.ravel(encoded.targets)
+    if problem == "regression":
+        other, factor = Ridge(alpha=1.0), 2.0  # |y - Xw|^2 + |w|^2
+        other.fit(features, truth)
+    elif problem == "ranking":
+        other, factor = LogisticRegression(tol=1e-10), 1.0
+        other.fit(features, truth)
+    else:  # the softmax over two scores is the sigmoid of their difference
+        other = LogisticRegression(tol=1e-10, fit_intercept=False)
+        factor = 1.0
+        other.fit(features[1::2] - features[::2], truth)
+    kernel, bias = model.trainable_variables
+    kernel.assign(other.coef_.reshape(-1, 1))
+    bias.assign(np.ravel(other.intercept_))
+    with tf.GradientTape() as tape:
+        loss = task.loss()(encoded.targets, model(inputs))
+    # The optimum of scikit-learn is that of our loss and its penalty.
+    kernel_gradient, bias_gradient = tape.gradient(loss, [kernel, bias])
+    expected = -factor * other.coef_.reshape(-1, 1) / len(truth)
+    np.testing.assert_allclose(kernel_gradient, expected, atol=1e-4)
+    np.testing.assert_allclose(bias_gradient, 0, atol=1e-4)
+    assert np.abs(expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_model_of_each_problem_on_features_is_kept_and_exported(
+    tmp_path, problem
+):
+    make, file = write_problem(problem, tmp_path / "train.csv")
+    files = {"train": file, "dev": file}
     model = save_toy_model(tmp_path / "model")
-    task = glue_task(STS_B, tmp_path / "glue", recipe="sum:0,1")
     small = {"epochs": 1, "batch_size": 8, "sequence_length": 16}
-    finetuning.run(task, model, tmp_path / "run", **small)
-    trained = BertClassifier.from_preset(str(tmp_path / "run"))
-    assert trained.problem == "regression" and trained.recipe == "sum:0,1"
-    with pytest.raises(InputError, match="recipe"):  # it is no plain model
-        evaluate(
-            glue_task(STS_B, tmp_path / "glue", recipe="last"),
-            [str(tmp_path / "run")],
-        )
-    lacks = glue_task(STS_B, tmp_path / "glue", pooling="cls")
+    task = make(files, recipe="sum:0,1")
+    run = tmp_path / "run"
+    results = finetuning.run(task, model, run, **small)
+    fresh = make({"dev": file})  # the recipe comes from the model
+    assert evaluate(fresh, [str(run)])[task.metric] == results[task.metric]
+    with pytest.raises(InputError, match="recipe"):
+        evaluate(make({"dev": file}, recipe="last"), [str(run)])
+    trained = type(task.build(encoder())).from_preset(str(run / "model"))
+    assert (trained.recipe, trained.pooling) == ("sum:0,1", "mean")
+    preprocess = BertPreprocessor.from_preset(str(run / "model"))
+    export_saved_model(trained, preprocess, tmp_path / "served", verify=True)
     with pytest.raises(InputError, match="with a recipe"):
-        finetuning.run(lacks, model, tmp_path / "other", **small)
+        finetuning.run(
+            make(files, pooling="cls"), model, tmp_path / "x", **small
+        )
 
 
 def test_the_weights_of_a_sum_are_learned_and_equal_at_first():
