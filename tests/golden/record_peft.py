@@ -19,6 +19,7 @@ ADAPTERS = {
     "plain": {
         "target_modules": ["query", "value"],
         "alpha_pattern": {"layer.1.attention.self.query": 3},
+        "lora_dropout": 0.25,
     },
     "rslora": {
         "target_modules": ["key", "intermediate.dense"],

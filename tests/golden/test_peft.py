@@ -45,7 +45,10 @@ def test_adapters_are_written_as_peft_wrote_them(tmp_path, name):
         json.loads((folder / name / "adapter_config.json").read_text("utf-8"))
         for folder, name in ((tmp_path, "adapter"), (HERE / "peft", name))
     ]
-    for key in ("peft_type", "task_type", "bias", "fan_in_fan_out"):
+    for key in (
+        *("peft_type", "task_type", "bias", "fan_in_fan_out"),
+        "lora_dropout",
+    ):
         assert settings[0][key] == settings[1][key]
     assert "classifier" in settings[0]["modules_to_save"]
     again = load(tmp_path / "adapter")

@@ -16,7 +16,7 @@ from bert_keras import InputError, enable_lora, load_lora, save_lora
 from bert_keras.interop.peft import CONFIG, KEY, WEIGHTS
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensor_files import read_metadata
-from bert_keras.modeling.weights import lora_layers, published_weights
+from bert_keras.modeling.weights import published_weights
 
 LABELS = ["bad", "good"]
 
@@ -131,16 +131,6 @@ def test_a_preset_and_an_export_merge_lora(tmp_path):
     shares = np.exp(expected) / np.exp(expected).sum(-1, keepdims=True)
     found = served.classify(texts)["probabilities"]
     np.testing.assert_allclose(found, shares, atol=1e-5)
-
-
-def test_loaded_adapters_drop_their_input_as_the_saved_ones(tmp_path):
-    model = classifier()
-    enable_lora(model, 2, dropout=0.3)
-    save_lora(model, tmp_path / "lora")
-    loaded = classifier()
-    load_lora(loaded, tmp_path / "lora")
-    layers = lora_layers(loaded)
-    assert [layer.lora_dropout for layer in layers] == [0.3] * 2
 
 
 def test_weights_that_a_preset_lacks_stay_trainable(tmp_path):

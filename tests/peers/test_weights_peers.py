@@ -148,6 +148,51 @@ def test_peft_loads_the_adapters_that_are_written(
     assert difference < TOLERANCE
 
 
+def test_lora_drops_its_input_in_training_as_peft_does(tmp_path, transformers):
+    import torch
+
+    peft = pytest.importorskip("peft")
+    rate, count = 0.25, 20_000
+    mine = tiny_model("BertClassifier", dropout=0.1)
+    save_model(tmp_path / "base", mine, tiny.preprocessor())
+    enable_lora(mine, 2, ["query"], alpha=5, dropout=rate)
+    random = np.random.default_rng(0)
+    for weight in mine.trainable_weights:
+        weight.assign(random.normal(0, 0.3, weight.shape))
+    save_lora(mine, tmp_path / "adapter")
+    kind, _ = PAIRS["BertClassifier"]
+    base = getattr(transformers, kind).from_pretrained(tmp_path / "base")
+    other = peft.PeftModel.from_pretrained(
+        base, tmp_path / "adapter", is_trainable=True
+    )
+    other = other.base_model.model.bert.encoder.layer[0].attention.self.query
+    query = mine.encoder.transformer_layers[0].attention.query
+    # Rows of one value: each change is scale / (1 - rate) A B, or nothing.
+    rows = np.eye(query.kernel.shape[0], dtype="float32")[np.zeros(count, int)]
+    plain = other.base_layer(torch.tensor(rows[:1])).detach().numpy()
+    torch.manual_seed(0)
+    seed = np.array([1, 2], "uint32")
+    changes = [
+        other.train()(torch.tensor(rows)).detach().numpy() - plain,
+        np.array(query(rows, seed=seed)) - plain,
+    ]
+    kept = [np.abs(change).max(axis=-1) > 1e-4 for change in changes]
+    largest = [
+        change[mask][0] for change, mask in zip(changes, kept, strict=True)
+    ]
+    np.testing.assert_allclose(*largest, atol=TOLERANCE)
+    expected = rows[0] @ query.lora_kernel_a @ query.lora_kernel_b * 2.5 / 0.75
+    np.testing.assert_allclose(largest[0], expected, atol=TOLERANCE)
+    for change, mask in zip(changes, kept, strict=True):
+        within = 5 * np.sqrt(rate * (1 - rate) / count)
+        assert abs(mask.mean() - (1 - rate)) < within
+        np.testing.assert_allclose(
+            change[mask],
+            np.broadcast_to(largest[0], change[mask].shape),
+            atol=TOLERANCE,
+        )
+
+
 def test_a_head_that_transformers_lacks_leaves_the_encoder(
     tmp_path, transformers
 ):
