@@ -1,4 +1,4 @@
-"""`bert-keras NAME`: every script under one name, from any folder.
+r"""`bert-keras NAME`: every script under one name, from any folder.
 
     bert-keras finetune --task=mrpc --data_dir=glue --init=runs/pretrain/model \
         --output=runs/mrpc

@@ -1,4 +1,4 @@
-"""Pre-trains BERT on its two objectives, or a directional model.
+r"""Pre-trains BERT on its two objectives, or a directional model.
 
     python -m official_tasks.pretrain --data=runs/data --output=runs/pretrain \
         --num_layers=2 --hidden_dim=256 --steps=1000 --phase_2_steps=0

@@ -92,7 +92,7 @@ def bar(title: str, total: int | None = None, done: int = 0):
     )
     with Progress(*columns, console=console, transient=False) as progress:
         task = progress.add_task(title, total=total, completed=done, note="")
-        report = _Lines(title, done)
+        report = _Lines(title)
 
         def update(done: int, total: int | None = None, note: str = ""):
             stopping.check()
@@ -111,12 +111,16 @@ def bar(title: str, total: int | None = None, done: int = 0):
 class _Lines:
     """Prints the progress every half minute, for a log file."""
 
-    def __init__(self, title, done):
-        self.title, self.first = title, done
-        self.start = self.last = time.monotonic()
+    def __init__(self, title):
+        self.title, self.start = title, None
+        self.last = time.monotonic()
 
     def __call__(self, done, total, note):
         now = time.monotonic()
+        if self.start is None:
+            # Until now graphs were traced, which tells no rate.
+            self.first, self.start = done, now
+            return
         if now - self.last < LINE_EVERY:
             return
         self.last = now

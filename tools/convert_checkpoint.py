@@ -1,6 +1,6 @@
-"""Converts weights of any format to a Hugging Face folder and compares them.
+r"""Converts weights of any format to a Hugging Face folder and compares them.
 
-    python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \\
+    python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \
         --output=bert_base
 
 In: a folder of Hugging Face, sentence-transformers, keras-hub or this

@@ -1,4 +1,4 @@
-"""Turns text into pre-training data: tokens, sentence pairs and masks.
+r"""Turns text into pre-training data: tokens, sentence pairs and masks.
 
     python tools/create_pretraining_data.py --input="books/*.txt" \
         --vocabulary=runs/vocab.txt --output=runs/data

@@ -1,4 +1,4 @@
-"""Adds the words of a domain to a vocabulary, each as one token.
+r"""Adds the words of a domain to a vocabulary, each as one token.
 
     python tools/extend_vocabulary.py --vocabulary=vocab.txt \
         --input="reports/*.txt" --words=500 --output=runs/extended.txt

@@ -1,4 +1,4 @@
-"""Writes features of texts: a vector for each token or word, of any layers.
+r"""Writes features of texts: a vector for each token or word, of any layers.
 
     python tools/extract_features.py --input=texts.txt \
         --model=runs/pretrain/model --recipe=concat_last_four \
@@ -51,6 +51,11 @@ def define_flags():
         "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
     )
     flags.mark_flags_as_required(["input", "model", "output"])
+    script.require(
+        "a name that ends in .npz or .tfrecord",
+        lambda path: path.endswith((".npz", ".tfrecord")),
+        "output",
+    )
 
 
 def read_words(path, columns):
@@ -73,6 +78,8 @@ def read_words(path, columns):
 def main(values):
     script.prepare_output(values, inputs=("input", "model"))
     recipe = find_recipe(values.recipe)
+    texts = functools.partial(read_words, values.input, values.columns)
+    count = sum(1 for _ in texts())
     extract = Extractor(
         bert_keras.BertEncoder.from_preset(values.model),
         bert_keras.BertPreprocessor.from_preset(
@@ -85,8 +92,6 @@ def main(values):
         values.dtype,
         values.batch_size,
     )
-    texts = functools.partial(read_words, values.input, values.columns)
-    count = sum(1 for _ in texts())
     vectors, tokens = extract.count(texts())
     if not tokens:
         raise InputError(f"{values.input}: expected some text, got none")

@@ -1,4 +1,4 @@
-"""Mines hard negatives: wrong passages that an embedder finds for a text.
+r"""Mines hard negatives: wrong passages that an embedder finds for a text.
 
     python tools/mine_negatives.py --train=partners.csv \
         --model=runs/embedder --absolute_margin=0.05 --output=triplets.csv

@@ -1,4 +1,4 @@
-"""Serves an exported model over HTTP, in TensorFlow Serving's REST form.
+r"""Serves an exported model over HTTP, in TensorFlow Serving's REST form.
 
     python tools/serve.py --model=runs/served
 

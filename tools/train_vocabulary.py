@@ -1,4 +1,4 @@
-"""Learns a WordPiece vocabulary from text.
+r"""Learns a WordPiece vocabulary from text.
 
     python tools/train_vocabulary.py --input="books/*.txt" --size=30000 \
         --output=runs/vocab.txt

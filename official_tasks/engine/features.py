@@ -152,26 +152,22 @@ def write_features(path, features, shape, dtype, num_texts):
     of its vectors), `shape`, `dtype`, `token_ids` and `words`.
 
     Args:
-        path: ends in .npz or .tfrecord.
+        path: an npz if it ends in .npz, else a TFRecord file.
         features: iterable of `TextFeatures`.
         shape: (vectors, F), of all texts together.
         dtype: dtype of the vectors.
         num_texts: number of texts.
 
     Raises:
-        InputError: another ending; texts that changed while they were read.
-            No file is written then.
+        InputError: the texts changed while they were read. No file is
+            written then.
     """
     dtype = np.dtype(dtype)
     with atomic_output(path) as partial:
         if str(path).endswith(".npz"):
             _write_npz(partial, features, shape, dtype, num_texts)
-        elif str(path).endswith(".tfrecord"):
-            _write_records(partial, features, dtype)
         else:
-            raise InputError(
-                f"{path}: expected a name that ends in .npz or .tfrecord"
-            )
+            _write_records(partial, features, dtype)
 
 
 def _write_npz(path, features, shape, dtype, num_texts):

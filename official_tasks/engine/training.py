@@ -11,7 +11,7 @@ from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import any_worker
 from official_tasks import progress
 
-BAR_EVERY = 10  # steps between two updates of the bar
+BAR_EVERY = 1.0  # seconds between two updates of the bar: each reads the loss
 BOARD_EVERY = 50  # steps between two points of a curve
 MOST_SKIPPED = 0.5  # fraction of the steps of a run
 
@@ -127,7 +127,8 @@ class Meter(keras.callbacks.Callback):
         super().__init__()
         self.update, self.state = update, state
         self.steps, self.tokens_until = steps, tokens_until
-        self.step = self._shown = 0
+        self.step = 0
+        self._shown = time.monotonic()
         self._timed = []
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -139,10 +140,10 @@ class Meter(keras.callbacks.Callback):
         # `batch` grows by more than 1 under `steps_per_execution`.
         self.step = self._first + batch + 1
         # The first step traces the graph: the time starts at its end.
-        self._timed = [*self._timed[:1], (self.step, time.monotonic())]
-        ended = self.step == self.steps
-        if self.step // BAR_EVERY > self._shown // BAR_EVERY or ended:
-            self._shown = self.step
+        now = time.monotonic()
+        self._timed = [*self._timed[:1], (self.step, now)]
+        if now - self._shown >= BAR_EVERY or self.step == self.steps:
+            self._shown = now
             self.update(self.step, self.steps, note=self._note(logs or {}))
 
     def on_epoch_end(self, epoch, logs):

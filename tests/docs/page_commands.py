@@ -13,7 +13,11 @@ from run_script import ROOT
 
 def commands(page):
     """The words behind `python` of each command of a page, in its order."""
-    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    return commands_in((ROOT / page).read_text(encoding="utf-8"))
+
+
+def commands_in(text):
+    text = text.replace("\\\n", " ")
     lines = re.findall(r"^    python (.*?)(?: \.\.\.)?$", text, re.M)
     return [shlex.split(line) for line in lines]
 

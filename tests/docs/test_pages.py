@@ -5,7 +5,7 @@ import dataclasses
 import re
 
 import pytest
-from page_commands import commands, flags_of, script_of
+from page_commands import commands, commands_in, flags_of, script_of
 from run_script import ROOT
 
 PAGES = {
@@ -73,13 +73,26 @@ def commands_with_flags(page):
     return [c for c in commands(page) if not {*FOREIGN} & {*c[:2]}]
 
 
+def check_flags(command):
+    script = script_of(command)
+    words = command[len(script) + PLACES.get(command[0], 0) :]
+    names = {word.split("=")[0].removeprefix("--") for word in words}
+    assert names <= flags_of(*script), command
+
+
 @pytest.mark.parametrize("page", filter(commands_with_flags, PAGES))
 def test_every_flag_of_a_command_is_one_of_its_script(page):
     for command in commands_with_flags(page):
-        script = script_of(command)
-        words = command[len(script) + PLACES.get(command[0], 0) :]
-        names = {word.split("=")[0].removeprefix("--") for word in words}
-        assert names <= flags_of(*script), command
+        check_flags(command)
+
+
+def test_the_commands_of_a_help_can_be_copied():
+    scripts = [*ROOT.glob("tools/*.py"), *ROOT.glob("official_tasks/*.py")]
+    for path in scripts:
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        assert max(map(len, text.splitlines())) <= 80, path
+        for command in commands_in(text):
+            check_flags(command)
 
 
 def test_flags_in_the_text_of_a_page_are_those_of_some_script():

@@ -3,8 +3,8 @@
 import csv
 import gzip
 import io
+import itertools
 import json
-import re
 import sys
 import types
 
@@ -18,6 +18,7 @@ from official_tasks import predict, progress
 from official_tasks.engine import prediction
 from official_tasks.engine.answers import Answers
 from official_tasks.engine.prediction import read_inputs
+from official_tasks.engine.training import Meter
 from official_tasks.tasks.table import make_dialect
 from tools.compare import compare, read_records
 
@@ -391,10 +392,23 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
     shown = io.StringIO()
     monkeypatch.setattr(progress, "console", progress.Console(file=shown))
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    with progress.bar("Asking", 10, 4) as update:
-        update(6)
+    clock = itertools.count(0, 5)  # seconds; the first unit took 5 of them
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.bar("Asking", 100) as update:
+        update(1)
+        update(11)
     line, *_ = shown.getvalue().splitlines()
-    assert re.fullmatch(r"Asking: 6 of 10, [\d,.]+/s, [\d:]+ left", line)
+    assert line == "Asking: 11 of 100, 2.0/s, 0:00:44 left"
+
+
+def test_a_slow_step_is_shown_at_once():
+    shown = []
+    state = types.SimpleNamespace(step=0)
+    meter = Meter(lambda step, *_, **__: shown.append(step), state, 100)
+    meter._shown -= 60
+    meter.on_epoch_begin(0)
+    meter.on_train_batch_end(0)
+    assert shown == [1]
 
 
 def test_standard_output_gets_the_same_lines(tmp_path, monkeypatch):

@@ -283,6 +283,16 @@ MISTAKES = {
         "--output=out.npz",
         "books cannot be written or read: Is a directory",
     ),
+    "an ending that no format has": (
+        "tools/extract_features.py --input=yours.csv --model=none "
+        "--output=out.json",
+        ".npz",
+    ),
+    "no text, and no weights": (
+        "tools/extract_features.py --input=absent.txt --model=none "
+        "--output=out.npz",
+        "absent.txt",
+    ),
     "a split that no task has": (
         "-m official_tasks.evaluate --task=custom --dev=yours.csv "
         "--model=books --split=tset",

@@ -1,4 +1,4 @@
-"""Time the making of pre-training data, from raw text to batches.
+r"""Time the making of pre-training data, from raw text to batches.
 
     python tools/benchmark/data.py --input="books/*.txt" \
         --vocabulary=vocab.txt --output=speed.json

@@ -1,4 +1,4 @@
-"""Time raw text to probabilities here, in transformers and ONNX Runtime.
+r"""Time raw text to probabilities here, in transformers and ONNX Runtime.
 
     python tools/benchmark/serving.py --model=runs/reviews/model \
         --texts=dev.tsv:sentence --output=latency.json

@@ -1,4 +1,4 @@
-"""Measure this package and other libraries in one run on one machine.
+r"""Measure this package and other libraries in one run on one machine.
 
     python tools/benchmark/steps.py --rows=small,base \
         --environments=runs/others --output=runs/benchmark.json

@@ -1,4 +1,4 @@
-"""Time the tokenizer and Hugging Face's in turns.
+r"""Time the tokenizer and Hugging Face's in turns.
 
     python tools/benchmark/tokenizer.py --vocabulary=vocab.txt \
         --input="books/*.txt" --output=speed.json

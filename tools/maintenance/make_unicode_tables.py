@@ -1,4 +1,4 @@
-"""Writes the Unicode tables that the tokenizer is pinned to.
+r"""Writes the Unicode tables that the tokenizer is pinned to.
 
 In: the `unicodedata` of the running Python, which must be version 14.0
 (Python 3.11), and the installed tensorflow-text, which is asked which
@@ -6,7 +6,7 @@ characters it treats as `WordPiece` does. Out: bert_keras/text/unicode_14.npz.
 Takes seconds. Run it only to change the contents of the file, never to follow a
 newer Unicode: the ids of published vocabularies would change:
 
-    python3.11 tools/maintenance/make_unicode_tables.py \\
+    python3.11 tools/maintenance/make_unicode_tables.py \
         bert_keras/text/unicode_14.npz
 """
 

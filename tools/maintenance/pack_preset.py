@@ -1,4 +1,4 @@
-"""Packs a trained model as a preset of the package.
+r"""Packs a trained model as a preset of the package.
 
     python tools/maintenance/pack_preset.py --model=runs/mini/model \
         --data=runs/mini_data --output=bert_keras/packaged/bert_keras_mini_en

@@ -1,4 +1,4 @@
-"""Fine-tune with `transformers.Trainer` and print its score as JSON.
+r"""Fine-tune with `transformers.Trainer` and print its score as JSON.
 
     python trainer.py --task=mrpc --train=MRPC/train.tsv --dev=MRPC/dev.tsv \
         --init=all-MiniLM-L6-v2 --learning_rate=1e-4 --seed=0
