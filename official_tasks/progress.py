@@ -54,6 +54,16 @@ class _Speed(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.0f}/s")
 
 
+class _Bar(Progress):
+    """A bar whose note is below it: 80 columns do not hold both."""
+
+    def get_renderables(self):
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if task.fields["note"]:
+                yield Text(f"  {task.fields['note']}")
+
+
 def show_devices(strategy=None, dtype="float32"):
     """Print the devices, the strategy and the dtype, once in a process.
 
@@ -88,9 +98,8 @@ def bar(title: str, total: int | None = None, done: int = 0):
         _Speed(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console, transient=False) as progress:
+    with _Bar(*columns, console=console, transient=False) as progress:
         task = progress.add_task(title, total=total, completed=done, note="")
         report = _Lines(title)
 

@@ -66,7 +66,7 @@ def main(values):
     write_settings(values.output, *settings)
     write_vocabulary(pieces, values.output)
     progress.console.print(
-        f"{values.output}: {len(pieces):,} pieces, {len(words):,} of them new,"
+        f"{values.output}: {len(pieces):,} tokens, {len(words):,} of them new,"
         f" such as {', '.join(words[:5])}"
     )
 

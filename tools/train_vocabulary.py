@@ -59,7 +59,7 @@ def main(values):
         read_documents(values.input, text_field=values.text_field)
     )
     in_workers = functools.partial(in_order, workers=values.workers)
-    with progress.bar("Learning pieces") as update:
+    with progress.bar("Learning tokens") as update:
         counts = learning.count_words(texts, lowercase, bool(strip), in_workers)
         fraction = learning.accented_fraction(counts)
         if strip is None and lowercase:

@@ -394,11 +394,14 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     clock = itertools.count(0, 5)  # seconds; the first unit took 5 of them
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    note = "loss 6.195  mlm 15.3%  nsp 77.2%  6,718 tokens/s"
     with progress.bar("Asking", 100) as update:
         update(1)
         update(11)
-    line, *_ = shown.getvalue().splitlines()
+        update(12, note=note)
+    line, *_, last, below = shown.getvalue().splitlines()
     assert line == "Asking: 11 of 100, 2.0/s, 0:00:44 left"
+    assert "12/100" in last and below.strip() == note  # in 80 columns
 
 
 def test_a_slow_step_is_shown_at_once():
