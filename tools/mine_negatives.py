@@ -125,13 +125,9 @@ def embed(model, preprocess, texts, kind):
         texts: N strings.
         kind: "query" or "document", whose prompt is put before the texts.
     """
-    from bert_keras.serving.embedding import PROMPTS
+    from bert_keras.text.preprocessor import with_search_prompt
 
-    names = PROMPTS[f"embed_{kind}"]
-    known = [name for name in names if name in preprocess.prompts]
-    if known:
-        preprocess = preprocess.with_prompt(known[0])
-    vectors = model.encode(texts, preprocess)
+    vectors = model.encode(texts, with_search_prompt(preprocess, kind))
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(lengths, 1e-12)
 

@@ -16,13 +16,12 @@ from bert_keras.serving.graph import (
     Rows,
     Signature,
 )
-from bert_keras.text.preprocessor import count_prompt, leave_out
-
-# Signature -> names of its prompt; the first one that is there counts.
-PROMPTS = {
-    "embed_query": ("query",),
-    "embed_document": ("document", "passage", "corpus"),
-}
+from bert_keras.text.preprocessor import (
+    PROMPTS,
+    count_prompt,
+    find_prompt,
+    leave_out,
+)
 
 
 def embed(
@@ -165,10 +164,10 @@ def embed_with_prompts(model, rows, options):
     if not any(rows.prompts.values()):
         return []
     signatures = []
-    for name, prompts in PROMPTS.items():
-        texts = (rows.prompts[key] for key in prompts if key in rows.prompts)
-        arguments = {**options, "features": None, "prompt": next(texts, None)}
-        signatures.append(embed(model, rows, **arguments, name=name))
+    for kind in PROMPTS:
+        prompt = rows.prompts.get(find_prompt(rows.prompts, kind))
+        arguments = {**options, "features": None, "prompt": prompt}
+        signatures.append(embed(model, rows, **arguments, name=f"embed_{kind}"))
     return signatures
 
 

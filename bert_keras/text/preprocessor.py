@@ -15,6 +15,12 @@ from bert_keras.text.tokenizer import (
     as_strings,
 )
 
+# Side of a search -> names of its prompt; the first one that is there counts.
+PROMPTS = {
+    "query": ("query",),
+    "document": ("document", "passage", "corpus"),
+}
+
 
 class PreprocessorArguments(TokenizerArguments, total=False):
     """Keyword arguments of `from_preset`."""
@@ -224,6 +230,25 @@ class BertPreprocessor(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> Self:
         tokenizer = keras.saving.deserialize_keras_object(config["tokenizer"])
         return cls(**{**config, "tokenizer": tokenizer})
+
+
+def find_prompt(prompts, kind):
+    """Return the name of a search's prompt; None where there is none.
+
+    Args:
+        prompts: texts by name.
+        kind: "query" or "document".
+    """
+    return next((name for name in PROMPTS[kind] if name in prompts), None)
+
+
+def with_search_prompt(preprocess, kind):
+    """Return a preprocessor with the prompt of queries or documents.
+
+    Without such a prompt, as without a search, the default one stays.
+    """
+    name = find_prompt(preprocess.prompts, kind)
+    return preprocess if name is None else preprocess.with_prompt(name)
 
 
 def count_prompt(tokenizer, prompt, sequence_length):

@@ -14,7 +14,11 @@ from official_tasks.tasks.base import (
     fill_options,
     require_labels,
 )
-from official_tasks.tasks.encoding import encode_texts, fold_choices
+from official_tasks.tasks.encoding import (
+    concat_rows,
+    encode_with_prompt,
+    fold_choices,
+)
 from official_tasks.tasks.pairs import (
     PAIR_OPTIONS,
     PairTable,
@@ -173,13 +177,19 @@ class EmbeddingTask(RetrievalTask):
         return Examples(queries, pairs.notes)
 
     def encode(self, examples, preprocess):
+        import tensorflow as tf
+
         if examples and isinstance(examples[0], Query):
-            texts = [query.text for query in examples] + examples[0].passages
-            inputs, cut = encode_texts(preprocess, texts)  # (Q + P, None)
-            return Encoded(inputs, np.zeros(len(texts), np.float32), cut=cut)
+            columns = [[query.text for query in examples], examples[0].passages]
+            inputs, cut = self._encode_columns(columns, preprocess)
+            return Encoded(inputs, np.zeros(len(cut), np.float32), cut=cut)
         count = len(examples[0].texts) if examples else 2
+        columns = [[pair.texts[k] for pair in examples] for k in range(count)]
+        inputs, cut = self._encode_columns(columns, preprocess)  # (K R, None)
+        order = np.arange(len(cut)).reshape(count, -1).T  # (R, K)
+        inputs = {n: tf.gather(x, order.ravel()) for n, x in inputs.items()}
+        cut = cut[order]
         texts = [text for pair in examples for text in pair.texts]
-        inputs, cut = encode_texts(preprocess, texts)  # (R K, None)
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
@@ -194,8 +204,23 @@ class EmbeddingTask(RetrievalTask):
         return Encoded(
             fold_choices(inputs, count),
             targets,
-            cut=cut.reshape(-1, count).max(axis=1),
+            cut=cut.max(axis=1),
         )
+
+    def _encode_columns(self, columns, preprocess):
+        """Return rows of the first texts, the queries, and of all others.
+
+        In a search each has the prompt of queries or documents.
+        """
+        from bert_keras.text.preprocessor import with_search_prompt
+
+        sides = [preprocess] * len(columns)
+        if self.objective != "cosine":
+            kinds = ["query", *["document"] * (len(columns) - 1)]
+            sides = [with_search_prompt(preprocess, kind) for kind in kinds]
+        parts = map(encode_with_prompt, sides, columns)
+        rows, cuts = zip(*parts, strict=True)
+        return concat_rows(rows), np.concatenate(cuts)
 
     def build(self, encoder):
         from bert_keras import BertEmbedder

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_keras.modeling.inputs import POOLING_MASK
+
 CHUNK = 2048  # texts at a time: bounds the memory of padded rows
 
 
@@ -32,6 +34,24 @@ def encode_texts(preprocess, *segments):
         rows.append(without_padding(preprocess.packer(pieces)))
         cuts.append(preprocess.packer.count_cut(pieces).numpy())
     return concat_rows(rows), np.concatenate(cuts)
+
+
+def encode_with_prompt(preprocess, texts):
+    """Return texts behind the prompt of `preprocess`; see `encode_texts`.
+
+    If the prompt is not pooled, the rows have a pooling_mask.
+    """
+    import tensorflow as tf
+
+    from bert_keras.serving.embedding import count_unpooled
+
+    prompt = preprocess.prompts.get(preprocess.prompt, "")
+    inputs, cut = encode_texts(preprocess, [prompt + text for text in texts])
+    if not preprocess.include_prompt:
+        positions = tf.ragged.range(inputs["padding_mask"].row_lengths())
+        is_pooled = positions >= count_unpooled(preprocess, prompt)
+        inputs[POOLING_MASK] = tf.cast(is_pooled, tf.int32)
+    return inputs, cut
 
 
 def chunks(count) -> list[slice]:

@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+import record_sentences
 import tiny
 from model_samples import fill
 from task_samples import write_csv
@@ -25,6 +27,7 @@ from official_tasks.tasks.custom import (
     custom_task,
 )
 from official_tasks.tasks.embedding import embedding_task
+from official_tasks.tasks.pairs import Pair
 from official_tasks.tasks.retrieval import ranking_task
 
 RUN = {
@@ -197,3 +200,43 @@ def test_ranking_is_learned_and_served_from_its_files(init, tmp_path):
     found = served.rank(["the cat"] * 2, [["not one", "cat was"], ["cat was"]])
     assert found["order"][0].tolist() == [1, 0]
     assert found["score"][0, 1] == pytest.approx(found["score"][1, 0], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["plain", "without_prompt_mean"])
+def test_a_search_reads_the_prompts_of_queries_and_documents(tmp_path, name):
+    file = record_sentences.HERE / "sentences.json"
+    recorded = json.loads(file.read_text())
+    texts = recorded["texts"]
+    record_sentences.changed(tmp_path / "a", name)
+    model = BertEmbedder.from_preset(tmp_path / "a")
+    preprocess = BertPreprocessor.from_preset(tmp_path / "a")
+    rows = zip(texts, texts, strict=True)
+    file = write_csv(tmp_path / "pairs.csv", rows, ("text", "text_pair"))
+    files = {"train": file, "dev": file}
+    task = embedding_task(**files)
+    recorded |= recorded.get(name, {})
+    for split, number in (("train", 2), ("dev", 1)):  # (R, K, T), (Q + P, T)
+        rows = task.encode(task.read(split), preprocess).inputs
+        rows = {name: x.to_tensor() for name, x in rows.items()}
+        vectors = model.predict(rows, verbose=0)
+        first, second = (
+            vectors.swapaxes(0, 1)
+            if number == 2
+            else np.split(vectors, [len(texts)])
+        )
+        np.testing.assert_allclose(first, recorded["embed_query"], atol=1e-5)
+        if name == "plain":
+            expected = recorded["embed_document"]
+            np.testing.assert_allclose(second, expected, atol=1e-5)
+    # Scores of pairs have no query.
+    task = embedding_task(label="text_pair", **files)
+    pairs = [Pair((text, text), 1.0) for text in texts]
+    rows = task.encode(pairs, preprocess).inputs
+    rows = {name: x.to_tensor() for name, x in rows.items()}
+    vectors = model.predict(rows, verbose=0)[:, 1]
+    np.testing.assert_allclose(vectors, recorded["embed"], atol=1e-5)
+    task = embedding_task(**files)
+    small = {**RUN, "sequence_length": 12}
+    results = finetuning.run(task, tmp_path / "a", tmp_path / "run", **small)
+    again = evaluate(task, [str(tmp_path / "run")])
+    assert again["mrr"] == results["mrr"]

@@ -30,7 +30,7 @@ CHANGES = {
 def changed(folder, name):
     """Write a copy of `sentences/` with other settings; return its path."""
     shutil.copytree(HERE / "sentences", folder)
-    for file, change in CHANGES[name].items():
+    for file, change in CHANGES.get(name, {}).items():
         settings = json.loads((folder / file).read_text())
         (folder / file).write_text(json.dumps(settings | change))
     return folder
