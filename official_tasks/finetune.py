@@ -127,8 +127,9 @@ def define_flags():
     flags.DEFINE_enum("dtype", "float32", script.AUTO_DTYPES, script.DTYPE_HELP)
     flags.DEFINE_bool(
         "pad_to_longest",
-        True,
-        "--nopad_to_longest pads every row to --sequence_length.",
+        None,
+        "--nopad_to_longest pads every row to --sequence_length; the default "
+        "on a TPU.",
     )
     flags.DEFINE_enum(
         "distribution", "off", DISTRIBUTIONS, "Devices to train on."

@@ -56,7 +56,7 @@ def run(
     sequence_length=None,
     seed=0,
     dtype="float32",
-    pad_to_longest=True,
+    pad_to_longest=None,
     distribution="off",
     tpu="local",
     settings=None,
@@ -83,7 +83,8 @@ def run(
         seed: seed of new weights, order and dropout.
         dtype: Keras policy, or "auto"; see `choose_dtype`.
         pad_to_longest: group rows by length and pad a batch to its longest
-            row; otherwise pad all rows to `sequence_length`, as a TPU needs.
+            row; otherwise pad all rows to `sequence_length`. None: pad to the
+            longest but on a TPU, which compiles each new shape.
         distribution: devices; see `make_strategy`.
         tpu: name of the TPU; see `make_strategy`.
         settings: further settings, such as the task's files. A run resumes
@@ -110,6 +111,8 @@ def run(
         sequence_length=sequence_length,
     )
     strategy = make_strategy(distribution, tpu)
+    if pad_to_longest is None:
+        pad_to_longest = strategy.name != "tpu"
     arguments = {
         "init": str(init),
         "from_scratch": from_scratch,

@@ -25,6 +25,7 @@ from test_devices import finish, start, tf_configs
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
 from bert_keras.training.state import TrainingState
+from bert_keras.training.strategy import Strategy
 from official_tasks.engine import (
     batches,
     finetuning,
@@ -267,7 +268,7 @@ def test_defaults_are_the_tasks_and_changed_files_are_refused(place, tmp_path):
     assert "train.csv" not in str(error.value)
 
 
-def test_from_scratch_takes_no_weight_and_rows_may_have_one_length(
+def test_from_scratch_takes_no_weight_and_a_tpu_gets_rows_of_one_length(
     place, task, whole, tmp_path, monkeypatch
 ):
     shapes, plain = [], batches.training_batches
@@ -278,12 +279,12 @@ def test_from_scratch_takes_no_weight_and_rows_may_have_one_length(
         return made
 
     monkeypatch.setattr(batches, "training_batches", watched)
+    monkeypatch.setattr(finetuning, "make_strategy", lambda *_: Strategy("tpu"))
     results = finetuning.run(
         task,
         place / "init",
         tmp_path / "run",
         from_scratch=True,
-        pad_to_longest=False,
         epochs=0.2,
         **{**QUICK, "learning_rate": 1e-12},
     )
