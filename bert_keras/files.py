@@ -107,7 +107,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True if there is a folder, or remotely a name that begins so."""
+    """Return True for a folder; remotely also for a prefix of names."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)

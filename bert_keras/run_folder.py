@@ -145,12 +145,12 @@ class RunFolder:
             self.close()
 
     def _remove_settings(self):
-        """Remove the folder's settings, and it if it is empty, and close it.
+        """Remove the settings, and the folder if it is then empty; close it.
 
-        After a mistake at the first start the folder takes other settings.
+        After a failed first start the folder takes other settings.
         """
         if not files.is_remote(self.path):
-            # Empty ones of runs inside this one.
+            # Empty folders of runs inside this run.
             for name in os.listdir(self.path):
                 with contextlib.suppress(OSError):
                     os.rmdir(self.file(name))

@@ -61,7 +61,7 @@ def create_pretraining_data_with_beam(
             )
             task = TokeniseFile(tokenise, layout, text_field, settings)
             stores = _build_stores(source, tokenizer, tokens, task, run)
-        with _remove_after_mistake(os.path.join(tokens, PARTS)):
+        with _remove_after_error(os.path.join(tokens, PARTS)):
             manifests = finish_data(
                 stores, folder, rules, seed, copies, records, run
             )
@@ -70,8 +70,8 @@ def create_pretraining_data_with_beam(
 
 
 @contextlib.contextmanager
-def _remove_after_mistake(folder):
-    """Remove a folder of parts if what is made of them is refused."""
+def _remove_after_error(folder):
+    """Remove a folder of parts if the block refuses them."""
     try:
         yield
     except InputError:
@@ -153,7 +153,7 @@ def _build_stores(
     pairs = zip(paths, targets, strict=True)
     run(task, [pair for pair in pairs if os.path.basename(pair[1]) not in done])
     work = building.work_folder(folder)
-    with _remove_after_mistake(os.path.join(folder, PARTS)):
+    with _remove_after_error(os.path.join(folder, PARTS)):
         stores = building.assemble_stores(
             targets, task.names, work, tokenizer, task.settings
         )

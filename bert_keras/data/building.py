@@ -334,7 +334,7 @@ def assemble_stores(
 
 
 def _refuse_few(name: str, documents: int):
-    """Raise `InputError`: a random next sentence needs another document."""
+    """Raise `InputError` for a side with fewer than two documents."""
     if name == "train":
         raise InputError(
             "A random next sentence needs at least two documents with text; "

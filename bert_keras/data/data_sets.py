@@ -136,7 +136,7 @@ def _plain_errors(source):
         yield
     except InputError:
         raise
-    # The errors of both libraries; arithmetic: a date out of range.
+    # What pyarrow and datasets raise; a date out of range is arithmetic.
     except (
         OSError,
         ValueError,
@@ -187,7 +187,7 @@ def _cells_of_data_set(source, columns, optional, split):
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
     if hasattr(rows, "select_columns"):
-        rows = rows.select_columns(present)  # decodes no picture next to it
+        rows = rows.select_columns(present)  # the others are not decoded
     names = {name: _class_names(features[name]) for name in present}
     with _plain_errors(source):
         for row in rows:

@@ -16,9 +16,9 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import Pieces, generator, mask_rows
 
-# Approximate examples of a window, 16 MB at length 128: units are not cut.
+# Examples of a window, 16 MB at length 128. Approximate: units stay whole.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # examples up to each are masked together
+_WIDTHS = (32, 64, 128, 256)  # examples are masked in groups by length
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random numbers, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -210,12 +210,12 @@ class _Packed:
     """Rows that are filled with examples, some at a time."""
 
     def __init__(self, lengths, rows, count, rules, pieces):
-        # (N,): the first example of each one's row
+        # (N,): for each example the first one in its row
         first = np.searchsorted(rows, np.arange(count))[rows]
         self._row = rows
-        self._number = np.arange(len(rows)) - first  # (N,), in its row
+        self._number = np.arange(len(rows)) - first  # (N,), index in its row
         before = np.cumsum(lengths) - lengths
-        self._start = before - before[first]  # (N,), its first column
+        self._start = before - before[first]  # (N,), first column
         self._rules = rules
         shape = count, rules.sequence_length  # (R, T)
         self._tokens = {

@@ -53,7 +53,7 @@ def create_pretraining_data(
     records: bool = True,
     held_out: Iterable[Document] = (),
 ) -> dict[str, dict]:
-    """Raw documents to records for training and for evaluation.
+    """Convert raw documents to records for training and for evaluation.
 
     Writes under `folder` the records `train` and `held_out`, and the token
     stores that they were drawn from, `tokens/train` and `tokens/held_out`.
@@ -107,7 +107,7 @@ def create_pretraining_data(
 
 @contextlib.contextmanager
 def one_writer(folder: str, copies: int, progress: Callable | None = None):
-    """Hold a folder's lock; yield `progress`, which checks it too.
+    """Hold a folder's lock; yield a `progress` that also checks the lock.
 
     After an error that left no file in a new folder, the folder and its new
     parents are removed.

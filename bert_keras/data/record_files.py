@@ -176,7 +176,7 @@ def write_manifest(folder: str, manifest: dict) -> dict:
 
 
 def refuse_other(folder: str, settings: dict):
-    """Refuse a folder of finished records that were made otherwise."""
+    """Refuse a folder of finished records with other settings."""
     try:
         manifest = read_manifest(folder)
     except InputError:

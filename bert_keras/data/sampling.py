@@ -62,9 +62,9 @@ class SamplingRules:
     def masks_per_row(self) -> int:
         """Most masked tokens in a row.
 
-        Enough for all packed examples: an example has at least 5 tokens, and
-        rounding adds at most half a token, or what is missing to the one
-        token that is always masked.
+        Enough for all packed examples. Each has at least 5 tokens. Rounding
+        adds at most half a token, and the minimum of one masked token at
+        most 1 - 5 `mask_rate`.
         """
         if not self.packed:
             return self.max_predictions
@@ -263,7 +263,7 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
 
 
 def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
-    """Return the pairs' rows of a length: [CLS] A [SEP] B [SEP] [PAD]...
+    """Return each pair as a row of `length`: [CLS] A [SEP] B [SEP] [PAD]...
 
     Returns:
         dict of int32: token_ids, segment_ids, padding_mask `(B, T)`,

@@ -91,7 +91,7 @@ class TokenStore:
         return np.frombuffer(mapped, dtype)
 
     def release(self):
-        """Give memory that mapped pages take back to the system.
+        """Release the memory of mapped pages.
 
         Otherwise all pages of a large store that were read count as this
         process's memory.
@@ -102,7 +102,7 @@ class TokenStore:
 
 
 def describe_tokenizer(tokenizer) -> dict:
-    """Return what a manifest says of the tokenizer of its ids."""
+    """Return the manifest's entries on the tokenizer of the ids."""
     return {
         "vocabulary_size": tokenizer.vocabulary_size,
         "vocabulary_hash": vocabulary_hash(tokenizer.vocabulary),

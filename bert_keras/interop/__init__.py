@@ -1,1 +1,1 @@
-"""Other people's weights, in and out; nothing in a file is ever executed."""
+"""Readers and writers of weights formats; no file's code is ever run."""

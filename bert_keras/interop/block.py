@@ -49,7 +49,7 @@ def write_config(folder, config, model, weights_entry):
 def _describe(model):
     encoder = getattr(model, "encoder", model)
     arguments = {} if model is encoder else dict(model.arguments())
-    if "examples_per_row" in arguments:  # of each run, not of the weights
+    if "examples_per_row" in arguments:  # each run sets it
         arguments["examples_per_row"] = None
     block = {
         "version": VERSION,
@@ -160,7 +160,7 @@ def read_arguments(block):
 
 
 def apply(block, checkpoint, folder):
-    """Put what the block says over what Hugging Face's fields say."""
+    """Override Hugging Face's fields by those of the block."""
     checkpoint.encoder["attention"] = block.text("attention")
     checkpoint.encoder["pooler_activation"] = block.choice(
         "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]

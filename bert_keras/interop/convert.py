@@ -66,8 +66,8 @@ def convert(source, folder, lowercase=None):
 
     Args:
         source: any preset.
-        folder: where the converted one goes; see `save_model`.
-        lowercase: settles the case of the text where the source does not.
+        folder: the folder to write; see `save_model`.
+        lowercase: True for lower-cased text; None takes what the source says.
     """
     checkpoint = open_checkpoint(source)
     cls = model_class(checkpoint)
@@ -116,7 +116,7 @@ def model_class(checkpoint):
 
 
 def _load(cls, checkpoint, **arguments):
-    """Load the model; the conversion itself says what is new in it."""
+    """Load the model without warnings: `Conversion` lists its new weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         return cls.from_preset(checkpoint, **arguments)
@@ -133,8 +133,8 @@ def _is_spare(name):
 def compare_models(first, second):
     """Return the greatest difference of outputs, on fixed random rows.
 
-    Outputs at padding are left out. What the second model had no weights for
-    is copied from the first.
+    Outputs at padding are left out. Weights that the second model lacked are
+    copied from the first.
     """
     weights = published_weights(first)
     for name, weight in published_weights(second).items():

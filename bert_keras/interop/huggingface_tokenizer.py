@@ -28,7 +28,7 @@ CLASSES = (
     *("DistilBertTokenizer", "DistilBertTokenizerFast"),
     *("PreTrainedTokenizerFast", "TokenizersBackend"),
 )
-ANY = object()  # of settings that change no ids, or are read elsewhere
+ANY = object()  # any value: the ids stay the same, or other code reads it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
 # Lists or dicts of tokens, in `tokenizer_config.json` or
 # `special_tokens_map.json`.
@@ -61,7 +61,7 @@ SETTINGS_RULES = {
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # They decode ids, belong to other tokenizers or are the caller's.
+            # For decoding, for other tokenizers, or arguments of a call.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -119,8 +119,8 @@ TOKENIZER_RULES = {
 def make_reader(folder, config, positions):
     """Return a function that reads the text side, or None without a vocabulary.
 
-    `config` is the `Fields` of config.json. A stated length of `positions` or
-    more is ignored.
+    `config` is the `Fields` of config.json. The folder's `model_max_length` is
+    ignored if it is `positions` or more.
     """
     names = (VOCABULARY, TOKENIZER)
     if not any(os.path.exists(os.path.join(folder, name)) for name in names):
@@ -386,8 +386,8 @@ def _check_frame(tokenizer):
 def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
     """Raise `WeightsError` for added tokens, which only transformers has.
 
-    It finds them anywhere in a text, also pieces such as "[unused0]", which the
-    original splits at the brackets.
+    transformers finds them anywhere in a text. Tokens such as "[unused0]" are
+    among them, which the original splits at the brackets.
 
     Args:
         added: `Fields` of added_tokens.json.
@@ -403,7 +403,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
             raise WeightsError(
                 token.path,
                 "the tokenizer has added tokens, which it does not split",
-                "If your texts have none of them, keep its vocab.txt only",
+                "If your texts contain none of them, keep only its vocab.txt",
                 expected="the special tokens only",
                 found=content,
             )

@@ -32,7 +32,7 @@ TASKS = {
 }
 POOLINGS = ("mean", "cls", "max")
 
-# Its masked-word head has Keras's defaults, not those of its backbone.
+# keras-hub's masked-word head has Keras's defaults, not its backbone's.
 _MLM_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
 
 # The library's names <-> paths in keras-hub's weight files. Keras counts the
@@ -65,7 +65,8 @@ BACKBONE_NAMES = {
     "encoder/embeddings/segment/embeddings": "layers/embedding/vars/0",
     **tensors.expand_names(_ENCODER, _ENCODER_NORM, _ENDS),
 }
-# Model class of this package -> names in the second file, of a task.
+# Model class of this package -> names of the head's weights in the file
+# task.weights.h5, which a folder has beside its backbone's.
 _MLM = "layers/masked_lm_head"
 TASK_NAMES = {
     **{
@@ -167,9 +168,9 @@ def _read_class_config(file, classes):
 
 
 def _read_task(folder):
-    """Return class name, arguments without the encoder, and how it pools.
+    """Return class name, arguments without the encoder, and pooling.
 
-    The last is None unless it is a `BertTextEmbedder`.
+    The pooling is None unless the class is `BertTextEmbedder`.
     """
     path = os.path.join(folder, TASK_CONFIG)
     if not os.path.exists(path):

@@ -45,8 +45,8 @@ _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     """Write the LoRA matrices and the head of a model as PEFT's folder.
 
-    It has some hundred kB and not the encoder's weights: `load_lora`, or
-    `peft.PeftModel.from_pretrained`, adds it to the same encoder.
+    The folder has some hundred kB and lacks the encoder's weights: `load_lora`
+    or `peft.PeftModel.from_pretrained` adds the adapters to that encoder.
 
     Args:
         model: a task model or encoder after `enable_lora`.
@@ -266,8 +266,8 @@ def _read_folder(model, folder, bases):
         bases: published weights of the model.
 
     Returns:
-        `Fields`; dict of name -> `Tensor`, "LAYER/lora_kernel_a" of A; dict of
-        published name of a layer -> its name of transformers.
+        `Fields`; dict of name -> `Tensor`, where A is "LAYER/lora_kernel_a";
+        dict of a layer's published name -> its name in transformers.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     _check_config(config)

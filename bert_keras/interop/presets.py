@@ -40,7 +40,7 @@ SHOWN = 8  # names of weights that a report lists
 def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
-    Of weights of another class the encoder is taken; the head is new.
+    If the weights are of another class, only their encoder is loaded.
     `load_report` of the model lists what was loaded, skipped and initialised;
     it also goes to the log in three lines.
 
@@ -281,7 +281,7 @@ def _open_tensorflow(prefix, source):
 
 
 def choose_class(name, checkpoint):
-    """Return the checkpoint, as one of class `name` if several classes fit."""
+    """Return the checkpoint; if several classes fit, that of class `name`."""
     read = checkpoint.by_class.get(name)
     return read() if read else checkpoint
 
@@ -307,7 +307,7 @@ def _split_arguments(cls, arguments):
 
 
 def _check_head(cls, checkpoint):
-    """Raise the fault of the stored head if the class would take that head."""
+    """Raise the stored head's fault if the class would load that head."""
     # A folder whose head has no known class counts as "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
@@ -326,7 +326,7 @@ def _select_head(cls, checkpoint, arguments):
         return _select_encoder(checkpoint.tensors), new, why
     arguments = {**stored, **new}
     if stored.get("recipe") and not arguments.get("recipe"):
-        # The stored pooling is that of its features.
+        # The stored pooling is for features, which the new model has not.
         arguments["pooling"] = new.get("pooling")
     if new.get("problem") == "ranking":  # its one output has no name
         arguments["labels"] = None
@@ -338,7 +338,7 @@ def _select_head(cls, checkpoint, arguments):
     was_score = stored.get("problem") in ("regression", "ranking")
     if differs and has_one and was_score:  # new labels mean classes
         arguments["problem"] = new.get("problem", "single")
-    of_input = ["bilstm_dim", "recipe"]  # what the dense layer reads
+    of_input = ["bilstm_dim", "recipe"]  # they decide its head's input
     of_input += ["pooling"] if arguments.get("recipe") else []
     for name in of_input:
         if stored.get(name) != arguments.get(name):
@@ -431,7 +431,7 @@ def _refuse_missing(checkpoint, name, expected):
     )
 
 
-# Values into the weights of a model, and the report on them.
+# Assignment of a model's weights, and its report.
 
 
 @dataclasses.dataclass
@@ -480,7 +480,7 @@ def _assign(model, checkpoint, found):
         else:
             report.skipped.append(tensor.name)
     report.initialised = sorted(set(variables) - set(report.loaded))
-    # The encoder was built without drawing weights, the head with.
+    # The head was built with random weights, the encoder with zeros.
     for name in report.initialised:
         if in_encoder(name) and name.endswith("/kernel"):
             weight = variables[name]

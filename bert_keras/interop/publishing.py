@@ -142,7 +142,7 @@ def model_card(
     base_model=None,
     license=None,
 ) -> str:
-    """README.md of a published model, with the metadata that the Hub reads.
+    """Return README.md of a published model, with metadata for the Hub.
 
     Args:
         model: the model.

@@ -177,7 +177,7 @@ def shorten(value):
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# Values that a file stores as memory does, read by rows.
+# Values in C order, read by rows.
 
 
 def stored_tensor(path, name, dtype, shape, offset):
@@ -211,8 +211,8 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 
 # Safetensors files. The `safetensors` package checks the header: gaps,
-# overlaps, cuts, shapes that contradict the bytes. The values are read here: it
-# maps the file into memory, and a cut of a mapped file ends the process.
+# overlaps, cuts, shapes that contradict the bytes. The values are read here:
+# the package maps the file into memory, and a cut of it would kill the process.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -226,8 +226,8 @@ DTYPES = {
 }
 
 
-# The header of a large model has 50 KB. The package allows 100 MB: a million
-# names, which take minutes and gigabytes.
+# The header of a large model has 50 KB. The `safetensors` package allows 100
+# MB, enough for a million names, which take minutes and gigabytes.
 MAX_HEADER = 4 * 1024 * 1024
 
 
@@ -263,7 +263,7 @@ def read_safetensors(path):
             f"({error})",
         ) from None
     tensors = {}
-    # In the order of the bytes, where each begins at the end of the last.
+    # Tensors are in the order of their bytes, one directly after another.
     for name, (dtype, shape) in entries.items():
         if dtype not in DTYPES:
             raise WeightsError(
@@ -285,7 +285,8 @@ def read_safetensors(path):
 def _refuse_whole(tensor):
     """Raise `WeightsError` for a weight of integers.
 
-    It is raised when the weight is loaded: files also have position ids.
+    The check runs when the weight is loaded: position ids, which files also
+    contain as integers, never are.
     """
     raise WeightsError(
         tensor.file,

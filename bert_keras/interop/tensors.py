@@ -75,7 +75,7 @@ def _read_start(folder, name):
 
 LONGEST = 400  # characters of each part of a message
 FETCH = "Fetch the file again"
-SLICE = 256 * 1024  # numbers that are read at once: 1 MB
+SLICE = 256 * 1024  # values that are read at once: 1 MB
 
 
 class WeightsError(InputError):
@@ -263,7 +263,7 @@ def hide_default_label(labels, problem):
 def unnamed_labels(count):
     """Return labels and problem of a classifier without label names.
 
-    A caller's `labels=` of this length replace them.
+    The caller may replace them by as many `labels=`.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
     problem = "regression" if count == 1 else "single"

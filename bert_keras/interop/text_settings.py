@@ -20,8 +20,8 @@ class TextSide:
         prompts: name -> text that embeddings put before a text.
         prompt: name of the one that is put there by default, or None.
         include_prompt: False if prompts are not pooled.
-        settled: True if this package wrote `cases`, which the pieces then
-            cannot contradict.
+        settled: True if this package wrote `cases`: the pieces are then not
+            asked for the case.
     """
 
     pieces: list
@@ -112,8 +112,8 @@ def settle_case(source, cases, vocabulary, lowercase=None):
         source: the folder, for messages.
         cases: dict of source -> True for lower-case.
         vocabulary: the pieces; their capitals count too.
-        lowercase: the caller's choice. It settles an open question or a
-            contradiction of the folder, but must not contradict the folder.
+        lowercase: the caller's choice. It decides if the folder states no
+            case or both, but must not contradict a single statement.
     """
     shown = find_case(vocabulary)
     answers = dict(cases)

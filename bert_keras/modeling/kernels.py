@@ -263,7 +263,7 @@ def has_fused_attention(bias):
 
 
 def attend(query, key, value, bias):
-    """Compute attention of scaled queries, all (B, N, T, H), by that kernel."""
+    """Compute attention by Keras's kernel, all (B, N, T, H); query scaled."""
     # (B, N, T, H) to (B, T, N, H), Keras's order
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]
     if bias is not None:

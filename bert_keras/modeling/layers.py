@@ -16,7 +16,7 @@ from bert_keras.modeling.weights import KeepsLora
 
 
 def make_initializer():
-    """Return the original's: normal, std 0.02, truncated at two of them."""
+    """Return the original's: normal, std 0.02, truncated at two std."""
     if modes.current().draw_weights:
         return keras.initializers.TruncatedNormal(stddev=0.02)
     return UnwrittenZeros()

@@ -171,7 +171,7 @@ class Portable:
         return copy
 
     def copy_metadata(self, copy: keras.Model) -> None:
-        """Copy license, origin and what is known of the weights to `copy`."""
+        """Copy license, origin and initializer metadata to `copy`."""
         source: Any = getattr(self, "encoder", self)
         target: Any = getattr(copy, "encoder", copy)
         target.license, target.origin = source.license, source.origin

@@ -1,7 +1,7 @@
 """The published model sizes by name; other sizes are given as numbers."""
 
-# The whole numbers that the shapes of an encoder's weights follow from, but
-# for the heads; keras-hub calls them the same.
+# Whole-number arguments of `BertEncoder`. All but num_heads decide shapes of
+# weights. keras-hub has the same names.
 DIMENSIONS = (
     "vocabulary_size",
     "num_layers",
@@ -11,7 +11,7 @@ DIMENSIONS = (
     "max_sequence_length",
     "num_segments",
 )
-POOLER_ACTIVATIONS = ("tanh", "relu")  # of BERT, of DistilBERT's heads
+POOLER_ACTIVATIONS = ("tanh", "relu")  # BERT's, DistilBERT's
 
 
 def _size(num_layers, hidden_dim, vocabulary_size=None):

@@ -295,9 +295,10 @@ def compute_fingerprint(models, preprocessor, options):
 
 
 def _without_names(config):
-    """Return a layer's configuration without what changes no answer.
+    """Return a layer's configuration without names and adaptation.
 
-    That is the names, which Keras numbers by process, and what trains.
+    They change no answer: Keras numbers names by process, and the adaptation
+    says which weights train.
     """
     if not isinstance(config, dict):
         return config

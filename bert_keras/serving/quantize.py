@@ -14,7 +14,7 @@ TOLERANCES = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 0.05}
 
 
 def convert_weights(model, dtype):
-    """Return a copy of the model with weights as they are served.
+    """Return a copy of the model with weights in the dtype of an export.
 
     Args:
         model: a `BertEncoder` or a task model.

@@ -41,7 +41,7 @@ class Family:
     Attributes:
         build: function of a model, its `Rows` and the options below; returns
             the `Signature` of its name.
-        options: of `export_saved_model`, which it takes.
+        options: names of arguments of `export_saved_model` that it takes.
         unread: prefixes of weights that it does not use.
         unchanged_by: options that are allowed and change nothing.
     """

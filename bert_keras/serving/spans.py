@@ -137,7 +137,7 @@ def _spans(model, rows, question_ids, cut, top_k):
 
 
 def _shift(values, before, length):
-    """Return ragged bool (n, None) as (n, `length`), each after `before`."""
+    """Return ragged bool (n, None) as (n, `length`), shifted by `before`."""
     lead = tf.ragged.range(before)
     lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
     rows = tf.concat([lead, values], axis=1).to_tensor(False)
@@ -228,7 +228,11 @@ def tag(model, rows, long_text="truncate"):
 
 
 def _scheme(labels):
-    """Return the types, and of each label its type, or -1, begins and ends."""
+    """Return the types; and arrays with an entry for each label.
+
+    They are the index of its type, or -1 for O, and whether the label begins
+    and whether it ends an entity.
+    """
     split = [split_label(label) for label in labels]
     types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
     type_of = [

@@ -51,11 +51,11 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return ids, row splits, `bool (B,)` and a bool.
+        """Return ids by tensorflow-text, and which of them are certain.
 
-        The first two are the flat ids of the strings `(B,)`; the third is True
-        for plain strings, whose ids alone may be used; the last is True if all
-        strings are plain.
+        Returns:
+            Flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
+            where the ids are certain; and a bool, True if all are.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(
@@ -84,9 +84,9 @@ class FastText:
     def _in_doubt(self, strings, ids):
         """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
-        tensorflow-text limits the bytes of a word, `WordPiece` its characters:
-        a row with an "[UNK]" and a word that may have more bytes than
-        `WordPiece` allows characters is in doubt.
+        tensorflow-text limits the bytes of a word, `WordPiece` its characters.
+        So a row is in doubt if it has an "[UNK]", and a word that may have
+        more bytes than that limit.
         """
         is_unknown = ids.values == self._unknown
 

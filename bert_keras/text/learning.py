@@ -22,11 +22,11 @@ from bert_keras.text.wordpiece import (
 
 MOST_WORDS = 4_000_000  # distinct ones in memory, about 500 MB
 CHARACTERS = 1_000_000  # of text that are counted at once
-# Fraction of the words: with half of them [UNK] little is left to learn.
+# Fraction of words that are [UNK]: with more, little is left to learn.
 MOST_UNKNOWN = 0.5
-# Fraction of the words with accents. In the Universal Declaration of Human
-# Rights it is below 0.001 in English, Dutch or Indonesian, 0.04 or more in
-# Italian, Russian, French or Vietnamese, where accents distinguish words.
+# Fraction of words with accents above which accents distinguish words. In the
+# Universal Declaration of Human Rights it is below 0.001 in English, Dutch and
+# Indonesian, and 0.04 or more in Italian, Russian, French and Vietnamese.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # unused tokens between "[PAD]" and "[UNK]"
 

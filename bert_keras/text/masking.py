@@ -250,7 +250,7 @@ class TokenMasker:
         self._pieces = Pieces(check_vocabulary(vocabulary))
 
     def __call__(self, token_ids: Any, seed: Any) -> dict[str, "tf.Tensor"]:
-        import tensorflow as tf  # which pre-training's rule does without
+        import tensorflow as tf  # `mask_rows` does not need it
 
         token_ids = tf.cast(token_ids, tf.int32)
         if token_ids.shape.rank == 1:

@@ -218,7 +218,7 @@ def _set_token_ends(words):
     return words._replace(ends=words.ends + more)
 
 
-# What WordPiece makes of each character, in tables.
+# Tables: each character as WordPiece normalises it.
 
 Tables = collections.namedtuple("Tables", "characters several roles classes")
 Tables.__doc__ = """Tables of characters for some settings.

@@ -17,8 +17,8 @@ class SegmentPacker(keras.layers.Layer):
 
     A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
     then padding. A row that is too long loses one token at a time, from the
-    end of the segment that is then the longest, the later of equals, as in
-    the original.
+    end of the segment that is then the longest, the last of equal ones, as
+    in the original.
 
     Args:
         sequence_length: tokens in a row, the special ones included.
@@ -188,9 +188,9 @@ def _first(rows, lengths):
 def longest_first(lengths, room):
     """Return the lengths after cuts to `room`, the longest segment first.
 
-    Equals taking one token at a time from the longest segment, the later of
-    equals, until the row fits: all that are cut end at one level, and the
-    earlier ones of them at one more, as far as the room goes.
+    Equals removing one token at a time from the longest segment, the last of
+    equal ones, until the row fits. All segments that are cut then have one
+    length; the first of them may have one token more.
 
     Args:
         lengths: integers `(B, segments)`.
@@ -201,8 +201,8 @@ def longest_first(lengths, room):
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # All (B, segments): if the shortest keep all they have, what each of the
-    # others may have.
+    # All (B, segments), in ascending order: the tokens of each segment if the
+    # shorter ones are not cut and the others share the rest.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
@@ -216,7 +216,7 @@ def longest_first(lengths, room):
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    # What a whole level leaves goes to the earlier ones, a token each.
+    # The tokens that are left go to the first segments, one each.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)

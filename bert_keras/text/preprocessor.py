@@ -149,7 +149,7 @@ class BertPreprocessor(keras.layers.Layer):
             cls, WordPieceTokenizer, preset, revision, arguments
         )
 
-    if TYPE_CHECKING:  # of texts alone, and of what `Dataset.map` hands in
+    if TYPE_CHECKING:  # for texts alone, and for elements of `Dataset.map`
 
         @overload
         def __call__(self, x: Any) -> dict[str, tf.Tensor]: ...

@@ -279,17 +279,19 @@ class WordPieceTokenizer(keras.layers.Layer):
 # vocabulary in memory.
 @functools.lru_cache(maxsize=2)
 def _make_graphs(portable, *settings):
-    """Return the functions of equal tokenizers: tracing one takes time.
+    """Return the graphs of a tokenizer; equal tokenizers share them.
 
-    They are not in the layer, so that an export holds only those that it uses.
-    The tables of the exact path are made when it is traced.
+    Tracing one takes time. The graphs are not attributes of the layer, so that
+    an export holds only those that it uses. The tables of the exact path are
+    made when it is traced.
 
     Args:
         portable: use core operations alone.
         *settings: of `WordPiece`, the vocabulary as a tuple.
 
     Returns:
-        `ids`, and by the name of each of `UNITS` ids with their spans.
+        A namespace of functions of strings `(B,)`: `ids`; and for each of
+        `UNITS` a function of that name, which also returns spans.
     """
     settings = WordPiece(*settings)
     exact = functools.cache(lambda: ExactText(settings))

@@ -12,14 +12,14 @@ import numpy as np
 
 CODE_POINTS = 0x110000
 
-# What WordPiece does with a character. DROPPED: NUL, U+FFFD, Cc and Cf but
-# for tab, line feed and carriage return, which are SPACE with Zs, Zl and Zp.
-# PUNCTUATION: Unicode P* and all of ASCII that is neither letter, digit nor
-# space. MARK: Mn, the accents. IDEOGRAPH: a word by itself.
+# Types of characters for WordPiece, by Unicode's general categories.
+# DROPPED: NUL, U+FFFD, Cc and Cf, except tab, line feed and carriage return.
+# SPACE: these three, Zs, Zl and Zp. PUNCTUATION: P*, and all visible ASCII but
+# letters and digits. MARK: Mn, the accents. IDEOGRAPH: a word by itself.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
-# What a character is to a capital sigma next to it: the search for a cased
-# neighbour passes over it, finds it cased, or stops at it.
+# Roles of a character next to a capital sigma, when the nearest cased character
+# is searched: the search stops there, passes over it, or finds it.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
@@ -82,8 +82,8 @@ def decompositions():
 def map_code_points(lowercase, strip_accents):
     """Return code point -> the code points that WordPiece makes of it.
 
-    Accents are dropped here already, except those of combining class 0, which
-    keep the marks on their two sides apart, and one with nothing before it.
+    Accents are dropped here, with two exceptions: accents of combining class 0,
+    which separate the marks around them, and a character that is only accents.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

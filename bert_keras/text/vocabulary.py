@@ -165,12 +165,11 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
 
     Args:
         vocabulary: iterable of tokens, in the order of their ids.
-        source: what errors call it.
+        source: name of the vocabulary in errors.
 
     Raises:
-        InputError: naming the line at fault or the special token that is
-            missing; also for the name of a file: its letters would be
-            tokens.
+        InputError: a line is not a token, a special token is missing, or
+            `vocabulary` is a string such as a file's name.
     """
     if isinstance(vocabulary, str | os.PathLike):
         raise InputError(

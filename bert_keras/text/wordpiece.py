@@ -1,8 +1,8 @@
 """The reference implementation of WordPiece in plain Python: readable, slow.
 
-Everything else that makes ids is tested against it, and it against the rules
-of the original BERT. What it knows of characters is Unicode 14.0's, from
-unicode_tables, so that no id depends on the Python that runs it.
+The other tokenizers are tested against it, and it is tested against the rules
+of the original BERT. It takes properties of characters from unicode_tables,
+Unicode 14.0, so that no id depends on the version of Python.
 """
 
 import itertools

@@ -161,10 +161,10 @@ def read_newest(folder):
 
 
 def prune(folder, newest, keep, keep_every=None):
-    """Remove all but the last `keep` up to the step `newest`.
+    """Remove the checkpoints up to step `newest`, but the last `keep`.
 
-    Each `keep_every`-th step stays, and so do newer ones: they are damaged, if
-    the run went back to a step before them.
+    Multiples of `keep_every` stay. Checkpoints after `newest` stay too: if
+    there are any, they are damaged and the run resumed before them.
     """
     # Oldest first, so the last `keep` are the newest.
     upto = [step for step in steps(folder) if step <= newest]

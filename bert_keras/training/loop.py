@@ -39,8 +39,8 @@ def fit(
 
     Args:
         model: a compiled and built Keras model.
-        batches: function of the first step; returns a `tf.data.Dataset` of
-            the batches from that step on, at least `steps` minus it.
+        batches: function of a step; returns a `tf.data.Dataset` of the
+            batches from that step on, up to `steps` or further.
         steps: steps of the whole run.
         steps_per_epoch: steps between two evaluations.
         state: `TrainingState`.
@@ -49,8 +49,8 @@ def fit(
         validation: function of the step that returns held-out metrics by
             name, called at the end of each epoch.
         callbacks: further Keras callbacks.
-        bounds: steps at which the batches change their shape: `batches` is
-            called again there, and an epoch that spans one ends there.
+        bounds: steps at which the shape of the batches changes. `batches` is
+            called again at each of them, and the current epoch ends.
         ended: function of the lines of `history` that returns True to end the
             run after this evaluation. A callback that sets `stop_training`
             ends it too.
@@ -65,8 +65,8 @@ def fit(
     history = History(history, state, upto=step)
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
-        # Their variables are restored next. From shapes: no batch is read
-        # and no step taken.
+        # Make the metrics' variables, whose values are restored next. Shapes
+        # are enough: no batch is read and no step is taken.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:
@@ -91,8 +91,8 @@ def fit(
     stop = keras.callbacks.LambdaCallback(on_epoch_end=end_run)
     while step < steps and not ended(history.lines):
         end = min(end for end in ends if end > step)
-        length, epochs = _next_stretch(step, end, steps_per_epoch)
-        _execute_at_once(model, most_at_once, length)
+        length, epochs = _plan_fit(step, end, steps_per_epoch)
+        _set_steps_per_execution(model, most_at_once, length)
         epoch = step // steps_per_epoch
         try:
             model.fit(
@@ -102,7 +102,7 @@ def fit(
                 epochs=epoch + epochs,
                 # The metrics are saved before their line is written.
                 callbacks=[evaluation, *callbacks, state, history, stop],
-                shuffle=False,  # the batches come in their order
+                shuffle=False,  # the data set decides the order
                 verbose=0,
             )
         finally:
@@ -143,7 +143,7 @@ def take_averages(model):
     optimizer = _averaging_optimizer(model)
     if optimizer:
         with strategy_scope(model):
-            # Of the class: `fit` above replaces that of the object.
+            # The method of the class: `fit` above replaced the object's.
             type(optimizer).finalize_variable_values(
                 optimizer, model.trainable_weights
             )
@@ -160,10 +160,10 @@ def _add_missing_line(history, model, validation, state, callbacks, epoch):
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
-    # As numbers: the evaluation resets the metrics.
+    # Copied to floats, because the evaluation resets the metrics.
     logs = {name: float(value) for name, value in logs.items()}
     logs |= _evaluate(validation, state.step)
-    for callback in callbacks:  # they may add values, as the learning rate
+    for callback in callbacks:  # they may add logs, such as the rate
         callback.set_model(model)
         callback.on_epoch_end(epoch, logs)
     history.add(logs)
@@ -173,8 +173,8 @@ def _evaluate(validation, step):
     return {f"val_{name}": x for name, x in validation(step).items()}
 
 
-def _next_stretch(step, steps, steps_per_epoch):
-    """Return the steps an epoch and the epochs of the next `fit`."""
+def _plan_fit(step, steps, steps_per_epoch):
+    """Return steps per epoch and number of epochs of the next `fit`."""
     epochs = (steps - step) // steps_per_epoch
     if step % steps_per_epoch == 0 and epochs:
         return steps_per_epoch, epochs
@@ -183,8 +183,8 @@ def _next_stretch(step, steps, steps_per_epoch):
     return min(steps, end) - step, 1
 
 
-def _execute_at_once(model, most, length):
-    """Execute a divisor of the epoch at once; Keras would pass its end."""
+def _set_steps_per_execution(model, most, length):
+    """Set it to a divisor of the epoch: Keras would run past the end."""
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
     if steps < most:

@@ -22,8 +22,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     `AdamW` and `Lamb` skip a step with gradients that are not finite. The
     number of skipped steps is logged as `skipped_steps` at the end of each
     epoch, and a warning says when it grew. It is read every `IN_A_ROW` steps,
-    so that no step waits for the one before: a run ends after that many to
-    twice as many.
+    so that no step waits for the one before. A run therefore ends after one
+    to two times as many steps.
     """
 
     def __init__(self):

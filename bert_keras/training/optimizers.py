@@ -315,8 +315,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         """
         betas = self.beta_1, self.beta_2
         is_taken = ops.cast(ops.equal(self.skipped_in_row, 0), dtype)  # 1 or 0
-        # Adam's number of this step, without skipped ones; at least 1 where
-        # the first is skipped.
+        # The number t of this step in Adam's formulas: skipped steps do not
+        # count. At least 1, as the first step may be skipped.
         step = ops.maximum(self.iterations - self.skipped_steps + 1, 1)
         step = ops.cast(step, dtype)
         values = {
@@ -336,7 +336,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         group, is_decayed = self._groups[index], self._decayed[index]
-        values = self._shared.values[group]  # the learning rate among them
+        values = self._shared.values[group]  # with the learning rate
         decay = self.decay if is_decayed else 0
         gradient = ops.cast(gradient, variable.dtype)
         if self._can_fuse(group[0]):

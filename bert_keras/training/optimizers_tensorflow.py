@@ -61,13 +61,13 @@ def adam_values(decay, epsilon, *, rate, gains, powers):
     root = tf.sqrt(1.0 - power_2)
     return {
         "rate": rate,
-        # Kingma and Ba 2015, section 2, in the order of its last lines.
+        # Kingma and Ba 2015, end of section 2: bias correction in the rate.
         "corrected": rate * root / (1.0 - power_1),
         "decay_rate": rate * decay,
         # The betas, or 1 in a skipped step.
         "betas": [1.0 - gain for gain in gains],
         "powers": powers,
-        # The operation corrects the moments outside the root; epsilon too.
+        # The step divides by sqrt(v) uncorrected: scale epsilon alike.
         "epsilon": epsilon * root,
     }
 
@@ -114,15 +114,15 @@ def adam(variable, m, v, gradient, values, is_decayed):
 
 @tf.function(jit_compile=True, autograph=False)
 def _adam_in_one_pass(weight, m, v, gradient, values):
-    """Take the same step, read and written once; compiled for each shape.
+    """Take the step of `adam`; XLA compiles it to one pass for each shape.
 
     Args:
         weight: handle of a variable.
         m: handle of its first moment.
         v: handle of its second moment.
         gradient: of the weight's shape and dtype.
-        values: (5,), the corrected rate, the fraction of the weight to
-            subtract, beta_1, beta_2, epsilon.
+        values: (5,), the rate with bias correction, the fraction of the
+            weight to subtract, beta_1, beta_2, epsilon.
     """
     handles, dtype = (weight, m, v), gradient.dtype
     rate, decay_rate, beta_1, beta_2, epsilon = tf.unstack(values)

@@ -12,7 +12,7 @@ from bert_keras.training import SCHEDULES
 
 
 def schedule(peak, steps, warmup=0, shape="linear"):
-    """Return a learning rate that rises in a line, then falls or stays.
+    """Return a learning rate that rises linearly, then falls or stays.
 
     Args:
         peak: the rate at the end of the warm-up.

@@ -180,7 +180,7 @@ class TrainingState(keras.callbacks.Callback):
     def save(self):
         """Copy the state to host memory and have a thread write it."""
         self._saved_step = self.step
-        if not self._epoch_ended:  # after it an evaluation may use them
+        if not self._epoch_ended:  # an evaluation after it resets them
             self._keep_metrics()
         if not self.writes:
             return

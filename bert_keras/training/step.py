@@ -216,7 +216,7 @@ def _has_rows(loss, labels, predictions):
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         return True
     convert = lambda x: ops.convert_to_tensor(x, loss.dtype)  # noqa: E731
-    # Computed for its shape: nothing of it is left in the graph.
+    # Only the shape is used; the graph drops operations that nothing reads.
     labels, predictions = tree.map_structure(convert, (labels, predictions))
     return len(loss.call(labels, predictions).shape) > 0
 

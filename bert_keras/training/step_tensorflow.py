@@ -38,7 +38,7 @@ def train_step(model, data):
         None if i in compute.missing else gradient
         for i, gradient in enumerate(gradients)
     ]
-    # Then the loss scaling of float16 checks them; they are clipped, applied.
+    # `apply_gradients` undoes float16's loss scaling, clips and applies them.
     gradients = sum_over_replicas(gradients)
     weights = model.trainable_weights
     if weights:

@@ -11,7 +11,7 @@ import numpy as np
 from bert_keras.errors import InputError
 
 ROWS_AT_ONCE = 1024  # of a Parquet file
-VECTOR = "embedding"  # output of a signature that answers vectors
+VECTOR = "embedding"  # name of an output of vectors
 
 
 def find_writer(path, entry):

@@ -25,9 +25,9 @@ except ImportError:  # Windows
 
 # Errors of reading a line that `predict` did not write.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-BATCHES_AT_ONCE = 16  # are sorted by length together
-MOST_LABELS = 100  # all probabilities of 5,000 labels are 73 kB a row
-BEST_LABELS = 10  # are written of more labels
+BATCHES_AT_ONCE = 16  # their rows are sorted by length together
+MOST_LABELS = 100  # probabilities of 5,000 labels would take 73 kB a row
+BEST_LABELS = 10  # written if there are more than `MOST_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an output
 
 
@@ -64,7 +64,7 @@ class Answers:
         self.done, self.truncated = 0, 0  # rows
         self.inputs_hash = hashlib.sha256()  # of the rows that are done
         self._overwrite = overwrite
-        self._write = None  # of another format than JSONL
+        self._write = None  # function that writes another format than JSONL
         self.lines = None  # the file of lines; None for a pipe or a device
         if path == "-" or os.path.exists(path) and not os.path.isfile(path):
             files.refuse_folder(path)

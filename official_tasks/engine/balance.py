@@ -1,4 +1,4 @@
-"""Weights so that rare classes count as much as frequent ones; smooth labels.
+"""Weights that make all classes count the same, and label smoothing.
 
 As in scikit-learn's "balanced" a row of class c gets the weight
 R / (C R_c): R rows in C classes that occur, R_c of them of class c.
@@ -93,9 +93,9 @@ class BalancedLabels(keras.losses.Loss):
     """Binary cross-entropy of logits, balanced for each label.
 
     Args:
-        targets: float `(R, C)`, 1 for the labels of each text: the rows to
-            count.
-        weights: `(R,)`, what each row counts; 1 where None.
+        targets: float `(R, C)`, 1 for the labels of each training text, from
+            which the frequencies of labels follow.
+        weights: `(R,)`, weights of these texts; 1 where None.
     """
 
     def __init__(self, targets, weights=None):

@@ -36,8 +36,8 @@ class BestWeights:
     def update(self, step, score, save):
         """Call `save()` and record it if no earlier step scored better."""
         best = self._read() or {"step": step}
-        # A resumed run may score a step again: then what was kept at that
-        # step or later does not count.
+        # A resumed run may score a step again: a record of that step or of a
+        # later one then does not count.
         if best["step"] < step and score <= best["value"]:
             return
         save()
@@ -82,9 +82,9 @@ class TargetScale(NamedTuple):
 
     @classmethod
     def fit(cls, targets):
-        """Return the scale of these numbers."""
+        """Return the scale of these targets."""
         targets = np.asarray(targets, np.float64)
-        # Equal numbers have a standard deviation of 0: any other one fits.
+        # 1 if all targets are equal, as nothing is divided by 0.
         return cls(float(targets.mean()), float(targets.std()) or 1.0)
 
     def standardize(self, targets):
@@ -118,6 +118,6 @@ def scaled_head(scale, head):
     try:
         yield
     finally:
-        # Not by arithmetic: training continues with the same bits.
+        # Exactly the old values, which `take_out_of` would round.
         head.kernel.assign(before[0])
         head.bias.assign(before[1])

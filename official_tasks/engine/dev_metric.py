@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-LOSS = "loss"  # of dev: every task but a search has it
+LOSS = "loss"  # a metric of dev in every task but searches
 LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 

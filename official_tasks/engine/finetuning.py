@@ -286,7 +286,7 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        # The saved head answers in the units of the targets, and calibrated.
+        # Saved heads predict in the targets' units, with calibration.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
@@ -478,7 +478,7 @@ class _Run:
                 self.folder.file("model"), **self.model.arguments()
             )
             copy_weights(best, self.model)
-            if self.hyperparameters.calibrate:  # what follows computes it again
+            if self.hyperparameters.calibrate:  # it is fitted again below
                 line = next(line for line in curve if line["step"] == step)
                 temperature = calibration.Temperature(line["val_temperature"])
                 temperature.take_out_of(self.model.classifier)

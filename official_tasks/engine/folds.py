@@ -166,12 +166,12 @@ def make_fold(task, examples, numbers, number):
 
 
 def find_wrong_labels(probabilities, labels) -> np.ndarray:
-    """Return the rows that likely have another label, the surest first.
+    """Return the rows whose label is probably wrong, the surest first.
 
-    A class is likely where its probability is at least its mean over the rows
-    of that label; of several, the most probable counts. These are the rows off
-    the diagonal of the confident joint (Northcutt et al. 2021, "Confident
-    Learning", section 3.1).
+    A class is a candidate for a row if its probability there is at least its
+    mean probability over the rows with that label. A row is returned if its
+    most probable candidate is not its label: the rows off the diagonal of the
+    confident joint (Northcutt et al. 2021, "Confident Learning", section 3.1).
 
     Args:
         probabilities: `(R, C)`, out of fold.

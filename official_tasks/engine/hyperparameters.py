@@ -50,7 +50,8 @@ class Hyperparameters(NamedTuple):
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: of encoder and head; that of the weights where None.
     class_weights: "balanced" weights rows so that each class counts the same;
-        of several labels a text, each label's texts with it and without it.
+        with several labels a text, texts with a label count as much as
+        texts without it.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         none where None (the paper, section 5.1).
     lora_rank: of `enable_lora`; the run also writes `adapter`.

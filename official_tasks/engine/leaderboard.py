@@ -1,4 +1,4 @@
-"""Official prediction files of a task; all of GLUE and its zip."""
+"""Official prediction files of one task, and the zip of all of GLUE."""
 
 import contextlib
 import filecmp

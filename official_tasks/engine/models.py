@@ -23,7 +23,7 @@ from official_tasks.tasks.base import RATES
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
-ABSENT = {"long_text": "truncate"}  # what a folder without it means
+ABSENT = {"long_text": "truncate"}  # for folders that do not state it
 # Hidden size -> factor of the learning rates that the paper gives for 768 and
 # 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
 RATE_FACTORS = {256: 6, 512: 2}
@@ -220,7 +220,7 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # Such as labels, which a test file alone does not have.
+    # For instance labels: a test file does not name them.
     task.take_arguments(open_checkpoint(models[0]).head_arguments)
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)

@@ -31,20 +31,21 @@ def choose_signature(served, name, columns):
     name = name or served.card["default"]
     if name not in served.signatures:
         raise InputError(
-            f"The model answers {', '.join(served.signatures)}; got {name!r}."
+            f"The model has no signature {name!r}. Expected one of "
+            f"{', '.join(served.signatures)}."
         )
     entry = served.card["signatures"][name]
     columns = columns or entry["input_order"]
     if len(columns) != len(entry["input_order"]):
         raise InputError(
-            f"--columns names {len(columns)}; {name} takes "
-            f"{', '.join(entry['input_order'])}."
+            f"--columns names {len(columns)} columns. Expected one for each "
+            f"input of {name}: {', '.join(entry['input_order'])}."
         )
     return name, entry, columns
 
 
 def list_types(entry):
-    """Return the `lists` of `read_inputs` for the inputs of a signature."""
+    """Return the argument `lists` of `read_inputs` for a signature's inputs."""
     rows = [entry["request"][key][0] for key in entry["input_order"]]
     return [
         isinstance(row, list) and (isinstance(row[0], str) or int)

@@ -4,7 +4,7 @@ from official_tasks import page
 
 MOST_SHOWN = 20  # mistakes
 LONGEST_TEXT = 400  # characters
-MOST_CLASSES = 30  # of a confusion matrix that can be read
+MOST_CLASSES = 30  # a larger confusion matrix cannot be read
 COUNTS = ("rows", "dev_rows", "best_step", "cut")  # not metrics
 
 

@@ -136,10 +136,10 @@ class Meter(keras.callbacks.Callback):
         self._timed = []
 
     def on_train_batch_end(self, batch, logs=None):
-        # The state comes after this callback and has not counted this step.
+        # `TrainingState` is called after this and has not counted this step.
         # `batch` grows by more than 1 under `steps_per_execution`.
         self.step = self._first + batch + 1
-        # The first step traces the graph: the time starts at its end.
+        # Time counts from the end of the first step, which traces the graph.
         now = time.monotonic()
         self._timed = [*self._timed[:1], (self.step, now)]
         if now - self._shown >= BAR_EVERY or self.step == self.steps:
@@ -176,9 +176,9 @@ class Meter(keras.callbacks.Callback):
 class Board(keras.callbacks.Callback):
     """Curves and predictions for TensorBoard, by the step of the run.
 
-    Keras's TensorBoard callback counts from 0 again in a resumed run. After
-    an interrupted run its condition on the points to write applies to all
-    that the process writes later.
+    It replaces Keras's TensorBoard callback, which counts from 0 again in a
+    resumed run. After an interrupted `fit` that callback also leaves behind
+    its `record_if`, which drops points of later writers in the process.
 
     Args:
         folder: folder of the logs; gets train/ and held_out/.
@@ -228,7 +228,7 @@ def _optimizer_metrics(optimizer):
     values = {"learning_rate": optimizer.learning_rate}
     if hasattr(optimizer, "gradient_norm"):
         values["gradient_norm"] = optimizer.gradient_norm
-    convert = keras.ops.convert_to_numpy  # of mirrored variables too
+    convert = keras.ops.convert_to_numpy  # mirrored variables too
     return {name: float(convert(value)) for name, value in values.items()}
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from official_tasks.tasks.metrics import probabilities
 
-ANSWER_LENGTH = 30  # tokens; this and the number of answers: run_squad.py's
+# Defaults of the original's run_squad.py.
+ANSWER_LENGTH = 30  # tokens
 N_BEST = 20
 
 
@@ -41,11 +42,11 @@ class Answer(NamedTuple):
 def best_answer(context: str, rows, may_be_none: bool) -> Answer:
     """Return the `Answer` to a question, from all windows of its context.
 
-    As in the original's `run_squad.py`, except that every span of at most 30
-    tokens is compared, not only those of the 20 best starts and ends; that
-    the answer is cut out of the context by its offsets and not by aligning
-    normalized text; and that it is "" and not "empty" where no span is left.
-    No answer has the lowest of its scores over the windows.
+    As in the original's `run_squad.py`, with three differences. Every span of
+    at most 30 tokens is compared, not only those of the 20 best starts and
+    ends. The answer is cut out of the context by its offsets, not by aligning
+    normalized text. It is "" and not "empty" if no span is left. The score of
+    no answer is its lowest score over the windows.
 
     Args:
         context: text of the question's context.
@@ -64,7 +65,7 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
             ),
             key=lambda candidate: candidate.score,
         )
-        # Without any answer to compare with: as with one that scores 0.
+        # If there is no answer, compare with a score of 0.
         odds = none.score - (candidates[0].score if candidates else 0.0)
         candidates.append(none)
         candidates.sort(key=lambda candidate: -candidate.score)

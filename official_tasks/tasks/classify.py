@@ -16,7 +16,7 @@ from official_tasks.tasks.table import write_csv
 
 # Problem -> the metric by which runs are compared.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
-EPSILON = 1e-15  # the distance of a probability from 0 and 1
+EPSILON = 1e-15  # probabilities stay this far from 0 and 1
 # Classes up to which the confusion matrix is written; for more classes only
 # so many of the most frequent errors: a matrix of 1,500 is 19 MB of JSON.
 MOST_CLASSES = 100
@@ -88,7 +88,7 @@ class TextTask(Problem):
             targets = self._targets(examples)
             if targets is not None:
                 targets = targets[text]
-            # A long text does not weigh more than a short one.
+            # Each text has the weight 1, however many windows it has.
             weights = (1 / np.bincount(text)[text]).astype(np.float32)
             return Encoded(inputs, targets, weights, notes={"text": text})
         segments = [[example.text for example in examples]]
@@ -137,7 +137,7 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits or numbers; of windows those of the mean answer."""
+        """Return logits or numbers; for windows, those of their mean answer."""
         if self.long_text != "windows":
             return outputs
         answers = outputs
@@ -149,7 +149,7 @@ class TextTask(Problem):
         if self.problem == "regression":
             return mean
         mean = np.clip(mean, EPSILON, 1 - EPSILON)
-        logs = np.log(mean)  # its softmax is the mean
+        logs = np.log(mean)  # softmax(logs) is the mean
         return logs - np.log1p(-mean) if self.problem == "multi" else logs
 
     def score(self, examples, predictions):
@@ -240,7 +240,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return further headings, and the cells of prediction and them."""
+        """Return further headings, and each row's cells from "predicted" on."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":

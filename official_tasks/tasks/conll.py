@@ -118,7 +118,7 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
 
     Args:
         path: the file.
-        labelled: whether each word has a label; None: as the file looks.
+        labelled: whether each word has a label; None finds out.
 
     Raises:
         InputError: no such file, not UTF-8, a line of another number of

@@ -5,8 +5,8 @@ from collections import Counter
 from official_tasks.tasks.table import line_or_row
 
 MOST_LINES = 5  # line numbers that a note names
-RARE = 0.2  # of an equal fraction of the rows, below which a class is rare
-MOST_CLASSES = 20  # of integers that may be names of classes
+RARE = 0.2  # a class with less than this part of rows / classes is rare
+MOST_CLASSES = 20  # with more distinct integers, labels are numbers
 
 
 def format_lines(locations) -> str:

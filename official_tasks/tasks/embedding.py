@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 WRITTEN = 10  # passages of a query in predictions.csv
-COSINES = 2**24  # in memory at once: 64 MB, and twice as much to sort them
+COSINES = 2**24  # computed at once: 64 MB, and 128 MB to sort them
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -99,11 +99,11 @@ def embedding_task(**options):
 
 
 class EmbeddingTask(RetrievalTask):
-    """One vector a text; partners have near ones. A `BertEmbedder` learns.
+    """Embeddings of texts, near to those of partners, by a `BertEmbedder`.
 
-    Scored pairs are learned by the squared difference of cosine and score and
-    scored by Spearman's correlation. Otherwise the texts of the rows of dev
-    search among its partners and negatives, or among all `passages`.
+    With scored pairs the loss is the squared difference of cosine and score,
+    and the metric is Spearman's correlation. Otherwise each text of dev
+    searches all partners and negatives of dev, or all `passages`.
 
     Args:
         source: `PairTable`.
@@ -115,7 +115,7 @@ class EmbeddingTask(RetrievalTask):
         truncate_dim: of `BertEmbedder`.
     """
 
-    averages = False  # vectors of two models lie in two spaces
+    averages = False  # vectors of two models cannot be compared
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class EmbeddingTask(RetrievalTask):
             for rank, (number, cosine) in enumerate(
                 zip(order[:WRITTEN], cosines, strict=False), 1
             )
-            # Last, where it is at all: see `decode`.
+            # `decode` ranks the query's own text last.
             if number in query.relevant or query.passages[number] != query.text
         )
         header = ["text", "rank", "passage", "cosine"]

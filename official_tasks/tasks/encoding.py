@@ -131,7 +131,7 @@ def average_windows(encoded, values, count):
 
 
 class WindowedRows(NamedTuple):
-    """Rows of texts of any length, R of them, each a window of its text.
+    """Texts of any length as R rows, each a window of a text.
 
     Windows overlap; each token counts in one of them.
 

@@ -57,7 +57,7 @@ def read_choices(row, path, split, notes):
     if not cells:
         raise InputError(f"{path}: expected at least one row, got none")
     labels = [one[row.label] for _, one in cells]
-    # A test split has no labels where none is known: empty, or -1.
+    # A file without labels has empty cells, or -1.
     unknown = {"" if text is None else text.strip() for text in labels}
     labelled = labelled or not unknown <= {"", "-1"}
     return [

@@ -52,10 +52,10 @@ class Columns(NamedTuple):
             test file; it returns an example with `texts`, `label` and
             `group`: see `Example`.
         lists: columns that may hold lists, in all formats but CSV and TSV.
-        objects: those of them with lists of objects, which are not text.
-        optional: names of those labels that a dev file may lack too.
-        lacks: text of messages on rows with an empty cell of a label.
-        has_label: function of such a cell; False where it is empty.
+        objects: those of `lists` that hold objects, not texts.
+        optional: those of `labels` that a dev file may lack too.
+        lacks: text of messages on rows with an empty label.
+        has_label: function of a label's cell; returns False if it is empty.
         is_stratified: whether a tenth of each label is held out.
     """
 
@@ -201,9 +201,9 @@ class Table(Source):
 
     @functools.cached_property
     def _held_out(self) -> set[int]:
-        """Numbers of the examples of a tenth of the groups, by stratum.
+        """Indices of the held-out examples: a tenth of each label's groups.
 
-        A group in several strata belongs to the first.
+        The first example of a group decides its label.
         """
         placed = self.load("train")
         generator = np.random.default_rng(self.split_seed)

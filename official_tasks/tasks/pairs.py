@@ -20,7 +20,7 @@ PAIR_OPTIONS = {
     "text_pair": Option("text_pair", "Column of the second text."),
     "label": Option(
         None,
-        "Column of the label, a score; without, all pairs are partners.",
+        "Column of scores; without it, all pairs are partners.",
     ),
     "max_score": Option(1.0, "Score of the best partners; the least is 0."),
     "negative": Option(None, "Column of a text that is not a partner."),
@@ -52,8 +52,8 @@ class PairTable(Table):
     Args:
         name: name of the task.
         options: values of `PAIR_OPTIONS`.
-        is_search: whether the texts of dev and test search: their partner may
-            be missing if passages are searched, the negative in dev anyway.
+        is_search: True if texts of dev and test search passages. Rows then
+            need no negative in dev, and no partner if --passages is given.
     """
 
     def __init__(self, name, options, is_search=False):

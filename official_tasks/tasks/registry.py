@@ -70,7 +70,7 @@ def define_task_flags(default=None, more=None):
     flags.DEFINE_string(
         "task",
         default,
-        "What to learn: one of "
+        "Task: one of "
         f"{', '.join([*TASKS, *filter(None, more)])}, or a Python file with a "
         "task that you wrote. --task=NAME --help shows its options too.",
     )

@@ -33,12 +33,12 @@ class Source:
     """The files of a task, or a data set instead of them.
 
     Args:
-        row: description of one data set; a NamedTuple with these
-            fields. `name`: of the task. `files`: split -> the names, one of
-            which its official file has. `read_file`: function of the row, a
-            path, the split and a list that takes notes; it returns examples.
-            `read_data_set`: the same, of a data set's name. A row for another
-            file format is a row with another `read_file`.
+        row: description of one data set, a NamedTuple with these fields.
+            `name`: name of the task. `files`: split -> possible names of its
+            official file. `read_file`: function of the row, a path, the split
+            and a list that takes notes; it returns examples. It depends on
+            the file format. `read_data_set`: the same function, of a data
+            set's name in place of a path.
         data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
         train, dev, test: path, or paths with commas between, instead of the
             files in `data_dir`.

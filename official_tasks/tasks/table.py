@@ -265,7 +265,7 @@ def plain_errors(path, dialect=None):
         encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
         advice, where = "", f" at {error.start}"
         if dialect:
-            where = ""  # of a block of the file, which helps nobody
+            where = ""  # the position is in a block, not in the file
             is_utf_16 = error.start == 0 and byte in (0xFE, 0xFF)
             advice = "it may be Latin-1 of Windows: give --encoding=cp1252, or "
             if is_utf_16:
