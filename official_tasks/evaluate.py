@@ -39,13 +39,17 @@ MLM = "mlm"
 def define_flags():
     registry.define_task_flags(more={MLM: ("text", "separator", "encoding")})
     flags.adopt_module_key_flags(registry)
-    flags.DEFINE_string("model", None, "Folders, with commas between.")
+    flags.DEFINE_string(
+        "model", None, "Model or run folder; of several, A,B, the mean output."
+    )
     flags.DEFINE_string("input", None, "Files of texts, with --task=mlm.")
     flags.DEFINE_integer("sequence_length", 128, "Tokens of a row at most.")
     script.define_seed("Seed of the masks.")
-    flags.DEFINE_string("predictions", None, "A file to score instead.")
+    flags.DEFINE_string("predictions", None, "File of predictions, instead.")
     flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
-    flags.DEFINE_string("output", None, "Folder for what is written.")
+    flags.DEFINE_string(
+        "output", None, "Folder for results.json and official prediction files."
+    )
     script.define_overwrite()
     script.applies_only(
         "with --task=mlm",
@@ -98,10 +102,10 @@ def evaluate(
 
 
 def _check_held_out(task, models, split="dev") -> list[str]:
-    """Return notes on files a model was trained on; refuse such rows.
+    """Return a note for each file to score that a model was trained on.
 
-    The rows are those of --train that the model's run did not hold out. Files
-    are compared by content: the same file may have another name.
+    Raise InputError if a tenth of --train is scored that is not the one that
+    the model's run held out. Files are compared by content, not by name.
     """
     source, notes = getattr(task, "source", None), []
     if not isinstance(source, Source):  # a task from outside has its own
@@ -118,17 +122,17 @@ def _check_held_out(task, models, split="dev") -> list[str]:
             if is_other and _have_common(source.paths("train"), trained):
                 if fold:
                     raise InputError(
-                        f"{model} is {fold} of a cross-validation and was "
-                        f"trained on rows of {source.files['train']} that "
-                        "would be scored: it held out others. Its "
-                        "results.json has their scores. Give --dev=FILE with "
+                        f"{model} is {fold} of a cross-validation. Of the "
+                        f"rows of {source.files['train']} to score, it was "
+                        "trained on some. results.json of that run has the "
+                        "scores of its held-out rows. Give --dev=FILE with "
                         "new rows."
                     )
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
-                    f"{model} was trained on rows of {source.files['train']} "
-                    "that would be scored: its run held out others. Give "
-                    f"{flag}."
+                    f"{model} was trained on some of the rows of "
+                    f"{source.files['train']} to score: its run held out "
+                    f"other rows. Give {flag}."
                 )
         elif split != "train":
             parts = () if source.data_set(split) else source.parts(split)

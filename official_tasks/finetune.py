@@ -63,7 +63,7 @@ TRAINING = {
     "ema": "Score and save moving averages of the weights; weight of the old "
     "average, such as 0.99.",
     "label_smoothing": "Fraction of each label spread over all classes.",
-    "lora_rank": "Train matrices of this rank in attention, and the head.",
+    "lora_rank": "Train LoRA's matrices, of this rank, and the head.",
     "lora_alpha": "LoRA's change is scaled by alpha / rank; by default by 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
     "lora_targets": "Projections that LoRA changes: query, key, value, output, "
@@ -75,8 +75,8 @@ TRAINING = {
     "tune_thresholds": "Choose the threshold of each label, or of no answer, "
     "by its F1 on dev.",
     "calibrate": "Divide the logits by the temperature that fits dev best.",
-    "metric": "Metric of dev that chooses the best weights and ends early; by "
-    "default the task's. loss: that of dev.",
+    "metric": "Metric on dev that decides the best weights and early stopping; "
+    "by default the task's. loss: the loss on dev.",
     "layer_decay": "Factor on the learning rate from each layer to the one "
     "below it.",
     "weight_decay": "Decoupled weight decay; biases and norms have none.",
@@ -87,7 +87,7 @@ TRAINING = {
         "balanced: each class counts the same in the loss.",
         CHOICES["class_weights"],
     ),
-    "rematerialize": "Compute layers again for their gradients: less memory, "
+    "rematerialize": "Compute layers again in the backward pass: less memory, "
     "more time.",
 }
 
@@ -96,7 +96,9 @@ def define_flags():
     registry.define_task_flags("custom", {"glue": ("data_dir",)})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("init", None, "Weights to start from.")
-    flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
+    flags.DEFINE_bool(
+        "from_scratch", False, "Start from random weights of --init's size."
+    )
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_bool("check", False, "Check the data and train nothing.")
     flags.DEFINE_float("epochs", None, "Passes over the training rows.")
@@ -110,7 +112,7 @@ def define_flags():
     flags.DEFINE_float(
         "learning_rate",
         None,
-        "Learning rate at its peak; by default by task and model size.",
+        "Peak learning rate; the default depends on task and model size.",
     )
     flags.DEFINE_integer("sequence_length", None, "Tokens of a row at most.")
     flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
@@ -120,7 +122,8 @@ def define_flags():
     flags.DEFINE_integer(
         "folds",
         None,
-        "Cross-validation: train on all parts of --train but one, score on it.",
+        "Cross-validate: one run for each of so many parts of --train, which "
+        "is scored on this part and trained on the others.",
         2,
     )
     script.define_seed("Seed of order, dropout and new weights.")

@@ -12,8 +12,8 @@ import numpy as np
 from bert_keras import files
 from official_tasks import progress
 
-LONGEST_LABEL = 40  # characters of a class in a chart
-LONG_WORD = 30  # characters; a link is longer
+LONGEST_LABEL = 40  # characters of a class name in a chart
+LONG_WORD = 30  # characters; links are longer
 COLOURS = ("#2f6fde", "#e0872b")
 STYLE = """
 :root { --ink: #1d2433; --soft: #64708a; --line: #e3e7ef; --accent: #2f6fde;
@@ -177,9 +177,9 @@ def write_report(folder, content):
 
 
 def note_finished(folder):
-    """Print that a run is finished, and which of its files for people it lacks.
+    """Print that a run is finished, and whether report or logs are missing.
 
-    Nothing else reads `report.html` and `logs`.
+    No code reads `report.html` and `logs`, so the run counts as finished.
     """
     progress.console.print(
         f"{folder.path}: finished before; nothing trained", soft_wrap=True

@@ -52,13 +52,16 @@ def define_flags():
         "format",
         None,
         ("lines", "csv", "tsv", "jsonl"),
-        "Format of the input; by default by its name, otherwise lines.",
+        "Format of the input; by default from the file's ending, else lines.",
     )
     flags.DEFINE_string(
         "signature", None, "Signature to call; by default the model's default."
     )
     flags.DEFINE_list(
-        "columns", None, "Columns of the inputs, if named differently."
+        "columns",
+        None,
+        "Columns of a table to read, one for each input; by default those "
+        "named like the inputs.",
     )
     flags.DEFINE_list("keep", [], "Columns to write next to the answers.")
     flags.DEFINE_integer(

@@ -47,15 +47,16 @@ METRICS = (
 )
 _ROWS = {
     "sequence_length": "tokens of an example.",
-    "max_predictions": "masked tokens at most; by default all of --mask_rate.",
+    "max_predictions": "masked tokens at most; by default as --mask_rate.",
     "batch_size": "sequences a step.",
 }
 # Field of `Settings` or of `Execution` -> its help, and the choices.
 SETTINGS = {
     "objectives": ("Objectives to learn.", OBJECTIVES),
     "init": "Weights to start from, any format.",
-    "vocabulary": "Vocabulary that the data must be made with.",
-    "size": "Size of the model: tiny to large, or a released one.",
+    "vocabulary": "Vocabulary of the new model; the data must have it too.",
+    "size": "Size of the model: tiny, mini, small, medium, base, large, or a "
+    "released model.",
     "num_layers": "Layers, overrides --size.",
     "hidden_dim": "Width, overrides --size.",
     "num_heads": "Heads; by default those of --size, or a head for each 64 "
@@ -63,27 +64,27 @@ SETTINGS = {
     "dropout": "Dropout rate of layers and attention.",
     "records": "Train on the records in --data: fixed examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
-    "packed": "Several examples in a row.",
+    "packed": "Pack several examples into a row.",
     "short_probability": "Fraction of examples of a random shorter length.",
     "mask_rate": "Fraction of tokens to predict.",
-    "mask_mix": "Percent of these that are masked, replaced, kept.",
+    "mask_mix": "Percent of tokens to predict that are masked, replaced, kept.",
     "whole_word": "Mask whole words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},
     "steps": "Training steps of both phases together.",
     "phase_2_steps": "Fraction or number of the steps in phase 2; by default "
-    "0.1, or 0 with --records alone.",
+    "0.1; with --records and no --phase_2_data, 0.",
     "evaluations": "Number of evaluations on held-out documents.",
     "evaluation_steps": "Batches of an evaluation, at most.",
     "optimizer": ("Optimizer.", ("adamw", "lamb")),
-    "learning_rate": "Learning rate at its peak.",
+    "learning_rate": "Peak learning rate.",
     "warmup": "Fraction or number of the steps in which the rate rises.",
     "schedule": (
         "Learning rate after the warm-up: to 0, or constant.",
         SCHEDULES,
     ),
     "bias_correction": "Adam's bias correction; better for runs of few steps.",
-    "rematerialize": "Compute layers again for their gradients: less memory, "
+    "rematerialize": "Compute layers again in the backward pass: less memory, "
     "more time.",
     "dtype": (script.DTYPE_HELP, script.AUTO_DTYPES),
 }

@@ -317,7 +317,9 @@ class Commands:
 def define_flags():
     tables = list(make_tables(False))
     flags.DEFINE_enum("table", None, tables, "Table of the paper.")
-    flags.DEFINE_enum("scale", "paper", ["paper", "small"], "Its scale.")
+    flags.DEFINE_enum(
+        "scale", "paper", ["paper", "small"], "Scale of the runs."
+    )
     flags.DEFINE_integer("seeds", 1, "Runs of each row.", 1)
     flags.DEFINE_string("output", None, "Folder of all runs.")
     flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")

@@ -179,7 +179,7 @@ def _difference(old, new):
     except ValueError:  # rows of several lengths
         return np.inf
     if old.dtype.kind == new.dtype.kind == "f":
-        # float32 is written in its shortest form, 0.1; outputs have no more.
+        # JSON has float32 values in their shortest form, such as 0.1.
         old, new = old.astype("float32"), new.astype("float32")
     # "1" and "1.0" are labels that differ.
     return greatest_difference(old, new)

@@ -32,7 +32,7 @@ def define_flags():
     flags.DEFINE_bool(
         "lowercase",
         None,
-        "Whether text is lower-cased, where the source contradicts itself.",
+        "Case of the text, if the source contradicts itself.",
     )
     flags.mark_flags_as_required(["source", "output"])
 

@@ -32,16 +32,16 @@ from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
-FEW = 200  # documents; of more, chance hardly ever holds out fewer than two
+FEW = 200  # documents; with more, the hash almost always holds out two
 # Field of `SamplingRules`, in their order -> what --help says.
 RULES = {
     "sequence_length": "Tokens of an example.",
     "max_predictions": "Masked tokens at most; by default from --mask_rate.",
-    "short_probability": "Fraction of short examples.",
+    "short_probability": "Fraction of examples of a random shorter length.",
     "mask_rate": "Fraction of the tokens to predict.",
-    "mask_mix": "Percent masked, replaced, kept.",
+    "mask_mix": "Percent of tokens to predict that are masked, replaced, kept.",
     "whole_word": "Mask all tokens of a word.",
-    "packed": "Several examples in a row.",
+    "packed": "Pack several examples into a row.",
 }
 
 
@@ -61,12 +61,12 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder to write.")
     script.define_fields(SamplingRules, RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
-    flags.DEFINE_integer("copies", 1, "How often train/ uses the text.", 1)
+    flags.DEFINE_integer("copies", 1, "Times that train/ uses the text.", 1)
     flags.DEFINE_float(
         "held_out_share",
         0.05,
-        "Fraction of the documents to hold out; by default more of few, so "
-        "that two are held out.",
+        "Fraction of the documents to hold out; of few documents the default "
+        "is a larger one, so that two are held out.",
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
@@ -145,7 +145,7 @@ def main(values):
 def _choose_share(values):
     """Return the fraction to hold out: by default two documents at least.
 
-    A random next sentence needs two. Chance may hold out fewer of few.
+    A random next sentence needs two; a hash may hold out fewer of a few.
     """
     if values.held_out:
         return 0

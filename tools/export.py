@@ -84,7 +84,7 @@ def _define_saved_model_flags():
         "pooling",
         None,
         ("mean", "max", "cls", "pooled"),
-        "What embed returns for a text; the default comes with the weights.",
+        "Pooling of embed; the default comes with the weights.",
     )
     flags.DEFINE_bool(
         "normalize",
@@ -114,8 +114,8 @@ def _define_saved_model_flags():
         "long_text",
         None,
         ("truncate", "windows"),
-        "Cut a text that is longer than a row, or read it in several; by "
-        "default as the model was trained.",
+        "Truncate a text longer than a row, or read it in windows; by default "
+        "as the model was trained.",
     )
     flags.DEFINE_enum(
         "ids_signature",
@@ -127,7 +127,9 @@ def _define_saved_model_flags():
     flags.DEFINE_string(
         "license", None, "Licence of the weights; by default that of --model."
     )
-    flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
+    flags.DEFINE_bool(
+        "verify", True, "Load it in a fresh process; compare with the model."
+    )
 
 
 def main(values):

@@ -41,8 +41,8 @@ def define_flags():
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
     script.define_overwrite()
-    flags.DEFINE_string("recipe", "last", "Layers to take; see above.")
-    flags.DEFINE_enum("per", "token", PER, "One vector for each of these.")
+    flags.DEFINE_string("recipe", "last", "Layers of the features; see above.")
+    flags.DEFINE_enum("per", "token", PER, "Unit that gets a vector.")
     flags.DEFINE_enum(
         "dtype", "float32", ("float32", "float16"), "Type of the vectors."
     )

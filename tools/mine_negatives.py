@@ -59,13 +59,13 @@ def define_flags():
     flags.DEFINE_float(
         "absolute_margin",
         None,
-        "Least difference of a negative's cosine to the worst partner's.",
+        "Least difference between the worst partner's cosine and a negative's.",
         0.0,
     )
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "The same, as a fraction of the partner's cosine.",
+        "--absolute_margin as a fraction of the partner's cosine.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])

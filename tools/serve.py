@@ -40,12 +40,15 @@ def define_flags():
         "host", "127.0.0.1", "Address to listen on; 0.0.0.0 is every one."
     )
     flags.DEFINE_integer("port", 8501, "Port; 0 for a free one.", 0, 65535)
-    flags.DEFINE_integer("max_rows", 64, "Rows of a request.", 1)
+    flags.DEFINE_integer("max_rows", 64, "Most rows of a request.", 1)
     flags.DEFINE_integer(
-        "max_bytes", 131_072, "Bytes of all texts of a request.", 1
+        "max_bytes", 131_072, "Most bytes of all texts of a request.", 1
     )
     flags.DEFINE_integer(
-        "max_tokens", 16_384, "Tokens that the model reads for a request.", 1
+        "max_tokens",
+        16_384,
+        "Most tokens that the model reads for a request.",
+        1,
     )
     flags.mark_flag_as_required("model")
     script.require(

@@ -42,7 +42,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("size", 30_000, "Tokens in all.", lower_bound=10)
-    flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.", 1)
+    flags.DEFINE_integer("min_count", 2, "Least count of a pair to merge.", 1)
     flags.DEFINE_integer("unused", 0, "Tokens [unusedN] to keep free.", 0)
     flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
     flags.mark_flags_as_required(["input", "output"])

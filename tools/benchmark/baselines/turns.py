@@ -139,7 +139,7 @@ def take_turns(steps, rounds, update=lambda done: None):
 
 
 def summarize(answers, examples=1):
-    """Return median, least and most seconds an example, and processor's."""
+    """Return seconds an example: median, least, most, and processor time."""
     seconds = [answer["seconds"] / examples for answer in answers]
     processor = [answer["processor"] / examples for answer in answers]
     return {
