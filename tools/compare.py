@@ -69,7 +69,9 @@ def read_records(path):
                 )
             records.append(record)
     if not records:
-        raise InputError(f"{path} holds no requests. Give one with some.")
+        raise InputError(
+            f"{path} holds no requests. Expected one or more, a line each."
+        )
     return records
 
 

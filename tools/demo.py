@@ -136,7 +136,7 @@ def main(values):
 
 
 def write_task(folder):
-    """Write a task, which library a sentence is from, and TYPED as texts.
+    """Write the rows of a task, to name a sentence's library, and TYPED.
 
     The rows of train.csv come from the documents of pre-training, those of
     dev.csv from held-out ones.

@@ -277,10 +277,10 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has as many examples as the store's tokens fill sequences, but at
-    most one for each sentence. The pair rule draws more, because it uses text
-    again that a random next sentence replaced; a random part of each window's
-    pairs is kept. Packed examples are packed within their window, and the
-    numbers count rows.
+    most one for each sentence. The pair rule draws more, because it reuses
+    text that a random next sentence replaced; so a random part of each
+    window's pairs is kept. With `rules.packed`, the examples of a window are
+    packed, and a row counts as one example.
 
     Args:
         store: a `TokenStore`.

@@ -134,7 +134,7 @@ LABELED_WEIGHTS = tuple(
 
 
 def layers_in(format):
-    """Return dict of class -> {our name of its layer: that of the format}."""
+    """Return class -> {library's name of its layer: the format's name}."""
     return {
         name: {head.layer: head.tensors[format]}
         for name, head in HEADS.items()

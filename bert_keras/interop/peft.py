@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-KEY = "bert_keras"  # of the metadata
+KEY = "bert_keras"  # the metadata's key
 OTHERS = "Load it into a model like the one that was saved"
 # Settings of adapters that are not W + alpha / r B A.
 REFUSED = (
@@ -96,10 +96,10 @@ def _collect_weights(model, names):
 
     Args:
         model: the model.
-        names: dict of published name -> name of transformers.
+        names: dict of published name -> name in transformers.
 
     Returns:
-        dict of the latter -> (shape, function that returns the values).
+        dict of name in transformers -> (shape, function that returns values).
     """
     by_name = {_name(model, weight): weight for weight in model.weights}
     arrays = {}

@@ -88,7 +88,7 @@ def _with_settings(text, path, longest):
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")
-    elif text.sequence_length is None:  # as sentence-transformers
+    elif text.sequence_length is None:  # sentence-transformers' rule
         text.sequence_length = longest
     if settings.boolean("do_lower_case", False):
         text.cases[path] = True

@@ -270,7 +270,7 @@ def get_adaptation(model):
         layer.path: [
             layer.lora_rank,
             layer.lora_alpha,
-            getattr(layer, "lora_dropout", 0.0),  # a table has none
+            getattr(layer, "lora_dropout", 0.0),  # an Embedding has none
         ]
         for layer in lora_layers(model)
     }

@@ -84,7 +84,7 @@ def embed(
 
 @dataclasses.dataclass
 class _Texts:
-    """The outputs of `embed` for texts; arguments as there.
+    """The outputs of `embed` for texts, by the arguments of `embed`.
 
     `unpooled` is the number of first tokens that are not pooled, those of the
     prompt; None pools all.

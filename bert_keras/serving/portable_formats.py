@@ -206,7 +206,7 @@ def compare_with_model(run, model, compare=None):
             if any(len(value) for value in found.values()):
                 return np.inf
             continue
-        if len(found) == 1:  # the formats name it after a node of the graph
+        if len(found) == 1:  # its name in the file is arbitrary
             (found,) = found.values()
         worst = max(
             worst,

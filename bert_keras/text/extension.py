@@ -118,7 +118,7 @@ def extend_model(model, extension):
 
 
 def _grow(table, size, replaced):
-    """Return a table of `size` rows, new ones the means of those replaced."""
+    """Return a table of `size` rows; each new one is a mean of old rows."""
     rows = np.zeros((size, *table.shape[1:]), table.dtype)
     rows[: len(table)] = table
     for index, ids in replaced.items():

@@ -268,7 +268,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        # All but the vocabulary are what `from_preset` takes too.
+        # The arguments of `from_preset`, and the vocabulary.
         names = ("vocabulary", *TokenizerArguments.__annotations__)
         settings = {name: getattr(self, name) for name in names}
         settings["vocabulary"] = list(self.vocabulary)

@@ -1,4 +1,4 @@
-"""The metric of dev by which a run keeps weights and ends early."""
+"""The metric on dev that decides the best weights and early stopping."""
 
 import math
 

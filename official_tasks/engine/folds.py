@@ -205,7 +205,7 @@ def _finish(task, folder, examples, numbers, tasks, runs):
         results["wrong_labels"] = len(wrong)
     with folder.output("predictions") as path:
         files.make_folder(path)
-        # Also for GLUE: its official files have no labels.
+        # Not `task.write`: GLUE's official files have no labels.
         TextTask.write(task, examples, predictions, path, columns)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)

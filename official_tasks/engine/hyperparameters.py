@@ -11,7 +11,7 @@ from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> the numbers that it takes; None passes.
+# Field -> the expected values, in words, and their check; None passes it.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0, 1 at most", lambda v: 0 < v <= 1),
@@ -66,12 +66,12 @@ class Hyperparameters(NamedTuple):
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after this many evaluations without a better
         score; the learning rate falls as in a whole run.
-    metric: the metric of dev that chooses the best weights and ends early;
-        the task's where None, "loss" for the loss of dev.
-    calibrate: the logits of classes are divided by the temperature that fits
-        dev best; it is saved in the head.
-    tune_thresholds: the threshold of each label, or of no answer, is the one
-        with the best F1 on dev; it is kept with the model.
+    metric: the metric on dev that decides the best weights and early
+        stopping; the task's where None, "loss" for the loss on dev.
+    calibrate: True to divide the logits of classes by the temperature that
+        fits dev best; it is saved in the head.
+    tune_thresholds: True to choose the threshold of each label, or of no
+        answer, by its F1 on dev; it is saved with the model.
     """
 
     optimizer: str = "adamw"

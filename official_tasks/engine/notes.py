@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 MOST_CUT = 0.1  # fraction of the texts that may be cut without a note
-MOST_UNKNOWN = 0.1  # of the tokens; English in its own vocabulary: under 1 %
+MOST_UNKNOWN = 0.1  # of the tokens; English text has under 1 %
 LEAST_RECALL = 0.1  # of a class that has
 FREQUENT = 0.05  # of the dev rows
 NOTHING_LEARNED = (

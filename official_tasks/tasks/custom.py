@@ -205,7 +205,7 @@ class TextTable(Table):
     def _find_index(self, where, example, index):
         if not index:
             raise InputError(
-                f"{where}: which labels there are is not known: give --train, "
+                f"{where}: the names of the labels are unknown: give --train, "
                 "or a --model that was fine-tuned on them"
             )
         names = sorted(self._names(example))
@@ -350,11 +350,11 @@ def custom_tags(**options) -> TagTask:
     for name in options.keys() & set(unused):
         raise InputError(
             f"--{name} only applies {'without' if chosen.spans else 'with'} "
-            "--spans. Leave one of them out."
+            f"--spans. Leave --{name} out."
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # Without a number, it is that of the model to evaluate.
+    # If None, it is that of the model to evaluate.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 

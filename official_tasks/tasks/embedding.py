@@ -153,11 +153,14 @@ class EmbeddingTask(RetrievalTask):
         )
         if not kept:
             raise InputError(
-                f"{dropped} and none has more: there are no partners to learn "
-                "from. Add rows, or leave --objective out to learn the scores"
+                f"{dropped}: there are no partners to learn from. Add rows "
+                "with scores above 0, or leave --objective out to learn the "
+                "scores"
             )
         if len(kept) < len(pairs):
-            kept.notes.append(f"{dropped} and are left out: no partners")
+            kept.notes.append(
+                f"{dropped} and are left out: they are no partners"
+            )
         return kept
 
     def collect_queries(self, pairs):

@@ -310,7 +310,7 @@ def entity_scores(truth, predicted) -> dict:
 
 
 def _rates(hits, found, true):
-    """Return F1, precision and recall of counts; 0 where these are 0."""
+    """Return F1, precision and recall of counts; 0 if a divisor is 0."""
     return {
         "f1": 2 * hits / max(found + true, 1),
         "precision": hits / max(found, 1),
@@ -425,7 +425,8 @@ def scores_v2(
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
     """Return the best mean score of a threshold on `odds`, and the threshold.
 
-    First nothing is answered, then the question with the least odds, ...
+    All thresholds are tried in ascending order. Below the first one no question
+    is answered; each further one adds the question with the next odds.
     """
     best = current = float(sum(not true for true in answers.values()))
     threshold = 0.0

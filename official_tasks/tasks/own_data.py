@@ -229,13 +229,13 @@ class Table(Source):
         return held
 
     def _refuse_one_group(self, stratum):
-        which, hint = "file has one context, text or prompt", []
+        found, hint = "the file has one context, text or prompt", []
         if stratum is not None:
-            which = f"class {self.labels[stratum]!r} has one row"
+            found = f"the class {self.labels[stratum]!r} has one row"
             hint = note_numbers(self.labels)
         raise InputError(
-            f"{self.files['train']}: the {which}, expected at least 2 to hold "
-            f"one out: {hint[0] if hint else 'add rows or give --dev'}"
+            f"{self.files['train']}: {found}, expected at least 2, as one is "
+            f"held out: {hint[0] if hint else 'add rows or give --dev'}"
         )
 
     def describe(self, example):

@@ -78,7 +78,7 @@ def write_models(model, preprocess, folder):
 
 
 def make_texts(vocabulary, tokens, count):
-    """Return texts of so many tokens, [CLS] and [SEP] among them."""
+    """Return `count` texts of `tokens` tokens, [CLS] and [SEP] among them."""
     words = [p for p in vocabulary if p.isascii() and p.isalpha()]
     draw = np.random.default_rng(0)
     return [" ".join(draw.choice(words, tokens - 2)) for _ in range(count)]
