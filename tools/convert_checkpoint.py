@@ -32,7 +32,7 @@ def define_flags():
     flags.DEFINE_bool(
         "lowercase",
         None,
-        "Case of the text, if the source contradicts itself.",
+        "Text is lower-cased; needed if the source contradicts itself.",
     )
     flags.mark_flags_as_required(["source", "output"])
 

@@ -35,7 +35,7 @@ CONVERT = (
     "Convert it once with transformers: load it with from_pretrained, and "
     "write model.safetensors with save_pretrained"
 )
-INNER = "*_Transformer"  # its folder in one of sentence-transformers
+INNER = "*_Transformer"  # a folder inside of one of sentence-transformers
 
 # Names of transformers -> the library's.
 ACTIVATIONS = {

@@ -318,8 +318,8 @@ def rename_tensors(tensors, table, source, normalize=lambda name: name):
         tensors: dict of the file's names -> `Tensor`.
         table: the library's names -> the format's.
         source: the folder, for messages.
-        normalize: returns the format's name of a name in the file; None
-            skips it.
+        normalize: function of a name in the file; returns the format's name,
+            or None to skip the tensor.
     """
     table = {right: left for left, right in table.items()}
     found, skipped = {}, []

@@ -7,7 +7,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 
-# Of any model the first three, of packed rows all.
+# Inputs of every model; the last two only for packed rows.
 INPUT_NAMES = (
     "token_ids",
     "segment_ids",

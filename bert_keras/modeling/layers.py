@@ -57,8 +57,8 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
     All leading axes are folded into one for the product: TensorFlow then adds
     the bias within the product, which it does not do for three axes.
 
-    With a `seed`, LoRA's matrices read a dropped input; `site` is the number of
-    the projection among the calls with this seed: see `dropout`.
+    With a `seed`, LoRA's matrices read the input after dropout. `site` is an
+    argument of `dropout`: projections with one seed need different ones.
     """
 
     lora_dropout = 0.0  # fraction, set by `enable_lora`

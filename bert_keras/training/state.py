@@ -29,7 +29,7 @@ _writer = concurrent.futures.ThreadPoolExecutor(1)
 class Preempted(Stopped):
     """Raised out of `fit` after Ctrl-C or SIGTERM, once the state is saved.
 
-    A script ends with exit code 75 by it. `step` is the step that was saved.
+    A script then ends with exit code 75. `step` is the step that was saved.
     """
 
     def __init__(self, step):
