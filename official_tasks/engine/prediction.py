@@ -31,7 +31,7 @@ def choose_signature(served, name, columns):
     name = name or served.card["default"]
     if name not in served.signatures:
         raise InputError(
-            f"The model has no signature {name!r}. Expected one of "
+            f"There is no signature {name!r}: the model answers "
             f"{', '.join(served.signatures)}."
         )
     entry = served.card["signatures"][name]
