@@ -107,7 +107,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True for a folder; remotely also for a prefix of names."""
+    """Return True for a folder; a remote one may be only a part of names."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)

@@ -326,7 +326,7 @@ def _select_head(cls, checkpoint, arguments):
         return _select_encoder(checkpoint.tensors), new, why
     arguments = {**stored, **new}
     if stored.get("recipe") and not arguments.get("recipe"):
-        # The stored pooling is for features, which the new model has not.
+        # The stored pooling is for features, which the new model lacks.
         arguments["pooling"] = new.get("pooling")
     if new.get("problem") == "ranking":  # its one output has no name
         arguments["labels"] = None

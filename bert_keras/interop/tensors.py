@@ -263,7 +263,7 @@ def hide_default_label(labels, problem):
 def unnamed_labels(count):
     """Return labels and problem of a classifier without label names.
 
-    The caller may replace them by as many `labels=`.
+    `from_preset(labels=[...])` renames as many labels.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
     problem = "regression" if count == 1 else "single"

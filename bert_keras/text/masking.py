@@ -66,10 +66,10 @@ def check_mask_rules(rules):
 def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     """Add masks to rows by the original BERT's rule.
 
-    In each row `mask_rate` of its tokens, [CLS] and [SEP] counted, rounded
-    half to even, at least one and at most `max_predictions`, is drawn from
-    its words: single tokens or whole words (see `choose_words`). Each drawn
-    token becomes [MASK], any token of the vocabulary, or stays, by `mask_mix`.
+    In each row, single tokens or whole words are drawn (see `choose_words`).
+    Their number is `mask_rate` times all tokens, [CLS] and [SEP] included,
+    rounded half to even; at least one and at most `max_predictions`. By
+    `mask_mix`, each drawn token becomes [MASK] or any token, or stays.
 
     Args:
         rows: dict with int32 token_ids, padding_mask `(B, T)`.

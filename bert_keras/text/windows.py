@@ -69,7 +69,7 @@ def windows(ids, room, stride):
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
     stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
     beyond = tf.maximum(lengths - room, 0)
-    # (B,): the first window, and one for each further stride, rounded up.
+    # (B,), number of windows: one, and one for each further stride begun.
     counts = 1 + -(-beyond // stride)
     numbers = tf.ragged.range(counts)  # (B, windows of each)
     text = numbers.value_rowids()
