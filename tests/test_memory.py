@@ -1,12 +1,14 @@
-"""Resident memory does not grow with steps, fits and predictions."""
+"""Resident memory does not grow with steps, fits, predictions and requests."""
 
 import gc
+import random
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from model_samples import make_model
+from serving_process import predict, server
 
 from bert_keras.training.optimizers import adamw
 
@@ -15,9 +17,9 @@ LABELS = IDS[:, 0] % 2
 MEGABYTES = 16  # what the allocator may keep
 
 
-def resident_megabytes():
+def resident_megabytes(process="self"):
     gc.collect()
-    with open("/proc/self/statm") as file:
+    with open(f"/proc/{process}/statm") as file:
         return int(file.read().split()[1]) * 4096 / 1e6
 
 
@@ -46,3 +48,52 @@ def test_memory_does_not_grow(work):
     before = resident_megabytes()
     work(model, 2000)
     assert resident_megabytes() - before < MEGABYTES
+
+
+def requests():
+    """Return (content, status) of 300 requests, each tenth a wrong one."""
+    generator = random.Random(0)
+    words = "an hour well spent film bad good [MASK] ? é 東京".split()
+
+    def text():
+        return " ".join(generator.choices(words, k=generator.randint(0, 60)))
+
+    forms = {
+        "classify": lambda: text(),
+        "tag": lambda: text(),
+        "embed": lambda: text(),
+        "tokenize": lambda: text(),
+        "fill_mask": lambda: text(),
+        "next_sentence": lambda: {"text": text(), "text_pair": text()},
+        "answer": lambda: {"question": text(), "context": text()},
+        "choose": lambda: {"prompt": text(), "choices": [text(), text()]},
+    }
+    wrong = [
+        (b'{"instances": [', 400),
+        ({"instances": [3]}, 400),
+        ({"instances": ["a"] * 65}, 400),
+        ({"instances": ["a"], "signature_name": "none"}, 404),
+        ({"instances": ["a" * 200_000]}, 413),
+    ]
+    for number in range(300):
+        name = list(forms)[number % len(forms)]
+        rows = [forms[name]() for _ in range(generator.randint(1, 3))]
+        content = {"signature_name": name, "instances": rows}
+        yield wrong[number // 10 % 5] if number % 10 == 9 else (content, 200)
+
+
+@pytest.mark.long
+def test_a_servers_memory_does_not_grow(toy_export):
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    mixed = list(requests())
+    generator = random.Random(1)
+    with server(toy_export) as (port, process):
+
+        def ask(count):
+            for content, status in generator.choices(mixed, k=count):
+                found, answer = predict(port, content)
+                assert found == status, answer
+            return resident_megabytes(process.pid)
+
+        before, after = ask(2_000), ask(18_000)
+    assert after - before < MEGABYTES
