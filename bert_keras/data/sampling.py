@@ -15,6 +15,7 @@ from bert_keras.text.masking import (
     MASK_RATE,
     Pieces,
     check_mask_rules,
+    count_predictions,
 )
 
 # Type of a field's default -> accepted types, and their name in messages.
@@ -103,17 +104,6 @@ class SamplingRules:
                 f"{self.short_probability}."
             )
         check_mask_rules(self)
-
-
-def count_predictions(length: int, rate: float) -> int:
-    """Return the most tokens that a rate masks in a length, at least 1.
-
-    The paper: 15 % are 20 of 128 and 77 of 512.
-    """
-    if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
-        return 1  # refused by type
-    # 0.1 x 30 is 3.0000000000000004.
-    return max(1, min(length, math.ceil(round(length * rate, 9))))
 
 
 def vocabulary_hash(vocabulary: list[str]) -> str:

@@ -3,6 +3,8 @@
 In NumPy, for pre-training; `TokenMasker` wraps it for `Dataset.map`.
 """
 
+import copy
+import math
 import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,6 +63,17 @@ def check_mask_rules(rules):
             "mask_mix must be three percentages (masked, replaced, kept) "
             f"that sum to 100, such as 80,10,10; got {mix}."
         )
+
+
+def count_predictions(length: int, rate: float) -> int:
+    """Return the most tokens that a rate masks in a length, at least 1.
+
+    The paper: 15 % are 20 of 128 and 77 of 512.
+    """
+    if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
+        return 1  # refused by type
+    # 0.1 x 30 is 3.0000000000000004.
+    return max(1, min(length, math.ceil(round(length * rate, 9))))
 
 
 def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
@@ -203,7 +216,8 @@ class TokenMasker:
 
     Args:
         vocabulary: word pieces in the order of their ids.
-        max_predictions: positions for masked tokens in a row, M.
+        max_predictions: positions for masked tokens in a row, M; where None,
+            as many as `mask_rate` masks in T tokens.
         mask_rate: fraction of a row's tokens to predict.
         mask_mix: percent of these replaced by `[MASK]`, by any token of the
             vocabulary, and left as they are.
@@ -233,12 +247,12 @@ class TokenMasker:
     def __init__(
         self,
         vocabulary: Sequence[str],
-        max_predictions: int = 20,
+        max_predictions: int | None = None,
         mask_rate: float = MASK_RATE,
         mask_mix: tuple[float, float, float] = MASK_MIX,
         whole_word: bool = False,
     ) -> None:
-        if max_predictions < 1:
+        if max_predictions is not None and max_predictions < 1:
             raise InputError(
                 f"max_predictions is {max_predictions}; expected 1 or more."
             )
@@ -261,7 +275,8 @@ class TokenMasker:
             self._mask, [token_ids, seed], list(dtypes.values())
         )
         masked = dict(zip(dtypes, values, strict=True))
-        predicted = (token_ids.shape[0], self.max_predictions)
+        rows, length = token_ids.shape
+        predicted = (rows, length and self._count(length))
         return {
             name: tf.ensure_shape(
                 value, token_ids.shape if name == "token_ids" else predicted
@@ -272,6 +287,11 @@ class TokenMasker:
     def _mask(self, token_ids, seed):
         mask = (token_ids != self._pieces.pad_id).astype(np.int32)
         rows = {"token_ids": token_ids, "padding_mask": mask}
-        rng = generator(*seed.tolist())
-        masked = mask_rows(rows, self, self._pieces, rng)
+        rng, rules = generator(*seed.tolist()), copy.copy(self)
+        rules.max_predictions = self._count(token_ids.shape[1])
+        masked = mask_rows(rows, rules, self._pieces, rng)
         return [masked[name] for name in MASKED]
+
+    def _count(self, length):
+        """Return M of rows of this length."""
+        return self.max_predictions or count_predictions(length, self.mask_rate)

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-from bert_keras.data.sampling import SamplingRules, count_predictions
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.modeling.sizes import SIZES
+from bert_keras.text.masking import count_predictions
 
 OBJECTIVES = ("mlm+nsp", "mlm", "left_to_right", "right_to_left")
 SIZE_FIELDS = ("num_layers", "hidden_dim", "num_heads")

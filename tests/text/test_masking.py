@@ -44,8 +44,14 @@ def test_masks_are_those_of_pre_training(whole_word):
 
 def test_defaults_are_those_of_pre_training():
     masker, rules = TokenMasker(VOCABULARY), SamplingRules()
-    for name in ("max_predictions", "mask_rate", "mask_mix", "whole_word"):
+    for name in ("mask_rate", "mask_mix", "whole_word"):
         assert getattr(masker, name) == getattr(rules, name)
+    ids = np.full((2, 128), 7)
+    assert masker(ids, (0, 0))["mask_ids"].shape == (2, rules.max_predictions)
+    # Every token that a higher rate draws has its position.
+    often = TokenMasker(VOCABULARY, mask_rate=0.3)(ids, (0, 0))
+    drawn = np.count_nonzero(often["mask_weights"], axis=1)
+    assert drawn.tolist() == [round(0.3 * 128)] * 2
 
 
 def test_special_tokens_stay_and_short_rows_have_what_they_can():
