@@ -180,32 +180,32 @@ def read_file(
     A file of one document is held in memory; of the other layouts, one
     document at a time.
     """
-    for number, paragraphs, given in _parts(path, layout, text_field):
+    for number, paragraphs, given in _read_parts(path, layout, text_field):
         if paragraphs:
             title = name if number is None else f"{name}#{number}"
             yield Document(title, group, paragraphs, given)
 
 
-def _parts(path: str, layout: str, text_field: str):
+def _read_parts(path: str, layout: str, text_field: str):
     """Yield (number, paragraphs, whether they are sentences) of each document.
 
     The number is None if the document is the whole file.
     """
     kind = path.lower()
     if kind.endswith(PARQUET):
-        for number, text in _column_texts(path, text_field):
-            yield number, _paragraphs(text), False
+        for number, text in _read_column_texts(path, text_field):
+            yield number, _split_paragraphs(text), False
         return
     with _open(path) as file:
         if kind.removesuffix(".gz").endswith((".jsonl", ".json")):
-            for number, text in _json_texts(file, path, text_field):
-                yield number, _paragraphs(text), False
-        elif _layout(file, path, layout) == "sentences":
+            for number, text in _read_json_texts(file, path, text_field):
+                yield number, _split_paragraphs(text), False
+        elif _find_layout(file, path, layout) == "sentences":
             for number, block in enumerate(_blocks(_lines(file, path))):
                 yield number, block, True
         else:
             text = _decode(file.read(), path, 0)
-            yield None, _paragraphs(text), False
+            yield None, _split_paragraphs(text), False
 
 
 @contextlib.contextmanager
@@ -244,7 +244,7 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
         ) from error
 
 
-def _layout(file, path: str, layout: str) -> str:
+def _find_layout(file, path: str, layout: str) -> str:
     """Return the layout of a file: "sentences" for one sentence a line.
 
     "auto" recognises that by blank lines between blocks of several lines,
@@ -273,7 +273,7 @@ def _blocks(lines) -> Iterator[list[str]]:
             yield list(block)
 
 
-def _paragraphs(text: str) -> list[str]:
+def _split_paragraphs(text: str) -> list[str]:
     """Return the paragraphs: lines, or blocks of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_blocks(lines))
@@ -283,7 +283,7 @@ def _paragraphs(text: str) -> list[str]:
     return [line for block in blocks for line in block]
 
 
-def _json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
+def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of each JSON object."""
     for number, line in enumerate(_lines(file, path), 1):
         if not line:
@@ -319,7 +319,9 @@ def _text(value, where: str, field: str) -> str:
 # Documents from rows of Parquet and data sets.
 
 
-def _column_texts(source: str, text_field: str) -> Iterator[tuple[int, str]]:
+def _read_column_texts(
+    source: str, text_field: str
+) -> Iterator[tuple[int, str]]:
     """Yield (number, text) of each row."""
     for number, (text,) in column_rows(source, [text_field]):
         yield number, _text(text, f"{source}, row {number}", text_field)
@@ -331,14 +333,14 @@ _LONG = 200  # characters; no heading is so long, and Thai ends no sentence
 
 def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
     name, split = parse_data_set(source)
-    for number, text in _column_texts(source, text_field):
-        parts = map(str.strip, _passages(text, name, text_field))
+    for number, text in _read_column_texts(source, text_field):
+        parts = map(str.strip, _select_passages(text, name, text_field))
         paragraphs = [part for part in parts if part]
         if paragraphs:
             yield Document(f"{name}:{split}#{number - 1}", name, paragraphs)
 
 
-def _passages(text: str, name: str, text_field: str) -> list[str]:
+def _select_passages(text: str, name: str, text_field: str) -> list[str]:
     """Return the lines of a text; of Wikipedia without headings, lists, tables.
 
     As in the paper, section 3.1.

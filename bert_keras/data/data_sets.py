@@ -69,15 +69,15 @@ def column_rows(
             a column is empty, or the file is damaged.
     """
     if is_data_set(source):
-        rows = _cells_of_data_set(source, columns, optional, split)
+        rows = _read_data_set_cells(source, columns, optional, split)
     else:
-        rows = _cells_of_file(source, columns, optional)
+        rows = _read_file_cells(source, columns, optional)
     yield from enumerate(rows, 1)
 
 
-def _cells_of_file(source, columns, optional):
+def _read_file_cells(source, columns, optional):
     _import("parquet", source)
-    with _plain_errors(source), files.open_file(source) as file:
+    with _raise_input_errors(source), files.open_file(source) as file:
         for batch in _read_parquet(file, source, columns, optional):
             batch.validate(full=True)  # nothing points out of the file
             lists = [
@@ -99,11 +99,11 @@ def _read_parquet(file, source, columns, optional):
         pre_buffer=False,
         page_checksum_verification=True,
     )
-    present = _present(source, table.schema_arrow, columns, optional)
+    present = _select_columns(source, table.schema_arrow, columns, optional)
     yield from table.iter_batches(_AT_ONCE, columns=present)
 
 
-def _present(source, schema, columns, optional):
+def _select_columns(source, schema, columns, optional):
     """Return the columns that a file has; refuse unreadable ones."""
     _check_columns(source, schema.names, columns, optional)
     for name in columns:
@@ -130,7 +130,7 @@ def _check_columns(source, names, columns, optional):
 
 
 @contextlib.contextmanager
-def _plain_errors(source):
+def _raise_input_errors(source):
     """Turn what reading raises into an `InputError`."""
     try:
         yield
@@ -172,7 +172,7 @@ def data_set_rows(source: str, split="train") -> Iterator[dict]:
             split, or it cannot be read.
     """
     rows = _open(source, split)[1]
-    with _plain_errors(source):
+    with _raise_input_errors(source):
         yield from rows
 
 
@@ -181,20 +181,20 @@ def data_set_features(source: str, split="train") -> dict:
     return _open(source, split)[0]
 
 
-def _cells_of_data_set(source, columns, optional, split):
+def _read_data_set_cells(source, columns, optional, split):
     """Yield lists of the columns' values, classes by their names."""
     features, rows = _open(source, split)
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
     if hasattr(rows, "select_columns"):
         rows = rows.select_columns(present)  # the others are not decoded
-    names = {name: _class_names(features[name]) for name in present}
-    with _plain_errors(source):
+    names = {name: _find_class_names(features[name]) for name in present}
+    with _raise_input_errors(source):
         for row in rows:
             yield [_by_name(row.get(name), names.get(name)) for name in columns]
 
 
-def _class_names(feature):
+def _find_class_names(feature):
     """Return the names of the classes of a feature or its lists; or None."""
     return getattr(getattr(feature, "feature", feature), "names", None)
 
@@ -244,7 +244,7 @@ def _open(source, split):
             "files; a data set that is a script is not read."
         ) from error
     rows = splits[_find_split(source, splits, split)]
-    with _plain_errors(source):
+    with _raise_input_errors(source):
         return rows.features or dict(next(iter(rows), {})), rows
 
 

@@ -61,7 +61,7 @@ def prose(docstring: str) -> list[str]:
     """
     kept = []
     for block in _blocks(_FENCE.sub("\n", docstring)):
-        for item in _items(block):
+        for item in _join_items(block):
             text = _plain(item)
             if _is_prose(text):
                 kept.append(text)
@@ -83,7 +83,7 @@ def _blocks(text: str) -> list[list[str]]:
     return blocks
 
 
-def _items(lines: list[str]) -> list[str]:
+def _join_items(lines: list[str]) -> list[str]:
     """Join wrapped lines; a bullet or an argument's name opens an item."""
     items = [[]]
     for line, following in itertools.zip_longest(lines, lines[1:]):
@@ -164,11 +164,11 @@ def _modules() -> Iterator[tuple[str, str, list[str]]]:
     for topic, text in sorted(topics.items()):
         yield "python", f"pydoc_data.topics.{topic}", [text]
     for name, path in _python_files(sysconfig.get_paths()["stdlib"]):
-        yield "python", name, _docstrings(path)
+        yield "python", name, _find_docstrings(path)
     for library in LIBRARIES:
         for folder in _locate(library):
             for name, path in _python_files(folder):
-                yield library, f"{library}.{name}", _docstrings(path)
+                yield library, f"{library}.{name}", _find_docstrings(path)
 
 
 def _locate(library: str) -> list[str]:
@@ -192,7 +192,7 @@ def _python_files(folder: str) -> Iterator[tuple[str, str]]:
                 yield relative.replace(os.sep, "."), path
 
 
-def _docstrings(path: str) -> list[str]:
+def _find_docstrings(path: str) -> list[str]:
     """Return the docstrings of a module, its classes and functions."""
     try:
         with open(path, "rb") as file, warnings.catch_warnings():

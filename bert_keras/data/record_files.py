@@ -73,16 +73,24 @@ def serialize(rows: dict) -> list[bytes]:
         kind, of_kind = "int64", np.int64
         if values.dtype.kind == "f":
             kind, of_kind = "float", np.float32
-        numbers = _messages(f"{kind.title()}List", value=values.astype(of_kind))
-        feature = _messages("Feature", **{f"{kind}_list": numbers})
+        numbers = _serialize_messages(
+            f"{kind.title()}List", value=values.astype(of_kind)
+        )
+        feature = _serialize_messages("Feature", **{f"{kind}_list": numbers})
         key = tf.fill(tf.shape(feature), FEATURES.get(name, name))
-        entry = _messages("Features.FeatureEntry", key=key, value=feature)
+        entry = _serialize_messages(
+            "Features.FeatureEntry", key=key, value=feature
+        )
         entries.append(entry)
-    features = _messages("Features", feature=tf.concat(entries, axis=1))
-    return _messages("Example", features=features)[:, 0].numpy().tolist()
+    features = _serialize_messages(
+        "Features", feature=tf.concat(entries, axis=1)
+    )
+    return (
+        _serialize_messages("Example", features=features)[:, 0].numpy().tolist()
+    )
 
 
-def _messages(kind: str, **fields) -> tf.Tensor:
+def _serialize_messages(kind: str, **fields) -> tf.Tensor:
     """Return a serialized TensorFlow message a row, string `(B, 1)`.
 
     Args:

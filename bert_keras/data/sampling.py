@@ -187,7 +187,7 @@ def draw_pairs(
     a_length = token[split] - token[start]
     b_start, b_length = token[split], token[end] - token[split]
     other = np.flatnonzero(random)
-    b_start[other], b_length[other] = _other_documents(
+    b_start[other], b_length[other] = _draw_other_documents(
         store, document[other], (target - a_length)[other], rng
     )
     pairs = Pairs(token[start], a_length, b_start, b_length, random)
@@ -213,7 +213,7 @@ def _walk(offsets, begin, end, target, document, uniform, chunks):
         begin = split if random else stop
 
 
-def _other_documents(store, document, length, rng):
+def _draw_other_documents(store, document, length, rng):
     """Return start and length of random text of another document each."""
     other = rng.integers(0, store.num_documents - 1, len(document))
     # Any other document, with equal probability.

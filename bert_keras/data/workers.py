@@ -48,7 +48,7 @@ def in_order(
         workers, forks(), initializer=_begin, initargs=(function,)
     ) as pool:
         try:
-            yield from _ahead(pool, items, 2 * workers)
+            yield from _run_ahead(pool, items, 2 * workers)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
                 "A worker process was ended from outside, as the system does "
@@ -70,7 +70,7 @@ def forks():
     return context
 
 
-def _ahead(pool, items: Iterator, count: int) -> Iterator:
+def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
     """Yield results in order, with at most `count` items in work."""
     running = collections.deque()
     for item in items:

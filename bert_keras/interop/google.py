@@ -71,7 +71,7 @@ def open_google(prefix, source=None):
         if name in found:
             found[name] = found[name].transpose()
     path = os.path.join(folder, CONFIG)
-    head, arguments = _head(found)
+    head, arguments = _find_head(found)
     return tensors.Checkpoint(
         source=source,
         format="google",
@@ -127,7 +127,7 @@ def name_cases(source):
     return {f"the name {name}": match[1] == "un"} if match else {}
 
 
-def _head(found):
+def _find_head(found):
     """Return the class of the weights beyond the encoder, and its arguments."""
     for head, layer in _HEADS.items():
         for name in layer:

@@ -336,7 +336,7 @@ def _check_keys(fields, rules):
             unknown.append(name)
         elif isinstance(allowed, dict):
             _check_keys(fields.object(name, {}), allowed)
-        elif allowed is not ANY and not _is_in(_content(value), allowed):
+        elif allowed is not ANY and not _is_in(_get_content(value), allowed):
             expected = " or ".join(json.dumps(one) for one in allowed)
             fields.refuse(name, expected, value)
     if unknown:
@@ -352,7 +352,7 @@ def _is_in(value, allowed):
     return any(type(value) is type(one) and value == one for one in allowed)
 
 
-def _content(value):
+def _get_content(value):
     """Return the text of a token that is written with its flags."""
     is_token = isinstance(value, dict) and isinstance(value.get("content"), str)
     return value["content"] if is_token else value

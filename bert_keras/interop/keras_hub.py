@@ -99,7 +99,7 @@ def open_keras_hub(folder):
     for file, table in tables.items():
         stored = read_h5(os.path.join(folder, file))
         some, others = tensors.rename_tensors(
-            stored, table, folder, _plain_path
+            stored, table, folder, _normalize_path
         )
         found, skipped = found | some, skipped + others
     return tensors.Checkpoint(
@@ -120,7 +120,7 @@ def open_keras_hub(folder):
     )
 
 
-def _plain_path(path):
+def _normalize_path(path):
     """Return the path as Keras 3.15 and keras-hub 0.32 write it.
 
     Earlier versions have other names of the container and of parts of a layer.
@@ -272,12 +272,12 @@ def _walk(path, group, prefix, found, seen):
         if isinstance(node, h5py.Group):
             _walk(path, node, f"{name}/", found, seen)
         elif isinstance(node, h5py.Dataset):
-            dtype = _float_dtype(node)
+            dtype = _find_float_dtype(node)
             if dtype is not None:
                 found[name] = _tensor(path, name, node, dtype)
 
 
-def _float_dtype(dataset):
+def _find_float_dtype(dataset):
     """Return the dtype of a dataset of floats, None of any other.
 
     HDF5 has no bfloat16: Keras writes two bytes and an attribute.

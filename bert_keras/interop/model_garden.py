@@ -104,7 +104,9 @@ def open_model_garden(prefix, source, pieces=None):
         skipped=skipped,
         read_text=text_reader(
             pieces or os.path.join(folder, google.VOCABULARY),
-            lambda: {"cases": google.name_cases(source) | _stated_case(prefix)},
+            lambda: {
+                "cases": google.name_cases(source) | _find_stated_case(prefix)
+            },
         ),
     )
 
@@ -150,7 +152,7 @@ def _encoder(found, source):
         ) from None
 
 
-def _stated_case(prefix):
+def _find_stated_case(prefix):
     entry = tensor_bundle.read_index(prefix).get(LOWER_CASE)
     if entry is None:
         return {}

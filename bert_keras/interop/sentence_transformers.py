@@ -48,7 +48,7 @@ def open_sentence_transformers(folder):
     if "Pooling" in modules:  # a CrossEncoder has the Transformer alone
         settings = _read_settings(folder)
         checkpoint.embedding = {
-            "pooling": _pooling(os.path.join(folder, modules["Pooling"])),
+            "pooling": _read_pooling(os.path.join(folder, modules["Pooling"])),
             "normalize": "Normalize" in modules,
         }
         if "truncate_dim" in settings:
@@ -126,7 +126,7 @@ def _modules(folder):
     return found
 
 
-def _pooling(folder):
+def _read_pooling(folder):
     """Return the pooling; raise `WeightsError` unless exactly one is set."""
     config = read_json(os.path.join(folder, "config.json"))
     if "pooling_mode" in config:  # since version 5.4

@@ -101,7 +101,10 @@ def rematerialize(function, x, variables):
             y = call(*inputs)
 
         def gradient(upstream):
-            again = [_after(inputs[0], upstream), *map(tf.identity, inputs[1:])]
+            again = [
+                _order_after(inputs[0], upstream),
+                *map(tf.identity, inputs[1:]),
+            ]
             with tf.GradientTape() as tape:
                 tape.watch(again)
                 y = call(*again)
@@ -112,7 +115,7 @@ def rematerialize(function, x, variables):
     return compute(x, *(ops.convert_to_tensor(v) for v in variables))
 
 
-def _after(x, upstream):
+def _order_after(x, upstream):
     """Return `x`, such that no compiler can compute it before `upstream`.
 
     A compiler would find the second computation equal to the first and keep

@@ -265,7 +265,7 @@ def get_adaptation(model):
     Returns:
         `{"adaptation": arguments of adapt}`; `{}` if all weights train.
     """
-    frozen = list(dict.fromkeys(_frozen(model)))
+    frozen = list(dict.fromkeys(_list_frozen(model)))
     lora = {
         layer.path: [
             layer.lora_rank,
@@ -299,7 +299,7 @@ def adapt(model, frozen=(), lora=()):
             part.trainable = False
 
 
-def _frozen(layer):
+def _list_frozen(layer):
     """Yield paths of the outermost frozen layers, and of frozen weights."""
     if getattr(layer, "is_unused", False):  # see `switch_pooler`
         return
@@ -311,4 +311,4 @@ def _frozen(layer):
         if not weight.trainable:
             yield weight.path
     for inner in layer._layers:
-        yield from _frozen(inner)
+        yield from _list_frozen(inner)

@@ -128,7 +128,7 @@ def export_saved_model(
             raise InputError(NOT_A_MODEL.format(type(model).__name__))
         check_fits(model, preprocessor)
     options = settle_options(models, options)
-    stated = License(license) if license else _license(models)
+    stated = License(license) if license else _find_license(models)
     options["license"] = stated.name
     left_out = (
         [] if allow_untrained else find_untrained_signatures(models, options)
@@ -158,7 +158,7 @@ def export_saved_model(
         with files.plain_link(partial) as plain:
             tf.saved_model.save(module, plain, default | functions)
         card = {
-            **_card(signatures, functions, options),
+            **_make_card(signatures, functions, options),
             **_needs(find_foreign_operations(partial, portable)),
             "fingerprint": fingerprint,
             "sequence_length": rows.sequence_length,
@@ -170,7 +170,7 @@ def export_saved_model(
     return folder
 
 
-def _license(models):
+def _find_license(models):
     """Return the first `License` that the models' weights have."""
     stated = (getattr(model, "encoder", model).license for model in models)
     return next(filter(None, stated), License())
@@ -215,7 +215,7 @@ def find_foreign_operations(folder, portable):
     return foreign
 
 
-def _card(signatures, functions, options):
+def _make_card(signatures, functions, options):
     """Return inputs and outputs of each signature, with an example."""
     entries = {}
     for name, signature in signatures.items():

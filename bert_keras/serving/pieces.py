@@ -34,7 +34,7 @@ def fill_mask(model, rows, top_k=5):
     """Return the signature `fill_mask`: likely pieces at each `[MASK]`."""
 
     def function(text):
-        ids = _ids_with_masks(rows.tokenizer, text)
+        ids = _tokenize_with_masks(rows.tokenizer, text)
         inputs = rows.pack(ids)
         vectors = model.encoder(inputs, training=False)["sequence_output"]
         is_mask = inputs["token_ids"] == rows.tokenizer.mask_id  # (B, T)
@@ -72,7 +72,7 @@ def fill_mask(model, rows, top_k=5):
     )
 
 
-def _ids_with_masks(tokenizer, text):
+def _tokenize_with_masks(tokenizer, text):
     """Return ragged ids of strings (B,); `[MASK]` is the mask token."""
     between = tf.strings.split(text, graph.MASK)  # (B, masks + 1)
     ids = tokenizer(between.values)  # (B * (masks + 1), None)
@@ -243,7 +243,7 @@ def ids(model, rows, style):
     names_by_style = zip(output_names(model, "ours"), names, strict=True)
     return Signature(
         "ids",
-        dict(zip(INPUTS[style], _example(model, rows), strict=True)),
+        dict(zip(INPUTS[style], _make_example(model, rows), strict=True)),
         function,
         dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
         per_token=tuple(n for name, n in names_by_style if name in of_tokens),
@@ -283,7 +283,7 @@ def compute_outputs(model, inputs, style):
     return [outputs]
 
 
-def _example(model, rows):
+def _make_example(model, rows):
     """Return ids, mask and segments of one row."""
     tokenizer = rows.tokenizer
     sentence = [tokenizer.cls_id, tokenizer.unk_id, tokenizer.sep_id]

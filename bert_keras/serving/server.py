@@ -125,7 +125,7 @@ class _Service:
         return JSONResponse({"status": "ok"})  # warmed up before
 
     async def describe(self, request):
-        action = self._action(request)
+        action = self._find_action(request)
         if action == "/metadata":
             model = {"name": self.name, "signature_name": "", "version": "1"}
             signatures = {"signature_def": {"signature_def": self.signatures}}
@@ -137,7 +137,7 @@ class _Service:
         return JSONResponse({"model_version_status": [version]})
 
     async def predict(self, request):
-        if self._action(request) != ":predict":
+        if self._find_action(request) != ":predict":
             raise HTTPException(404)
         origin = request.headers.get("origin", "://" + request.url.netloc)
         if origin.partition("://")[2] != request.url.netloc:
@@ -162,7 +162,7 @@ class _Service:
             self.waiting -= len(body)
         return Response(content, media_type="application/json")
 
-    def _action(self, request):
+    def _find_action(self, request):
         """Return what follows the model in the path."""
         found = PATH.fullmatch(request.scope["path"])
         if not found or found[1] != self.name or found[2] not in (None, "1"):

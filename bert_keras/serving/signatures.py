@@ -60,7 +60,7 @@ class Family:
         return self.build(model, rows, **chosen)
 
 
-# `embed` may use the pooler: see `_random_weights`.
+# `embed` may use the pooler: see `_find_random_weights`.
 EMBED = Family(
     embed,
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),
@@ -117,9 +117,11 @@ def settle_options(models, options):
     for name in OPTIONS:
         is_set = options[name] not in (None, False, "truncate")
         if is_set and not any(
-            _takes(name, find_families(model)) for model in models
+            _has_option(name, find_families(model)) for model in models
         ):
-            known = [f.name for f in FAMILIES.values() if _takes(name, [f])]
+            known = [
+                f.name for f in FAMILIES.values() if _has_option(name, [f])
+            ]
             found = [f.name for m in models for f in find_families(m)]
             raise InputError(
                 f"{name} is an option of {' and '.join(known)}; the export "
@@ -152,7 +154,7 @@ def settle_options(models, options):
     return settled
 
 
-def _takes(option, families):
+def _has_option(option, families):
     """Return True if one of the signatures takes the option."""
     return any(option in (*f.options, *f.unchanged_by) for f in families)
 
@@ -172,7 +174,7 @@ def find_untrained_signatures(models, options):
     """
     left_out = []
     for index, model in enumerate(models):
-        random = _random_weights(model, options, index == 0)
+        random = _find_random_weights(model, options, index == 0)
         if len(random) == 1 and random.keys() <= PRETRAINING:
             ((task, names),) = random.items()
             warnings.warn(
@@ -195,7 +197,7 @@ def refuse_random_weights(model, names):
     )
 
 
-def _random_weights(model, options, has_ids):
+def _find_random_weights(model, options, has_ids):
     """Return dict of signature -> names of random weights that it uses."""
     weights = drop_unused_pooler(model, untrained_weights(model))
     unread = {family.name: family.unread for family in find_families(model)}

@@ -190,7 +190,7 @@ def tag(model, rows, long_text="truncate"):
         long_text: "truncate", or "windows": windows that overlap by half;
             each token counts where it has most context around it.
     """
-    types, type_of, begins, ends = _scheme(model.labels)
+    types, type_of, begins, ends = _read_scheme(model.labels)
     is_inner = tf.constant(
         [piece.startswith("##") for piece in rows.tokenizer.vocabulary]
     )
@@ -204,10 +204,10 @@ def tag(model, rows, long_text="truncate"):
         truncated = {"truncated": rows.are_cut(ids)} if truncates else {}
         if truncates:
             ids, first, after = ids[:, :room], first[:, :room], after[:, :room]
-        probabilities = _probabilities(model, rows, ids, room)
+        probabilities = _compute_probabilities(model, rows, ids, room)
         words = _words(ids, first, after, probabilities, is_inner)
         entities = _entities(words, type_of, begins, ends)
-        return _outputs(text, entities, types) | truncated
+        return _make_outputs(text, entities, types) | truncated
 
     of_entity = {
         "text": "string (B, N): the entities, cut from the text",
@@ -227,7 +227,7 @@ def tag(model, rows, long_text="truncate"):
     )
 
 
-def _scheme(labels):
+def _read_scheme(labels):
     """Return the types; and arrays with an entry for each label.
 
     They are the index of its type, or -1 for O, and whether the label begins
@@ -246,7 +246,7 @@ def _scheme(labels):
     )
 
 
-def _probabilities(model, rows, ids, room):
+def _compute_probabilities(model, rows, ids, room):
     """Return probabilities of labels for ragged ids: float32 (tokens, C)."""
     cut = windows(ids, room, max(room // 2, 1))
     width = len(model.labels)
@@ -330,7 +330,7 @@ def _merge(text, first, after, is_first):
     )
 
 
-def _outputs(text, entities, types):
+def _make_outputs(text, entities, types):
     """Return the signature's outputs: one row a text."""
 
     def by_text(values):  # (entities,) to ragged (B, None)

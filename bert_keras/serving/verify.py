@@ -98,8 +98,8 @@ def difference(folder, answered):
     fresh = answer_in_fresh_process(folder, requests)
     return max(
         comparison.greatest_difference(
-            _meaningful(signature, request, here),
-            _meaningful(signature, request, there),
+            _drop_padding(signature, request, here),
+            _drop_padding(signature, request, there),
             relative=True,
         )
         if here.keys() == there.keys()
@@ -110,7 +110,7 @@ def difference(folder, answered):
     )
 
 
-def _meaningful(signature, request, answer):
+def _drop_padding(signature, request, answer):
     """Return the answer without its values at padding; flat."""
     values = dict(answer)
     for name in signature.padded:

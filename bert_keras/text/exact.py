@@ -57,7 +57,7 @@ class ExactText:
         symbols = {ord(c): i for i, c in enumerate(characters, NO_SYMBOL + 1)}
         self._symbols = make_table(symbols, NO_SYMBOL)
         self._count = len(symbols) + 1
-        self._edges, self._ids, self._depths = _trie(bodies, symbols)
+        self._edges, self._ids, self._depths = _build_trie(bodies, symbols)
 
     def ids(self, strings):
         """Return the flat ids and row splits of strings `(B,)`."""
@@ -240,7 +240,7 @@ def _repeat(tokens, index, count):
     )
 
 
-def _trie(bodies, symbols):
+def _build_trie(bodies, symbols):
     """Return the edges, and the token's id (or -1) and depth of each node.
 
     Args:

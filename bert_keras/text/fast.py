@@ -36,8 +36,8 @@ class FastText:
     def __init__(self, exact, settings):
         self._exact = exact
         limit = settings.max_word_length
-        self._pieces = _pieces_model(settings.vocabulary, limit)
-        self._characters = _characters_model(settings.lowercase)
+        self._pieces = _build_vocabulary(settings.vocabulary, limit)
+        self._characters = _build_normalizer(settings.lowercase)
         self._long_word = _long_word(limit)
         self._unknown = settings.vocabulary.index(UNKNOWN)
         self._keep_special_tokens = settings.keep_special_tokens
@@ -130,13 +130,13 @@ class FastText:
 
 
 @functools.cache
-def _characters_model(lowercase):
+def _build_normalizer(lowercase):
     """Return tensorflow-text's compiled normaliser, `uint8 (N,)`."""
     model = normalizer_builder.build_fast_bert_normalizer_model(lowercase)
     return np.frombuffer(model, np.uint8)
 
 
-def _pieces_model(vocabulary, max_word_length):
+def _build_vocabulary(vocabulary, max_word_length):
     """Return tensorflow-text's compiled vocabulary, `uint8 (N,)`.
 
     Without its class, which converts the bytes to a list: that takes a second.

@@ -109,7 +109,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
         raise InputError(
             "The texts to learn a vocabulary from hold no word. Give text."
         )
-    symbols = _common_symbols(counts, min_count, size - len(first))
+    symbols = _select_symbols(counts, min_count, size - len(first))
     _refuse_useless(counts, symbols, size)
     merger = _Merger(counts, [*first, *symbols])
     while len(merger.pieces) < size and merger.merge_most_frequent(min_count):
@@ -120,7 +120,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
     return merger.pieces
 
 
-def _common_symbols(counts, min_count, room):
+def _select_symbols(counts, min_count, room):
     """Return the single characters to learn, "##" before those in a word.
 
     The most frequent that occur `min_count` times, at most half of `room`.
@@ -253,7 +253,7 @@ def count_words(
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)
-    for counted in in_order(counter, _stretches(texts)):
+    for counted in in_order(counter, _group_texts(texts)):
         counts.update(counted)
         if len(counts) > most:
             # Those more frequent than the one at index `most // 2`.
@@ -312,7 +312,7 @@ class _CountWords:
         return self._wordpiece.words(stretch)
 
 
-def _stretches(texts):
+def _group_texts(texts):
     """Yield lists of texts that have about `CHARACTERS` together."""
     stretch, size = [], 0
     for text in texts:

@@ -67,7 +67,9 @@ class Normalizer:
             codes = _insert_stand_ins(codes)
         if self._lowercase:
             (codes,) = _if_any(
-                codes == ord(unicode.CAPITAL_SIGMA), self._final_sigmas, codes
+                codes == ord(unicode.CAPITAL_SIGMA),
+                self._replace_final_sigmas,
+                codes,
             )
         # From here on as many as the results have, each with its source.
         codes, kinds, sources = self._map_characters(codes)
@@ -78,7 +80,7 @@ class Normalizer:
         words = _split_words(codes, kinds, sources, decoded.row_splits)
         return _set_token_ends(words) if self._keep_special_tokens else words
 
-    def _final_sigmas(self, codes):
+    def _replace_final_sigmas(self, codes):
         """Replace each capital sigma at a word's end by a final one."""
         roles = self._tables.roles(codes)
         positions = tf.where(roles != unicode.IGNORED)  # (stops, 1)
@@ -248,7 +250,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
     else:
         after[kinds == unicode.MARK] = unicode.OTHER
     results = unicode.map_code_points(lowercase, strip_accents)
-    characters, several = _character_table(kinds, after, results)
+    characters, several = _make_character_table(kinds, after, results)
     return Tables(
         CodePointTable(characters),
         several,
@@ -257,7 +259,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
     )
 
 
-def _character_table(kinds, kinds_after, results):
+def _make_character_table(kinds, kinds_after, results):
     """Return entries of characters; starts, lengths, entries of long ones."""
     table = kinds_after.astype(np.int64)
     entries, starts, lengths = [], [], []

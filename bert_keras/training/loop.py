@@ -123,7 +123,7 @@ def averaged_weights(model):
 
     Without `use_ema` of the optimizer nothing changes.
     """
-    if not _averaging_optimizer(model):
+    if not _find_averaging_optimizer(model):
         yield
         return
     before = [weight.numpy() for weight in model.trainable_weights]
@@ -140,7 +140,7 @@ def averaged_weights(model):
 
 def take_averages(model):
     """Replace the weights by their moving averages, where there are any."""
-    optimizer = _averaging_optimizer(model)
+    optimizer = _find_averaging_optimizer(model)
     if optimizer:
         with strategy_scope(model):
             # The method of the class: `fit` above replaced the object's.
@@ -149,7 +149,7 @@ def take_averages(model):
             )
 
 
-def _averaging_optimizer(model):
+def _find_averaging_optimizer(model):
     """Return the optimizer if it has averages of the weights, else None."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return optimizer if optimizer.use_ema else None

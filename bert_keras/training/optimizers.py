@@ -70,13 +70,13 @@ def adamw(
             weights. None keeps none.
     """
     return AdamW(
-        _rate(learning_rate, steps, warmup, schedule),
+        _make_rate(learning_rate, steps, warmup, schedule),
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
         bias_correction=bias_correction,
         accumulate=accumulate,
-        **_average(ema),
+        **_average_arguments(ema),
     )
 
 
@@ -107,16 +107,16 @@ def lamb(
         ema: as of `adamw`.
     """
     return Lamb(
-        _rate(learning_rate, steps, warmup, schedule),
+        _make_rate(learning_rate, steps, warmup, schedule),
         weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
         accumulate=accumulate,
-        **_average(ema),
+        **_average_arguments(ema),
     )
 
 
-def _average(ema):
+def _average_arguments(ema):
     """Return the arguments of Keras's optimizers for a moving average."""
     if ema is None:
         return {}
@@ -125,7 +125,7 @@ def _average(ema):
     return {"use_ema": True, "ema_momentum": float(ema)}
 
 
-def _rate(peak, steps, warmup, shape):
+def _make_rate(peak, steps, warmup, shape):
     """Return the schedule, or without `steps` a constant rate."""
     if steps is not None:
         return schedules.schedule(peak, steps, warmup, shape)
@@ -294,7 +294,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         # `divide_no_nan` by 0 makes all gradients 0, NaN too.
         divisor = ops.where(finite, divisor, 0.0)
         self._shared.values = {
-            group: self._shared_values(*group)
+            group: self._compute_shared_values(*group)
             for group in dict.fromkeys(self._groups)
         }
         return [
@@ -304,7 +304,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             for g in grads
         ]
 
-    def _shared_values(self, dtype, layer_rate):
+    def _compute_shared_values(self, dtype, layer_rate):
         """Return the values of this step, common to the weights of a group.
 
         Computed once a step: a base model has 199 weights.

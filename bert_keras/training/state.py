@@ -123,7 +123,7 @@ class TrainingState(keras.callbacks.Callback):
             InputError: the model, or the settings, are not those of the run;
                 or every checkpoint is damaged.
         """
-        variables = _variables(model)
+        variables = _collect_variables(model)
         if self.folder in _saves:
             concurrent.futures.wait([_saves.pop(self.folder)])
         if self.writes:
@@ -189,7 +189,7 @@ class TrainingState(keras.callbacks.Callback):
             self.check()
         groups = {
             group: _to_host(named)
-            for group, named in _variables(self.model).items()
+            for group, named in _collect_variables(self.model).items()
         }
         groups["metrics"] = self._metrics
         metadata = {
@@ -283,7 +283,7 @@ class TrainingState(keras.callbacks.Callback):
         self._stop_request.restore()
 
 
-def _variables(model):
+def _collect_variables(model):
     """Return group -> name -> variable: all that the next step reads."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not model.built:

@@ -27,7 +27,9 @@ def train_step(model, state, data):
         # JAX needs a function without side effects: values of variables are
         # arguments and results.
         with _stateless(model, *values) as scope:
-            total, each = _losses(model, micro_batch, divisors, training=True)
+            total, each = _compute_losses(
+                model, micro_batch, divisors, training=True
+            )
             scaled = model.optimizer.scale_loss(total)
         return scaled, (each, *_read_scope(model, scope))
 
@@ -50,7 +52,9 @@ def train_step(model, state, data):
     else:
         step.check_cut(model)
         # One micro-batch at a time, compiled once for all.
-        sums, _ = jax.lax.scan(add, sums, _micro_batches(batch, accumulate))
+        sums, _ = jax.lax.scan(
+            add, sums, _split_micro_batches(batch, accumulate)
+        )
     values, gradients, non_trainable, metrics = sums
     trainable, optimizer_variables = model.optimizer.stateless_apply(
         optimizer_variables, gradients, trainable
@@ -66,13 +70,13 @@ def test_step(model, state, data):
     step.build(model, batch)
     divisors = step.normalisers(model, batch)
     with _stateless(model, *state) as scope:
-        _, values = _losses(model, batch, divisors, training=False)
+        _, values = _compute_losses(model, batch, divisors, training=False)
     non_trainable, metrics = _read_scope(model, scope)
     logs, metrics = _track(model, metrics, values, divisors)
     return logs, (trainable, non_trainable, metrics)
 
 
-def _losses(model, batch, divisors, training):
+def _compute_losses(model, batch, divisors, training):
     """Return the losses of a micro-batch; add it to the metrics."""
     x, y, weights = batch
     outputs = model(x, training=training)
@@ -112,7 +116,7 @@ def _track(model, metrics, values, divisors):
     return logs, metrics
 
 
-def _micro_batches(batch, accumulate):
+def _split_micro_batches(batch, accumulate):
     """Return the batch as (micro-batches, rows of one, ...).
 
     Every micro-batch has rows of every device, where they are successive.

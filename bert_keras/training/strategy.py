@@ -66,7 +66,7 @@ def make_strategy(distribution="off", tpu="local"):
         return Strategy("off")
     is_chief = True
     if distribution == "multi_worker":
-        strategy, is_chief = _multi_worker()
+        strategy, is_chief = _make_multi_worker()
     elif distribution == "tpu":
         strategy = _tpu(tpu)
     else:
@@ -132,7 +132,7 @@ def describe_devices(strategy, dtype):
         replicas), float32"; and a message where devices of the machine are
         not used.
     """
-    types = _device_types(strategy)
+    types = _list_device_types(strategy)
     counts = [f"{types.count(name)} x {name}" for name in sorted(set(types))]
     name = "no distribution"
     if strategy.distributed is not None:
@@ -151,7 +151,7 @@ def describe_devices(strategy, dtype):
     return line, warning
 
 
-def _device_types(strategy):
+def _list_device_types(strategy):
     """Return the type of each device that trains: "CPU", "GPU" or "TPU"."""
     if keras.backend.backend() == "jax":
         devices = keras.distribution.list_devices()
@@ -175,7 +175,11 @@ def resolve_auto(distribution):
         return distribution
     import tensorflow as tf
 
-    if len(_cluster().get("worker", [])) + len(_cluster().get("chief", [])) > 1:
+    if (
+        len(_read_cluster().get("worker", []))
+        + len(_read_cluster().get("chief", []))
+        > 1
+    ):
         return "multi_worker"
     if tf.config.list_physical_devices("TPU"):
         return "tpu"
@@ -209,9 +213,9 @@ def any_worker(strategy):
     return lambda flag: bool(count(tf.constant(float(flag))) > 0)
 
 
-def _multi_worker():
+def _make_multi_worker():
     """Return the strategy, and whether this process is the chief."""
-    cluster = _cluster()
+    cluster = _read_cluster()
     if not cluster:
         raise InputError(
             "Training on several hosts needs the environment variable "
@@ -275,7 +279,7 @@ def _on_jax(distribution):
     return Strategy(name, parallel, len(devices))
 
 
-def _cluster():
+def _read_cluster():
     """Return task type -> addresses from TF_CONFIG, or {}."""
     return _tf_config()["cluster"] if os.environ.get("TF_CONFIG") else {}
 

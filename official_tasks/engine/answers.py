@@ -93,8 +93,8 @@ class Answers:
     def _open(self, stack):
         files.make_folder(os.path.dirname(os.path.abspath(self.lines)))
         if self.lines != self.path and os.path.isfile(self.path):
-            stack.enter_context(_locked(self.path, self.path))
-        self._file = stack.enter_context(_locked(self.lines, self.path))
+            stack.enter_context(_open_locked(self.path, self.path))
+        self._file = stack.enter_context(_open_locked(self.lines, self.path))
         if self._overwrite:
             self._file.truncate(0)
         self._read_lines()
@@ -127,7 +127,7 @@ class Answers:
                     record = json.loads(line)
                     answer = record["answer"]
                     row = [record["inputs"], record.get("keep", {})]
-                    is_valid = line == self._line(*row, answer)
+                    is_valid = line == self._format_line(*row, answer)
                     truncated = bool(answer.get("truncated"))
                 except FOREIGN:
                     is_valid = False
@@ -174,7 +174,7 @@ class Answers:
                 signature, inputs, batch_size, self._labels
             )
             for row, answer in zip(group, answers[len(before) :], strict=True):
-                self._file.write(self._line(*self._by_name(row), answer))
+                self._file.write(self._format_line(*self._by_name(row), answer))
                 self.done += 1
                 self.truncated += bool(answer.get("truncated"))
             self._file.flush()
@@ -202,7 +202,7 @@ class Answers:
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]
 
-    def _line(self, inputs, keep, answer):
+    def _format_line(self, inputs, keep, answer):
         """Return the next line, str for a pipe and bytes for a file."""
         record = {
             "row": self.done,
@@ -219,7 +219,7 @@ class Answers:
 
 
 @contextlib.contextmanager
-def _locked(path, output):
+def _open_locked(path, output):
     """Open a file to append to it, which no other process has locked."""
     with open(path, "ab") as file:
         if fcntl:

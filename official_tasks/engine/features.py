@@ -97,7 +97,7 @@ class Extractor:
         from bert_keras.text.words import word_pieces
 
         ids, word, is_first = word_pieces(texts, self.preprocess.tokenizer)
-        vectors = self._vectors(ids)
+        vectors = self._compute_vectors(ids)
         first = np.flatnonzero(is_first)
         if self.per == "word_first":
             vectors = vectors[first]
@@ -116,7 +116,7 @@ class Extractor:
                 (word[tokens] - words_before[number]).astype(np.int32),
             )
 
-    def _vectors(self, ids):
+    def _compute_vectors(self, ids):
         """Return the tokens' vectors, float32 `(tokens, F)`."""
         room = self.preprocess.packer.room(1)
         rows = windowed_rows(self.preprocess, ids, max(room // 2, 1))
@@ -176,7 +176,7 @@ def _write_npz(path, features, shape, dtype, num_texts):
         open(path, "wb") as raw,
         zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive,
     ):
-        with _array(archive, "features", shape, dtype) as file:
+        with _open_array(archive, "features", shape, dtype) as file:
             for text in features:
                 vectors += len(text.vectors)
                 file.write(np.ascontiguousarray(text.vectors).data)
@@ -195,12 +195,12 @@ def _write_npz(path, features, shape, dtype, num_texts):
             "token_splits": np.cumsum([0, *map(len, ids)], dtype=np.int64),
         }
         for name, values in columns.items():
-            with _array(archive, name, values.shape, values.dtype) as file:
+            with _open_array(archive, name, values.shape, values.dtype) as file:
                 file.write(values.tobytes())
 
 
 @contextlib.contextmanager
-def _array(archive, name, shape, dtype):
+def _open_array(archive, name, shape, dtype):
     """Yield a file for the bytes of an array of an npz."""
     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
         header = {

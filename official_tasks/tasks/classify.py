@@ -105,9 +105,9 @@ class TextTask(Problem):
             return np.array(labels, np.int32)
         if self.problem == "regression":
             return np.array(labels, np.float32)[:, None]
-        return self._indicators(labels).astype(np.float32)
+        return self._to_indicators(labels).astype(np.float32)
 
-    def _indicators(self, labels):
+    def _to_indicators(self, labels):
         """Return bool `(R, C)`: True for the labels of each text."""
         rows = np.zeros((len(labels), len(self.labels)), bool)
         for row, indices in zip(rows, labels, strict=True):
@@ -159,7 +159,9 @@ class TextTask(Problem):
             return score_numbers(truth, predictions[:, 0])
         if self.problem == "multi":
             predicted = self._decide(predictions)
-            return score_labels(self._indicators(truth), predicted, self.labels)
+            return score_labels(
+                self._to_indicators(truth), predicted, self.labels
+            )
         predicted = predictions.argmax(axis=-1)
         count = len(self.labels)
         confusion = metrics.confusion_matrix(truth, predicted, count)
@@ -178,7 +180,7 @@ class TextTask(Problem):
         """Return the threshold of each label with the best F1 on `examples`."""
         if self.problem != "multi":
             return {}
-        truth = self._indicators([example.label for example in examples])
+        truth = self._to_indicators([example.label for example in examples])
         probabilities = metrics.sigmoid(predictions)
         return {"thresholds": metrics.best_thresholds(truth, probabilities)}
 
@@ -190,7 +192,7 @@ class TextTask(Problem):
             error = np.abs(np.array(truth) - predicted)
             wrong = np.ones(len(error), bool)
         elif self.problem == "multi":
-            truth = self._indicators(truth)
+            truth = self._to_indicators(truth)
             predicted = self._decide(predictions)
             probabilities = metrics.sigmoid(predictions)
             # The confidence in the worst of the decisions on a text.
@@ -281,11 +283,11 @@ def score_classes(truth, predicted, labels) -> dict:
         "macro_f1": metrics.macro_f1(confusion),
         "majority_baseline": metrics.majority_baseline(truth),
         "classes": _table(metrics.per_class(confusion), labels),
-        **_confusions(confusion, labels),
+        **_count_confusions(confusion, labels),
     }
 
 
-def _confusions(confusion, labels) -> dict:
+def _count_confusions(confusion, labels) -> dict:
     """Return the matrix of few classes, or the most frequent errors of many."""
     if len(labels) <= MOST_CLASSES:
         return {"confusion": confusion.tolist()}

@@ -138,13 +138,13 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             return pairs
         if split == "train":
-            return self._partners(pairs)
+            return self._select_partners(pairs)
         queries = self.collect_queries(pairs)
         if split == "dev":
             self._check_cutoffs(len(queries[0].passages))
         return queries
 
-    def _partners(self, pairs):
+    def _select_partners(self, pairs):
         """Return the pairs with a score above 0, or without one."""
         kept = Examples([p for p in pairs if p.label != 0], pairs.notes)
         dropped = (

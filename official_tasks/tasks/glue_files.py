@@ -17,7 +17,7 @@ def read_tsv(row, path, split, notes, part=0):
     pair = row.text_pair and _find_column(row, header, row.text_pair, path)
     label = _find_label_column(row, header, path, split)
     index = header.index(row.index) if row.index in header else None
-    is_in_split = _raw_rows(row, path, split)
+    is_in_split = _select_raw_rows(row, path, split)
     examples, ragged = [], []
     for number, cells in lines:
         if len(cells) != len(header):
@@ -152,7 +152,7 @@ def _find_label_column(row, header, path, split):
     )
 
 
-def _raw_rows(row, path, split):
+def _select_raw_rows(row, path, split):
     """Return a function of cells: True if the row is in this split.
 
     Train and dev of MRPC are in one raw file: dev has the pairs of ids in the

@@ -289,19 +289,19 @@ def entity_scores(truth, predicted) -> dict:
         both = {*true_spans} & {*found_spans}
         hits.update(entity.type for entity in both)
     same = sum(n for (label, other), n in tokens.items() if label == other)
-    token_rates = _rates(
+    token_rates = _compute_rates(
         same - tokens[OUTSIDE, OUTSIDE],
         sum(n for (_, other), n in tokens.items() if other != OUTSIDE),
         sum(n for (label, _), n in tokens.items() if label != OUTSIDE),
     )
     return {
-        **_rates(hits.total(), found.total(), true.total()),
+        **_compute_rates(hits.total(), found.total(), true.total()),
         "accuracy": same / max(tokens.total(), 1),
         **{f"token_{name}": rate for name, rate in token_rates.items()},
         "entities": true.total(),
         "classes": {
             kind: {
-                **_rates(hits[kind], found[kind], true[kind]),
+                **_compute_rates(hits[kind], found[kind], true[kind]),
                 "support": true[kind],
             }
             for kind in sorted(true.keys() | found.keys())
@@ -309,7 +309,7 @@ def entity_scores(truth, predicted) -> dict:
     }
 
 
-def _rates(hits, found, true):
+def _compute_rates(hits, found, true):
     """Return F1, precision and recall of counts; 0 if a divisor is 0."""
     return {
         "f1": 2 * hits / max(found + true, 1),

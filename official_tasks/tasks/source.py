@@ -21,7 +21,7 @@ RECIPE_OPTIONS = {
     "recipe": Option(
         None,
         "Freeze the encoder; one dense layer reads the features of these "
-        "layers: last, ...",
+        "layers: last, concat_last_four, sum_last_four, concat:-1,-2, ...",
     ),
     "pooling": Option(
         None, "mean, max, cls, last: how --recipe makes one vector of a text."

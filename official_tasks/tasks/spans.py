@@ -141,7 +141,9 @@ class SpanTask(Problem):
         if split == "test":
             return questions
         self._check(questions, f"{split} file")
-        return self._trainable(questions) if split == "train" else questions
+        return (
+            self._select_trainable(questions) if split == "train" else questions
+        )
 
     def _check(self, questions, file):
         for question in questions:
@@ -158,7 +160,7 @@ class SpanTask(Problem):
                     "give --task=squad2"
                 )
 
-    def _trainable(self, questions):
+    def _select_trainable(self, questions):
         """Return the questions with a known position of their answer."""
         kept, problems = [], {"not found": [], "ambiguous": []}
         for question in questions:
@@ -430,7 +432,7 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
     They are position 0, `[CLS]`, where the window lacks a part of the answer;
     the weight is 0 where the answer's position in the context is unknown.
     """
-    spans = list(map(_token_span, questions, offsets))
+    spans = list(map(_find_token_span, questions, offsets))
     positions = np.zeros((len(windows), 2), np.int32)
     weights = np.ones(len(windows), np.float32)
     for row, window in enumerate(windows):
@@ -443,7 +445,7 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
     return targets, {"start": weights, "end": weights}
 
 
-def _token_span(question, offsets):
+def _find_token_span(question, offsets):
     """Return the first and last token of the answer; (-1, -1) without one."""
     if not question.answers:
         return -1, -1

@@ -24,7 +24,7 @@ def read_squad_data_set(row, source, split, notes):
         answers = qa["answers"]
         pairs = zip(answers["text"], answers["answer_start"], strict=True)
         listed = [{"text": t, "answer_start": int(n)} for t, n in pairs]
-        yield _question(qa["context"], qa, listed, qa.get("title"))
+        yield _make_question(qa["context"], qa, listed, qa.get("title"))
 
 
 def read_questions(path) -> list[Question]:
@@ -36,7 +36,7 @@ def read_questions(path) -> list[Question]:
     content = read_json(path, "SQuAD's JSON")
     try:
         questions = [
-            _question(
+            _make_question(
                 paragraph["context"],
                 qa,
                 qa.get("answers"),
@@ -71,7 +71,7 @@ def read_questions(path) -> list[Question]:
     return questions
 
 
-def _question(context, qa, answers, title):
+def _make_question(context, qa, answers, title):
     """Return the `Question` of a dict; answers are a list of dicts or None."""
     texts = start = None
     if answers is not None:

@@ -32,7 +32,8 @@ AROUND = 12  # words on each side of a mistake in the report
 FEATURE_OPTIONS = {
     "recipe": Option(
         None,
-        "Freeze the encoder and tag by features of these layers: last, ...",
+        "Freeze the encoder; two LSTMs read the features of these layers: "
+        "last, concat_last_four, sum_last_four, concat:-1,-2, ...",
     ),
     "lstm_dim": Option(LSTM_DIM, "Width of the LSTMs on the features."),
 }
@@ -133,9 +134,13 @@ class TagTask(Problem):
                 "word: the entire word is learned and predicted"
             )
         texts = Examples(texts, notes)
-        return self._documents(split, texts) if self.document_context else texts
+        return (
+            self._join_documents(split, texts)
+            if self.document_context
+            else texts
+        )
 
-    def _documents(self, split, sentences):
+    def _join_documents(self, split, sentences):
         """Return the sentences of each document as one text."""
         documents: dict = {}
         for sentence in sentences:
