@@ -327,10 +327,10 @@ def same_content(path, other) -> bool:
 
 @contextlib.contextmanager
 def plain_link(folder):
-    """Yield a path of the folder that TensorFlow accepts.
+    """Yield a path that leads to `folder` and that TensorFlow accepts.
 
-    TensorFlow reads *, ?, [ and a backslash in some paths as a pattern, and
-    needs UTF-8. A folder of another name gets a temporary link.
+    TensorFlow needs UTF-8, and reads some paths with *, ?, [ or a backslash as
+    a pattern. Such a folder gets a temporary link.
     """
     folder = os.fspath(folder)
     try:

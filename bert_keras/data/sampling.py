@@ -235,8 +235,8 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     Each removed token is taken from the front or from the back with the
     same probability, so the number from the front is binomial.
     """
-    # The longer first until both are equal: neither gets less than half of
-    # the room unless it is shorter.
+    # Only the longer one loses tokens until both are equal. So each keeps half
+    # of the room, or all its tokens if it has fewer.
     a_length = np.minimum(
         pairs.a_length, np.maximum((room + 1) // 2, room - pairs.b_length)
     )

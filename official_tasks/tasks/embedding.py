@@ -164,7 +164,7 @@ class EmbeddingTask(RetrievalTask):
         return kept
 
     def collect_queries(self, pairs):
-        """Return each query of the rows once, over the same passages."""
+        """Return the distinct queries of the rows; all search one list."""
         known = (self.source.passages or {}).values()
         partners = (text for pair in pairs for text in pair.texts[1:])
         passages = list(dict.fromkeys([*known, *partners]))

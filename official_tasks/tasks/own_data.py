@@ -1,4 +1,4 @@
-"""A user's tables as the source of a task; a tenth of train may be dev."""
+"""A user's tables as the source of a task; dev may be a tenth of train."""
 
 import functools
 from collections.abc import Callable
