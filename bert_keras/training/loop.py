@@ -58,8 +58,7 @@ def fit(
     Returns:
         list of dict, the lines of `history`.
     """
-    # 0 of a new run.
-    step = state.restore(model)
+    step = state.restore(model)  # 0 in a new run
     ends = {*bounds, steps}
     # Epochs after the checkpoint are repeated, so their lines are dropped.
     history = History(history, state, upto=step)
@@ -274,7 +273,7 @@ class History(keras.callbacks.Callback):
     def _write(self):
         if not self.state.writes:
             return
-        # Whole, and renamed: a kill cuts no line.
+        # The whole file is written and renamed, so a kill cuts no line.
         with (
             files.atomic_output(self.path) as partial,
             open(partial, "w", encoding="utf-8") as file,

@@ -119,7 +119,7 @@ def _track(model, metrics, values, divisors):
 def _split_micro_batches(batch, accumulate):
     """Return the batch as (micro-batches, rows of one, ...).
 
-    Every micro-batch has rows of every device, where they are successive.
+    A device holds successive rows, so each micro-batch takes rows of each.
     """
     count = step.rows(batch)
     if count % accumulate:

@@ -24,7 +24,7 @@ def train_step(model, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model, _replicas())
-    # They depend only on the sample weights.
+    # Known before the first micro-batch: they depend only on sample weights.
     [divisors] = sum_over_replicas([step.normalisers(model, batch)])
     compute = _Gradients(model, divisors)
     accumulate = step.micro_batches(model)
@@ -86,7 +86,7 @@ class _Gradients:
             loss, values = step.losses(
                 model, batch, outputs, self.divisors, _replicas()
             )
-            # By a power of two in float16, where small gradients vanish.
+            # In float16 a power of two keeps small gradients from vanishing.
             loss = model.optimizer.scale_loss(loss)
         gradients = tape.gradient(loss, model.trainable_weights)
         # After the tape: metrics have no gradient.
@@ -100,7 +100,7 @@ class _Gradients:
 
 
 def _accumulate(compute, batch, accumulate):
-    """Sum over the micro-batches, in the memory of one."""
+    """Return sums over the micro-batches, computed one after another."""
     count = step.rows(batch)
     # Rows of each micro-batch, at least 1; the last one may have fewer.
     size = -(-count // accumulate)
@@ -135,7 +135,7 @@ def _accumulate(compute, batch, accumulate):
         new = [values, *gradients]
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 
-    # Rounded up. The sums begin as (1 + losses,) and as the weights.
+    # Micro-batches, rounded up. The sums: (1 + losses,), and as the weights.
     number = -(-count // size)
     zeros = [tf.zeros_like(compute.divisors)]
     zeros += [
@@ -156,9 +156,9 @@ def _replicas():
 
 
 def _compile_here():
-    """Return True if XLA compiles each replica's computation by itself.
+    """Return True under a strategy on GPUs: XLA then compiles per replica.
 
-    Under a strategy Keras turns XLA off; a TPU's strategy compiles by itself.
+    There Keras turns XLA off. A TPU's strategy compiles without help.
     """
     if not tf.distribute.has_strategy():
         return False
