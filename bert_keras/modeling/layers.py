@@ -68,6 +68,12 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         super().__init__(units, **kwargs)
 
     def call(self, inputs, training=None, seed=None, site=0):
+        if training and self.lora_dropout and seed is None:
+            raise InputError(
+                f"LoRA's dropout is {self.lora_dropout}, but the encoder has "
+                "none, which would draw its seeds. Make an encoder with "
+                "dropout, or train without LoRA's."
+            )
         *lead, width = ops.shape(inputs)
         # A pooled vector, (B, D), or real tokens, (L, D): one axis already.
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))

@@ -102,6 +102,11 @@ def test_lora_reads_a_dropped_input_in_training():
     with pytest.raises(InputError, match="encoder with dropout"):
         still = make_encoder(dropout=0, attention_dropout=0)
         enable_lora(still, 2, dropout=0.1)
+    enable_lora(still, 2)
+    still.transformer_layers[0].attention.query.lora_dropout = 0.1  # a file's
+    still(random_inputs())
+    with pytest.raises(InputError, match="encoder with dropout"):
+        still(random_inputs(), training=True)
 
 
 def test_assigning_a_published_weight_replaces_what_lora_learned():
