@@ -19,6 +19,7 @@ def plan(data, **arguments) -> list[str]:
     Raises:
         InputError: an input that the run could not use.
     """
+    from bert_keras.training.strategy import describe_devices
     from official_tasks.pretraining.model import check_weights, make_optimizer
     from official_tasks.pretraining.objectives import OBJECTIVES
     from official_tasks.pretraining.source import PretrainingSource
@@ -40,12 +41,13 @@ def plan(data, **arguments) -> list[str]:
     sizes["vocabulary_size"] = len(source.vocabulary)
     parameters = count_parameters(sizes, objective.headline == "mlm")
     manifest = source.store.manifest
+    devices, _ = describe_devices(strategy, settings.dtype)
     lines = [
         f"Data: {manifest['documents']:,} documents, "
         f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens, "
         "every byte checked; vocabulary of "
         f"{sizes['vocabulary_size']:,}",
-        f"Devices: {strategy.name}, {strategy.num_replicas} replica(s)",
+        f"Devices: {devices}",
         f"Model: {parameters:,} parameters; objectives {settings.objectives}",
     ]
     micro_batches = strategy.num_replicas * execution.accumulation
@@ -57,7 +59,7 @@ def plan(data, **arguments) -> list[str]:
         lines += [
             f"Phase {phase.number}: {steps:,} steps of {phase.batch_size:,} "
             f"sequences of {phase.sequence_length}, "
-            f"{steps * phase.tokens_per_step:,} tokens, {epochs:.2f} epochs",
+            f"{steps * phase.tokens_per_step:,} tokens, {epochs:,.2f} epochs",
             f"  memory of a device: about {memory / 1e9:,.3g} GB",
         ]
     return lines + note_masks(settings)

@@ -14,6 +14,7 @@ from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 from bert_keras import InputError, files
 from bert_keras.data.batches import check_source
 from bert_keras.training import checkpoint
+from bert_keras.training.strategy import describe_devices, make_strategy
 from official_tasks import pretrain
 from official_tasks.engine import training
 from official_tasks.pretraining import runner, source
@@ -282,6 +283,8 @@ def test_a_dry_run_prints_the_plan(data, packed, capsys):
     assert "Phase 1: 8 steps of 4 sequences of 16, 512 tokens" in printed
     assert "Phase 2: 4 steps of 4 sequences of 24" in printed
     assert f"vocabulary of {len(PIECES)}" in printed
+    devices, _ = describe_devices(make_strategy("off"), "float32")
+    assert f"Devices: {devices}" in printed
     # Of any size: nothing is allocated.
     pretrain.print_plan(data, **{**SMALLEST, "num_layers": 10**6})
     pretrain.print_plan(data, **{**SMALLEST, "hidden_dim": 10**6})
