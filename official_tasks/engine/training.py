@@ -169,7 +169,9 @@ class Meter(keras.callbacks.Callback):
             for name, value in logs.items()
             if name.endswith("accuracy")
         ]
-        note += [f"{rate:,.0f} tokens/s" for rate in self.rate().values()]
+        note += [
+            f"{rate:,.0f} tokens/s" for rate in self.rate().values() if rate
+        ]
         return "  ".join(note)
 
 

@@ -407,11 +407,13 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
 def test_a_slow_step_is_shown_at_once():
     shown = []
     state = types.SimpleNamespace(step=0)
-    meter = Meter(lambda step, *_, **__: shown.append(step), state, 100)
+    meter = Meter(
+        lambda step, _, note: shown.append((step, note)), state, 100, int
+    )
     meter._shown -= 60
     meter.on_epoch_begin(0)
     meter.on_train_batch_end(0)
-    assert shown == [1]
+    assert shown == [(1, "")]  # no rate before a second step
 
 
 def test_standard_output_gets_the_same_lines(tmp_path, monkeypatch):
