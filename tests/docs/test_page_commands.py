@@ -160,6 +160,7 @@ def squad_questions():
 
 def prepare_pretraining(folder):
     prepare_data(folder)
+    (folder / "new.txt").write_text("The ship sailed home.\n" * 3)
     for name, length in (("data", 16), ("books", 16)):
         words = ["--input=books", "--vocabulary=runs/vocab.txt", "--workers=1"]
         words += [f"--output=runs/{name}", f"--sequence_length={length}"]
