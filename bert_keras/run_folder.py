@@ -235,5 +235,5 @@ def _differs(path, entry):
     size, changed = files.describe_version(path)
     if size != entry["bytes"]:
         return True
-    # A copy of the file has another time.
+    # A copy of the file has another time of change, and the same bytes.
     return changed != entry["changed"] and files.sha256(path) != entry["sha256"]

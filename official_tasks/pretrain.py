@@ -173,8 +173,8 @@ def print_metrics(results):
 def main(values):
     if values.init and values["size"].present:
         raise InputError(
-            "--size and --init exclude each other: the weights of --init have "
-            "their size. Leave one of the two out."
+            "--size and --init exclude each other: the size is that of the "
+            "weights that --init names. Leave one of the two out."
         )
     arguments = _arguments(values)
     if values.dry_run:

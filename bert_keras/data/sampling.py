@@ -214,7 +214,10 @@ def _walk(offsets, begin, end, target, document, uniform, chunks):
 
 
 def _draw_other_documents(store, document, length, rng):
-    """Return start and length of random text of another document each."""
+    """Return start and length of a random text for each of `document`.
+
+    It is from another document.
+    """
     other = rng.integers(0, store.num_documents - 1, len(document))
     # Any other document, with equal probability.
     other += other >= document

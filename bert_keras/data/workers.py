@@ -119,7 +119,7 @@ def _begin(function: Callable):
 
 
 def _end_with_parent():
-    """End this process when its parent has ended, by kill -9 too.
+    """End this process when its parent has ended, even by kill -9.
 
     It would wait for its next item for ever: the other workers hold the other
     end of the queue open.

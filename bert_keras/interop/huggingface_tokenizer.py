@@ -245,7 +245,7 @@ def _read_pieces(tokenizer):
     return text_settings.check_pieces(sorted(ids, key=ids.get), path)
 
 
-# Checks that the ids are those of the original's tokenizer.
+# Checks that the ids are those of the tokenizer of the original BERT.
 
 
 def _check_files(settings, special, tokenizer, config):
@@ -459,7 +459,7 @@ def write_tokenizer(folder, preprocessor):
         "tokenize_chinese_chars": True,
         "split_special_tokens": not tokenizer.keep_special_tokens,
         "model_max_length": preprocessor.sequence_length,
-        # `model_max_length` is ignored if it is the model's longest.
+        # Our reader ignores a `model_max_length` that is the model's limit.
         "sequence_length": preprocessor.sequence_length,
         **TOKENS,
     }

@@ -220,10 +220,10 @@ def _read_text(folder):
     }
 
 
-# HDF5 files: plain datasets only, read by their offset. Links out of the file,
-# compressed data and endless groups are refused by name. h5py's traversal
-# ignores links silently, takes the cube of the depth (300 nested groups: 5.6
-# seconds) and loses exceptions of its callback.
+# HDF5 files: only plain datasets, read at their offset in the file. An error
+# names links out of the file, compressed data and endless groups. h5py's own
+# traversal ignores links silently, takes a time that grows with the cube of the
+# depth (300 nested groups: 5.6 seconds) and loses exceptions of its callback.
 
 # The large model has 400 datasets in 500 groups, nested up to 8 deep.
 MOST_NODES, DEEPEST = 20_000, 16

@@ -376,14 +376,15 @@ def cut_out(text, first, after, is_real):
         their last, int32 (B, N); "" and -1 if there is no slice.
     """
     first, after = (tf.where(is_real, x, 0) for x in (first, after))
-    # The text up to the last slice.
+    # Each text up to the end of its last slice.
     reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
     head = tf.strings.substr(text, tf.zeros_like(reach), reach)
     bytes_of = tf.strings.bytes_split(head)  # (B, None)
     # (B, 1): where each text begins among the bytes of all.
     origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
     slices = _join_bytes(bytes_of.values, origin + first, origin + after)
-    # The characters that begin before each byte of all heads, and at the end.
+    # `before` counts the characters that begin before each byte of all heads;
+    # its last value is their total.
     _, begins = tf.strings.unicode_decode_with_offsets(
         head, "UTF-8", errors="ignore"
     )  # as `tokenize` reads them: without bytes that are not UTF-8

@@ -165,7 +165,7 @@ def answer_in_fresh_process(folder, requests):
 
 
 def _encode(value):
-    """Return bytes as JSON values, in lists at any depth, and numbers."""
+    """Return a value for JSON: text in base64; lists item by item."""
     if isinstance(value, list):
         return [_encode(item) for item in value]
     if isinstance(value, int):

@@ -337,7 +337,7 @@ def _in_two_steps(text):
 
 
 def as_strings(value):
-    """Return a string tensor, ragged or not, of a value of Python or Keras.
+    """Return a value of Python or Keras as a string tensor, ragged or not.
 
     Halves of surrogate pairs in Python's strings are dropped.
 

@@ -230,7 +230,7 @@ def _find_fault(token):
         return f"a token of at most {LONGEST_PIECE} bytes"
     if not token or re.search("[\0\ud800-\udfff]", token):
         return "a token, without NUL and half of a surrogate pair"
-    # The Chinese vocabulary has a line separator for a token; no text has it.
+    # The Chinese vocabulary has a token that is one line separator.
     if re.search(r"\s", token) and (token.isascii() or len(token) > 1):
         return "a token without white space"
     return None

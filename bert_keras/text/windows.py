@@ -101,7 +101,8 @@ def best_context(cut):
     window = cut.ids.value_rowids()
     index = cut.positions.values
     count = tf.reduce_max(tf.concat([index, [-1]], axis=0)) + 1
-    # Over the windows that hold a token, by its index among all ids.
+    # The most context that each token has in one of its windows. `index`
+    # numbers the tokens of all texts.
     most = tf.math.unsorted_segment_max(context, index, count)
     is_most = context == tf.gather(most, index)
     first = tf.math.unsorted_segment_min(

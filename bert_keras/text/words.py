@@ -17,7 +17,7 @@ def align_words(
     texts: Sequence[Sequence[str]],
     labels: Sequence[Sequence[int]] | None = None,
 ) -> tuple[dict[str, tf.Tensor], ...]:
-    """Make rows of texts that come as words, for `BertTagger`.
+    """Return `BertTagger`'s inputs for texts that are split into words.
 
     The first token of a word stands for the word, as in the paper (section
     5.3). Words beyond the row's length are cut off.

@@ -343,8 +343,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             return _import_tensorflow_part().adam(
                 variable, m.value, v.value, gradient, values, bool(decay)
             )
-        # Kingma and Ba 2015, algorithm 1: beta m + (1 - beta) g, as a sum, so
-        # that a skipped step adds 0.
+        # Kingma and Ba 2015, algorithm 1, with beta m + (1 - beta) g written as
+        # m + (1 - beta) (g - m): a skipped step, with gain 0, adds 0.
         gain_1, gain_2 = values["gains"]
         self.assign_add(m, (gradient - m) * gain_1)
         self.assign_add(v, (ops.square(gradient) - v) * gain_2)
@@ -362,7 +362,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
     def _can_fuse(self, dtype):
         """Return True if one operation of TensorFlow does the update."""
-        # It rounds 1 - beta_2 by 1e-5, which the bias correction cancels.
+        # Its 1 - beta_2 has a relative error of 1e-5, which only the bias
+        # correction cancels.
         return (
             keras.backend.backend() == "tensorflow"
             and dtype in ("float32", "float64")

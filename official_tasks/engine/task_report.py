@@ -53,7 +53,7 @@ def render(name, metric, results, mistakes, settings) -> str:
 
 
 def _describe_metrics(metric, results):
-    """Yield each metric and its meaning, the metric that decides first."""
+    """Yield value and meaning of each metric, beginning with `metric`."""
     metrics = select_metrics(results)
     for name in sorted(metrics, key=lambda name: name != metric):
         meaning = name.replace("_", " ")

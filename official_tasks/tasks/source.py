@@ -111,7 +111,7 @@ class Source:
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):
-                # `read` says what is missing, where it is needed.
+                # `read` refuses what is missing.
                 with contextlib.suppress(InputError):
                     paths += self.paths(part)
         return [path for path in paths if isinstance(path, Path)]

@@ -60,7 +60,7 @@ def define_flags():
 
 
 def write_models(model, preprocess, folder):
-    """Write the same weights for each system: system -> folder."""
+    """Write the same weights for each system; return system -> folder."""
     from bert_keras.serving.portable_formats import export_on_ids
 
     folders = {

@@ -128,7 +128,7 @@ def synchronize():
 
 
 def transformers_classify(settings):
-    """Return the first text's probabilities by its pipeline."""
+    """Classify by the pipeline of transformers."""
     from transformers import pipeline
 
     folder = settings["folder"]
@@ -144,7 +144,7 @@ def transformers_classify(settings):
 
 
 def onnxruntime_classify(settings):
-    """Return the first text's probabilities from files of tools/export.py."""
+    """Classify by ONNX Runtime, from files of tools/export.py."""
     import onnxruntime
     from tokenizers import BertWordPieceTokenizer
 

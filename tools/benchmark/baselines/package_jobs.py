@@ -29,7 +29,7 @@ def step(settings):
 
 
 def classify(settings):
-    """Return the first text's probabilities by an exported SavedModel."""
+    """Classify by an exported SavedModel."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers its operations)
 
