@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras.modeling.inputs import POOLING_MASK
-
 CHUNK = 2048  # texts at a time: bounds the memory of padded rows
 
 
@@ -43,6 +41,7 @@ def encode_with_prompt(preprocess, texts):
     """
     import tensorflow as tf
 
+    from bert_keras.modeling.inputs import POOLING_MASK
     from bert_keras.serving.embedding import count_unpooled
 
     prompt = preprocess.prompts.get(preprocess.prompt, "")

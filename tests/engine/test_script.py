@@ -72,6 +72,14 @@ def test_help_whose_reader_has_ended_ends_without_a_message():
     assert (process.returncode, errors) == (0, b"")
 
 
+def test_scripts_load_tensorflow_after_its_messages_are_filtered():
+    names = ", ".join(p.stem for p in ROOT.glob("official_tasks/[a-z]*.py"))
+    program = f"import sys\nfrom official_tasks import {names}\n"
+    program += "assert not {'keras', 'tensorflow'} & set(sys.modules)"
+    done = run_program(program, {**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+
+
 # As TensorFlow 2.21 prints them from its libraries, without Python.
 LOADS = r"""
 import os
