@@ -239,7 +239,7 @@ def _separator_hint(header, kind, dialect):
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
-        return ". Name one of them by its flag, as in --text=COLUMN"
+        return ". Name one of them by the flag of that column"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")
