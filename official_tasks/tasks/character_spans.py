@@ -10,14 +10,22 @@ import re
 
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE
+from bert_keras.text.unicode_tables import (
+    DROPPED,
+    IDEOGRAPH,
+    MARK,
+    OTHER,
+    PUNCTUATION,
+    kinds,
+)
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
-# As BERT's tokenizer splits a text: runs of letters and digits, with their
-# combining marks; single punctuation characters and Chinese characters.
-_CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+# A word of BERT's tokenizer, in the kinds of its characters: one punctuation
+# character or ideograph, or a run of others with their marks.
+_MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
-    rf"[{_CHINESE}]|(?:(?![{_CHINESE}_])[\w\u0300-\u036f])+|[^\w\s]|_"
+    f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"
 )
 
 
@@ -35,7 +43,8 @@ def tag_words(text, spans, where) -> TaggedText:
         InputError: a span of another form, outside the text, without a word,
             or that overlaps another one.
     """
-    offsets = tuple(match.span() for match in _WORD.finditer(text))
+    types = "".join(str(kinds()[ord(character)]) for character in text)
+    offsets = tuple(match.span() for match in _WORD.finditer(types))
     words = tuple(text[start:end] for start, end in offsets)
     if not words:
         raise InputError(f"{where}: expected at least one word, got none")

@@ -2,6 +2,7 @@
 
 import json
 
+import original_wordpiece
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 from task_samples import QUICK, save_toy_model
@@ -35,6 +36,24 @@ def test_spans_of_every_tool_become_labels_of_words_and_spans_again(spans):
     assert found == SPANS and text.num_inexact == 0
     again = [tuple(span.values()) for span in find_spans(text, text.labels)]
     assert again == SPANS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "يسكن مُحَمَّد علي في القاهرة.",  # vowel signs
+        "मुझे हिन्दी, नमस्ते।",  # vowel signs that are no letters
+        "สวัสดีครับ ที่กรุงเทพฯ",
+        "Zu\u0308rich ist 5€ und 20 °C, ©_x+y",  # accents, symbols
+        "می\u200cخواهم\u200d bo\u0000th \ufffd \u200b",  # dropped characters
+        "東京a\u0301\U00020000 ｘ、ㄅ 한국어",
+    ],
+)
+def test_words_are_those_of_the_original_tokenizer(text):
+    found = tag_words(text, None, "a.jsonl, line 1")
+    assert [text[a:b] for a, b in found.offsets] == list(found.words)
+    words = ["".join(original_wordpiece.words(w, False)) for w in found.words]
+    assert words == original_wordpiece.words(text, lowercase=False)
 
 
 def test_a_span_inside_a_word_labels_the_entire_word():
