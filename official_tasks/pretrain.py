@@ -1,7 +1,9 @@
 r"""Pre-trains BERT on its two objectives, or a directional model.
 
     python -m official_tasks.pretrain --data=runs/data --output=runs/pretrain \
-        --num_layers=2 --hidden_dim=256 --steps=1000 --phase_2_steps=0
+        --num_layers=2 --hidden_dim=256 --num_heads=4 --sequence_length=64 \
+        --batch_size=64 --steps=2000 --phase_2_steps=0 --learning_rate=1e-3 \
+        --warmup=0.05 --bias_correction
 
 In: a folder that tools/create_pretraining_data.py wrote. Pairs and masks are
 sampled again in each epoch and at both lengths; --records reads examples that
