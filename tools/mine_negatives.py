@@ -1,7 +1,7 @@
 r"""Mines hard negatives: wrong passages that an embedder finds for a text.
 
     python tools/mine_negatives.py --train=partners.csv \
-        --model=runs/embedder --absolute_margin=0.05 --output=triplets.csv
+        --model=runs/embedder --range_min=3 --output=triplets.csv
 
 In: a file of texts and their partners, as for --task=embedding, or ids with
 --queries and --passages; a model folder, a run or a name of weights. Out: a CSV

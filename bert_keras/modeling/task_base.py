@@ -226,8 +226,8 @@ def encode(
     vectors. `sequence_output` is then its output, (B, T, 2 bilstm_dim), and
     `pooled_output` its vector of the first token.
 
-    With `recipe`, `sequence_output` has the features of the frozen encoder;
-    with `pooling`, `pooled_output` is that of the `sequence_output`.
+    With `recipe`, `sequence_output` has the features of the frozen encoder.
+    With `pooling`, `pooled_output` is made of `sequence_output` in that way.
     """
     if recipe:
         features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)

@@ -308,7 +308,7 @@ TASKS = Page(
         "finetune --task=ranking": "--epochs=1",
         "--matryoshka=": "--matryoshka=16,8",
         "--truncate_dim=": "--truncate_dim=8",
-        "mine_negatives": "--absolute_margin=0",
+        "mine_negatives": "--range_min=0",
         "finetune --task=squad2": "--epochs=1 --sequence_length=64",
         "--problem=spans": "--sequence_length=64",
         "conll2003 --recipe=concat_last_four": "--lstm_dim=4",

@@ -195,7 +195,7 @@ def test_an_option_has_one_type_in_all_tasks(monkeypatch):
     tasks = {**registry.TASKS, "other": other}
     monkeypatch.setattr(registry, "TASKS", tasks)
     with pytest.raises(TypeError, match="--stride has several types"):
-        parse()  # in FLAGS they would stay, half of them
+        parse()  # not in absl's FLAGS, where the first ones would stay
 
 
 @pytest.mark.parametrize(
