@@ -80,8 +80,9 @@ def check_benchmarks(folder, _):
     served = json.loads((folder / "runs" / "serving.json").read_text())
     assert "1 x 16 tokens" in served["rows"]
     assert any(title.startswith("dev.tsv") for title in served["rows"])
-    data = json.loads((folder / "runs" / "data.json").read_text())
-    assert data["MB/s, text to records of 128"] > 0
+    text = json.loads((folder / "runs" / "text.json").read_text())
+    assert text["MB/s, text to records of 128"] > 0
+    assert len(text["ms a megabyte"]) == 2
 
 
 def prepare_domain(folder):
@@ -293,6 +294,10 @@ class Page(NamedTuple):
     before: dict = {}
 
 
+TWO_PHASES = (
+    "--phase_2_sequence_length=24 --phase_2_max_predictions=4 "
+    "--phase_2_batch_size=4"
+)
 TOY = {
     "--init=": "--init=toy",
     "--model=all-MiniLM-L6-v2": "--model=toy",
@@ -347,10 +352,12 @@ PAGES = {
             "create_pretraining_data": "--held_out_share=0.2 --workers=1 "
             "--sequence_length=24 --max_predictions=4",
             "pretrain ": "--sequence_length=16 --max_predictions=3 "
-            "--phase_2_sequence_length=24 --phase_2_max_predictions=4 "
-            "--batch_size=4 --phase_2_batch_size=4 --steps=10 "
-            "--num_layers=1 --hidden_dim=8 --num_heads=1 --evaluations=1 "
-            "--evaluation_steps=2 --dtype=float32",
+            "--batch_size=4 --steps=10 --num_layers=1 --hidden_dim=8 "
+            "--num_heads=1 --evaluations=1 --evaluation_steps=2 "
+            "--dtype=float32",
+            # Without a second phase its options are refused.
+            "pretrain --data=runs/data --output=runs/base": TWO_PHASES,
+            "pretrain --data=runs/data --records": TWO_PHASES,
         },
     ),
     "finetuning": TASKS,
@@ -392,8 +399,7 @@ PAGES = {
         {
             "steps.py": "--turns=1",
             "serving.py": "--turns=1 --lengths=16",
-            "tokenizer.py": "--turns=1",
-            "data.py": "--seconds=0.01",
+            "text.py": "--turns=1 --seconds=0.01",
         },
         TOY,
         check_benchmarks,

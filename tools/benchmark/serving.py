@@ -12,9 +12,8 @@ the clock and of the processor, and the ratio of the latter to the first system;
 every system must answer the same to 1e-3 (bfloat16: 0.05). On a busy machine
 --threads=1 avoids threads that wait for each other.
 
-transformers runs in the environment --environments/transformers.
 Takes about five minutes for a small model. Needs:
-pip install 'bert_keras[onnx]'.
+pip install 'bert_keras[onnx,peers]'.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -35,12 +34,12 @@ from official_tasks import progress, script
 from official_tasks.tasks.table import read_rows
 
 FULL, HALF = "savedmodel", "savedmodel bfloat16"
-# System -> its environment, its file in baselines/ and the function there.
+# System -> its function in baselines/jobs.py.
 JOBS = {
-    FULL: (turns.THIS, "package_jobs", "classify"),
-    HALF: (turns.THIS, "package_jobs", "classify"),
-    "transformers": ("transformers", "others", "transformers_classify"),
-    "onnxruntime": (turns.THIS, "others", "onnxruntime_classify"),
+    FULL: "classify",
+    HALF: "classify",
+    "transformers": "transformers_classify",
+    "onnxruntime": "onnxruntime_classify",
 }
 BATCHES = (1, 32)
 THREADS = ["OMP_NUM_THREADS", "RAYON_NUM_THREADS"]
@@ -51,7 +50,6 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of a classifier.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_string("environments", "runs/others", "Folder of libraries.")
     flags.DEFINE_integer("turns", 15, "Calls of each system.", 1)
     flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.", 0)
     flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens a text.")
@@ -129,15 +127,12 @@ def main(values):
     with tempfile.TemporaryDirectory() as folder:
         folders = write_models(model, preprocess, folder)
         jobs = {
-            name: Job(*job, {"folder": folders[name], "warm": 0})
+            name: Job(job, {"folder": folders[name], "warm": 0})
             for name, job in JOBS.items()
         }
         threads = values.threads and str(values.threads)
         variables = dict.fromkeys(THREADS, threads) if threads else {}
-        with turns.start_workers(jobs, values.environments, variables) as (
-            workers,
-            left_out,
-        ):
+        with turns.start_workers(jobs, variables) as (workers, left_out):
             for name, reason in left_out.items():
                 progress.console.print(f"{name} is left out: {reason}")
             steps = {name: worker.ask for name, worker in workers.items()}

@@ -1,16 +1,15 @@
 r"""Measure this package and other libraries in one run on one machine.
 
-    python tools/benchmark/steps.py --rows=small,base \
-        --environments=runs/others --output=runs/benchmark.json
+    python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 
-In: environments of keras_hub and transformers in --environments; a missing one
-is left out, with the command that makes it. Some rows need text (--input,
---vocabulary), GLUE's official files (--data) or weights (--init) and say so.
-Out: a table on the terminal and as JSON, for each row the milliseconds an
-example of every system, median and spread of turns that alternate, the
-processor time and peak memory (the GPU's where there is one). Rows in bfloat16
-are left out on devices that are not faster in it. Takes 1 to 5 minutes a row on
-a CPU. A GPU is used where there is one; --batch_size=256 fills it.
+In: some rows need text (--input, --vocabulary), the folder of glue/, squad/ and
+wikiann_en/ (--data) or weights (--init) and say so. Out: a table on the
+terminal and as JSON, for each row the milliseconds an example of every system,
+median and spread of turns that alternate, the processor time and peak memory
+(the GPU's where there is one). A library that is not installed is left out
+(pip install 'bert_keras[onnx,peers]' has all), and so are rows in bfloat16 on
+devices that are not faster in it. Takes 1 to 5 minutes a row on a CPU. A GPU is
+used where there is one; --batch_size=256 fills it.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -31,15 +30,16 @@ from official_tasks import progress, script
 
 def define_flags():
     flags.DEFINE_list("rows", [], "Rows to measure; by default all.")
-    flags.DEFINE_string("environments", "runs/others", "Folder of libraries.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("turns", 9, "Steps of each system.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 0, "Replaces that of the rows.", 0)
-    flags.DEFINE_integer("lines", 20_000, "Lines that commands read.", 1)
+    flags.DEFINE_integer(
+        "lines", 20_000, "Lines or questions that commands read.", 1
+    )
     flags.DEFINE_string("input", None, "Text of any kind.")
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
-    flags.DEFINE_string("data", None, "Folder of glue/.")
+    flags.DEFINE_string("data", None, "Folder of glue/, squad/, wikiann_en/.")
     flags.DEFINE_string("init", None, "Weights that are fine-tuned.")
 
 
@@ -53,8 +53,8 @@ def main(values):
     with tempfile.TemporaryDirectory() as folder:
         inputs = Inputs(
             folder,
-            *(values.environments, values.input, values.data, values.init),
-            *(values.vocabulary, values.batch_size, values.lines),
+            *(values.input, values.data, values.init, values.vocabulary),
+            *(values.batch_size, values.lines),
         )
         for name in names:
             row = ROWS[name]

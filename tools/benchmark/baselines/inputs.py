@@ -2,15 +2,40 @@
 
 import dataclasses
 import functools
+import glob
+import json
 import os
 from itertools import islice
 
 import bert_keras
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.errors import InputError
+from bert_keras.json_files import write_json
 from bert_keras.modeling.sizes import SIZES
-from bert_keras.text.vocabulary import read_vocabulary
+from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.training.strategy import choose_dtype
+
+# Files of --data, of which the first --lines lines are taken.
+FILES = {
+    f"{task}_{part}": f"{folder}/{part}{ending}"
+    for task, folder, ending in (
+        ("mrpc", "glue/MRPC", ".tsv"),
+        ("sst2", "glue/SST-2", ".tsv"),
+        ("wikiann", "wikiann_en", ""),
+    )
+    for part in ("train", "dev")
+}
+# Head of whole commands -> function from weights to a model.
+MODELS = {
+    "classifier": lambda init: bert_keras.BertClassifier.from_preset(
+        init, labels=["negative", "positive"]
+    ),
+    "tagger": lambda init: bert_keras.BertTagger.from_preset(
+        init, labels=["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    ),
+    "spans": bert_keras.BertSpanPredictor.from_preset,
+    "embedder": bert_keras.BertEmbedder.from_preset,
+}
 
 
 @dataclasses.dataclass(eq=False)
@@ -19,17 +44,15 @@ class Inputs:
 
     Attributes:
         folder: for the files that jobs need.
-        environments: folder of the other libraries' environments.
         text: what `read_documents` takes.
         data: folder of the official files of tasks.
         init: weights to fine-tune.
         vocabulary: file of word pieces.
         batch: replaces the batch size of each row; 0 keeps it.
-        lines: number of lines that whole commands read.
+        lines: number of lines or questions that whole commands read.
     """
 
     folder: str | os.PathLike
-    environments: str | None = None
     text: str | None = None
     data: str | None = None
     init: str | None = None
@@ -52,53 +75,82 @@ class Inputs:
     def __getitem__(self, name):
         """Return the path of a file or folder; make it when first named.
 
-        "base": random weights of base size in Hugging Face's format; "mini":
-        the packaged model in it; "classifier", "tagger" and "embedder": --init
-        with such a head; "served_" and one of these: its SavedModel; "lines":
-        a text file; "init", "data", "text": that of the flag; "here": this
-        folder; "output": a file to write.
+        "base": random weights of base size in Hugging Face's format; a key of
+        `MODELS`: --init with such a head; "served_" and one of these: its
+        SavedModel, "onnx_": its ONNX file; a key of `FILES`; "lines": a text
+        file; "squad_train": SQuAD's file; "squad": questions of its dev split,
+        "questions": the same as JSON lines; "init", "data", "text": that of
+        the flag; "here": this folder; "output": a file to write.
         """
         path = os.path.join(self.folder, name)
-        model = name.removeprefix("served_")
+        kind, _, model = name.rpartition("_")
         if name in ("init", "data"):
             return self.require(name, name)
         if name == "text":
             return self.require("text", "input")
         if name == "here":
             return os.path.dirname(os.path.abspath(__file__))
-        if model in MODELS:
-            init = self["init"]
-            preprocess = bert_keras.BertPreprocessor.from_preset(init)
-            trained = MODELS[model](init)
-            if name == model:
-                trained.save_preset(path, preprocess)
-            else:
-                # The speed does not depend on what the head has learned.
-                bert_keras.export_saved_model(
-                    trained, preprocess, path, allow_untrained=True
-                )
-        elif name == "base":
-            pieces = read_vocabulary(self.require("vocabulary", "vocabulary"))
-            # Its form of GELU is that of the other libraries.
-            encoder = bert_keras.BertEncoder(
-                len(pieces), **SIZES["base"], activation="gelu_exact"
-            )
-            tokenizer = bert_keras.WordPieceTokenizer(pieces)
-            preprocess = bert_keras.BertPreprocessor(tokenizer, 128)
-            encoder.save_preset(path, preprocess)
-        elif name == "mini":
-            encoder = bert_keras.BertEncoder.from_preset(
-                "bert_keras_mini_en", activation="gelu_exact"
-            )
-            preprocess = bert_keras.BertPreprocessor.from_preset(
-                "bert_keras_mini_en"
-            )
-            encoder.save_preset(path, preprocess)
+        if name == "squad_train":
+            return self._find("squad/train-v1.1*.json")
+        if name in FILES:
+            with open(self._find(FILES[name]), encoding="utf-8") as file:
+                self._write(path, file)
         elif name == "lines":
-            texts = paragraphs(read_documents(self.require("text", "input")))
-            with open(path, "w", encoding="utf-8") as file:
-                file.writelines(f"{t}\n" for t in islice(texts, self.lines))
+            texts = paragraphs(read_documents(self["text"]))
+            self._write(path, (f"{text}\n" for text in texts))
+        elif name in ("squad", "questions"):
+            self._write_questions(path, name == "squad")
+        elif model in MODELS:
+            self._write_model(path, kind, model)
+        elif name == "base":
+            self._write_base(path)
         return path
+
+    def _find(self, pattern):
+        pattern = os.path.join(self["data"], pattern)
+        return next(glob.iglob(pattern), pattern)  # its reader names it
+
+    def _write(self, path, lines):
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(islice(lines, self.lines))
+
+    def _write_questions(self, path, official):
+        dev = self._find("squad/dev-v1.1*.json")
+        with open(dev, encoding="utf-8") as file:
+            articles = json.load(file)["data"]
+        texts = [p for article in articles for p in article["paragraphs"]]
+        rows = [(p["context"], qa) for p in texts for qa in p["qas"]]
+        rows = rows[: self.lines]
+        if official:
+            texts = [{"context": context, "qas": [qa]} for context, qa in rows]
+            write_json({"data": [{"title": "", "paragraphs": texts}]}, path)
+        else:
+            rows = ({"question": q["question"], "context": c} for c, q in rows)
+            self._write(path, (json.dumps(row) + "\n" for row in rows))
+
+    def _write_model(self, path, kind, name):
+        preprocess = bert_keras.BertPreprocessor.from_preset(self["init"])
+        model = MODELS[name](self["init"])
+        # The speed does not depend on what the head has learned.
+        if kind == "served":
+            bert_keras.export_saved_model(
+                model, preprocess, path, allow_untrained=True
+            )
+        elif kind == "onnx":
+            export_on_ids(model, preprocess, path, "onnx", allow_untrained=True)
+        else:
+            model.save_preset(path, preprocess)
+
+    def _write_base(self, path):
+        tokenizer = bert_keras.WordPieceTokenizer(
+            self.require("vocabulary", "vocabulary")
+        )
+        # Its form of GELU is that of the other libraries.
+        encoder = bert_keras.BertEncoder(
+            len(tokenizer.vocabulary), **SIZES["base"], activation="gelu_exact"
+        )
+        preprocess = bert_keras.BertPreprocessor(tokenizer, 128)
+        encoder.save_preset(path, preprocess)
 
     def require(self, name, flag):
         """Return an attribute; raise if its flag was not set."""
@@ -106,15 +158,3 @@ class Inputs:
         if value is None:
             raise InputError(f"This row needs --{flag}.")
         return value
-
-
-# Head of whole commands -> function from weights to a model.
-MODELS = {
-    "classifier": lambda init: bert_keras.BertClassifier.from_preset(
-        init, labels=["negative", "positive"]
-    ),
-    "tagger": lambda init: bert_keras.BertTagger.from_preset(
-        init, labels=["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-    ),
-    "embedder": bert_keras.BertEmbedder.from_preset,
-}

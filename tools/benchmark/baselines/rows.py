@@ -16,14 +16,10 @@ class Job(NamedTuple):
     """The task of one worker.
 
     Attributes:
-        environment: a key of `turns.REQUIREMENTS`, or `THIS` Python.
-        module: file of this folder.
-        function: its function that prepares a step.
+        function: of `jobs.py`, which prepares a step.
         settings: JSON dict that the function takes.
     """
 
-    environment: str
-    module: str
     function: str
     settings: dict
 
@@ -51,16 +47,14 @@ def step(size, batch, dtype, length=128):
         "batch": batch,
         "length": length,
         "predictions": 20,
-        "dropout": 0.0,
         "dtype": dtype,
         "gpu_steps": 20,
     }
-    package = Job(THIS, "package_jobs", "step", settings)
-    transformers = Job("transformers", "others", "transformers_step", settings)
+    package = Job("step", settings)
+    transformers = Job("transformers_step", settings)
     jobs = {
         THIS: package,
         f"{THIS}, JAX": _extend(package, environment={"KERAS_BACKEND": "jax"}),
-        "keras_hub": Job("keras_hub", "others", "keras_hub_step", settings),
         "transformers": transformers,
         "transformers, compiled": _extend(transformers, compiled=True),
     }
@@ -75,12 +69,12 @@ def compare(title, turns=3, **commands):
     Args:
         title: of the row.
         turns: greatest number of turns; 1 if the commands would resume.
-        **commands: system -> (environment, words behind `python`). `{name}`
-            in a word stands for a file or folder of `Inputs`.
+        **commands: system -> words behind `python`. `{name}` in a word stands
+            for a file or folder of `Inputs`.
     """
     jobs = {
-        name: Job(environment, "others", "command", {"words": words, "warm": 0})
-        for name, (environment, words) in commands.items()
+        name: Job("command", {"words": words, "warm": 0})
+        for name, words in commands.items()
     }
     return Row(title, jobs, turns=turns)
 
@@ -89,36 +83,27 @@ def _extend(job, **settings):
     return job._replace(settings=job.settings | settings)
 
 
-def _predict(model, signature, ending):
-    """Return the words of `predict` for a model of `Inputs`."""
+def _predict(model, signature, ending, *input_words):
+    """Return a command of `predict` for a model of `Inputs`."""
     return [
         *("-m", "official_tasks.predict", f"--signature={signature}"),
-        *(f"--model={{served_{model}}}", "--input={lines}"),
-        *(f"--output={{output}}.{ending}", "--overwrite"),
+        *(f"--model={{served_{model}}}", f"--output={{output}}.{ending}"),
+        *("--overwrite", *(input_words or ["--input={lines}"])),
     ]
 
 
-def _train(task, folder, dtype):
+def _train(task, train, dev, dtype):
     """Return a row that fine-tunes for an epoch, with batches by length."""
-    files = [
-        f"--train={{data}}/glue/{folder}/train.tsv",
-        f"--dev={{data}}/glue/{folder}/dev.tsv",
-    ]
-    settings = ["--init={init}", "--learning_rate=1e-4", "--epochs=1"]
-    words = [f"--task={task}", f"--dtype={dtype}", *files, *settings]
+    words = [f"--task={task}", f"--dtype={dtype}", "--init={init}"]
+    words += [f"--train={train}", f"--dev={dev}"]
+    words += ["--learning_rate=1e-4", "--epochs=1"]
+    finetune = ["-m", "official_tasks.finetune"]
+    output = f"--output={{output}}-{task}-{dtype}"
     return compare(
-        f"fine-tuning {folder} for an epoch, start and score too, {dtype}",
+        f"fine-tuning on {task} for an epoch, start and score too, {dtype}",
         turns=1,
-        bert_keras=(
-            THIS,
-            [
-                "-m",
-                "official_tasks.finetune",
-                f"--output={{output}}-{task}-{dtype}",
-                *words,
-            ],
-        ),
-        transformers=("transformers", ["{here}/trainer.py", *words]),
+        bert_keras=[*finetune, output, *words],
+        transformers=["{here}/trainer.py", *words],
     )
 
 
@@ -128,13 +113,6 @@ import sys, bert_keras
 preprocess = bert_keras.BertPreprocessor.from_preset(sys.argv[1])
 encoder = bert_keras.BertEncoder.from_preset(sys.argv[1])
 encoder.predict(preprocess(["{TEXT}"]), verbose=0)
-"""
-FIRST_KERAS_HUB = f"""
-import sys
-from keras_hub import models
-preprocess = models.BertTextClassifierPreprocessor.from_preset(sys.argv[1])
-backbone = models.BertBackbone.from_preset(sys.argv[1])
-backbone.predict(preprocess(["{TEXT}"]), verbose=0)
 """
 FIRST_TRANSFORMERS = f"""
 import sys
@@ -165,6 +143,24 @@ model = SentenceTransformer("{init}")
 model.max_seq_length = 128
 model.encode(lines, batch_size=32)
 """
+EMBED_ONNX = """
+import numpy as np
+from onnxruntime import InferenceSession
+from tokenizers import BertWordPieceTokenizer
+with open("{lines}", encoding="utf-8") as file:
+    lines = sorted(file.read().splitlines(), key=len)
+tokenizer = BertWordPieceTokenizer("{onnx_embedder}/vocab.txt")
+tokenizer.enable_padding()
+tokenizer.enable_truncation(128)
+session = InferenceSession("{onnx_embedder}/model.onnx")
+for start in range(0, len(lines), 32):
+    rows = tokenizer.encode_batch(lines[start : start + 32])
+    ids, segments, mask = (
+        np.array([getattr(row, name) for row in rows], "int32")
+        for name in ("ids", "type_ids", "attention_mask"))
+    session.run(None, dict(
+        token_ids=ids, segment_ids=segments, padding_mask=mask))
+"""
 
 ROWS = {
     "small": step("small", 16, FLOAT),
@@ -174,47 +170,57 @@ ROWS = {
     **{
         name: compare(
             f"first answer of a cold process, {size}",
-            bert_keras=(THIS, ["-c", FIRST, f"{{{size}}}"]),
-            keras_hub=("keras_hub", ["-c", FIRST_KERAS_HUB, f"{{{size}}}"]),
-            transformers=(
-                "transformers",
-                ["-c", FIRST_TRANSFORMERS, f"{{{size}}}"],
-            ),
+            bert_keras=["-c", FIRST, f"{{{size}}}"],
+            transformers=["-c", FIRST_TRANSFORMERS, f"{{{size}}}"],
         )
-        for name, size in (("first", "mini"), ("first_base", "base"))
+        for name, size in (("first", "init"), ("first_base", "base"))
     },
     "embed": compare(
         "lines of text to vectors",
-        bert_keras=(THIS, _predict("embedder", "embed", "npy")),
-        transformers=("transformers", ["-c", EMBED]),
+        bert_keras=_predict("embedder", "embed", "npy"),
+        transformers=["-c", EMBED],
+        onnxruntime=["-c", EMBED_ONNX],
     ),
     "classify": compare(
         "lines of text to classes",
-        bert_keras=(THIS, _predict("classifier", "classify", "jsonl")),
-        transformers=(
-            "transformers",
-            ["-c", PIPELINE, "text-classification", "{classifier}"]
-            + ["truncation=longest_first"],
-        ),
+        bert_keras=_predict("classifier", "classify", "jsonl"),
+        transformers=[
+            *("-c", PIPELINE, "text-classification", "{classifier}"),
+            "truncation=longest_first",
+        ],
     ),
     "tag": compare(
         "lines of text to entities",
-        bert_keras=(THIS, _predict("tagger", "tag", "jsonl")),
-        transformers=(
-            "transformers",
-            ["-c", PIPELINE, "token-classification", "{tagger}"],
-        ),
+        bert_keras=_predict("tagger", "tag", "jsonl"),
+        transformers=["-c", PIPELINE, "token-classification", "{tagger}"],
     ),
-    "train_mrpc": _train("mrpc", "MRPC", FLOAT),
-    "train_mrpc_bfloat16": _train("mrpc", "MRPC", HALF),
-    "train_sst2": _train("sst2", "SST-2", FLOAT),
+    "answer": compare(
+        "questions of SQuAD to answers",
+        bert_keras=_predict(
+            *("spans", "answer", "jsonl", "--input={questions}"),
+            "--format=jsonl",
+        ),
+        transformers=(
+            "{here}/trainer.py --task=squad1 --epochs=0 --train= "
+            "--dev={squad} --init={spans}"
+        ).split(),
+    ),
+    **{
+        f"train_{task}{ending}": _train(task, train, dev, dtype)
+        for task, train, dev in (
+            ("mrpc", "{mrpc_train}", "{mrpc_dev}"),
+            ("sst2", "{sst2_train}", "{sst2_dev}"),
+            ("wikiann", "{wikiann_train}", "{wikiann_dev}"),
+            ("squad1", "{squad_train}", "{squad}"),
+        )
+        for dtype, ending in ((FLOAT, ""), (HALF, "_bfloat16"))
+    },
     "vocabulary": compare(
         "text to a vocabulary of 30,000",
         bert_keras=(
-            THIS,
             "{here}/../../train_vocabulary.py --input={text} --size=30000 "
-            "--output={output}.txt --overwrite".split(),
-        ),
-        transformers=("transformers", ["-c", LEARN, "{text}", "{output}.json"]),
+            "--output={output}.txt --overwrite"
+        ).split(),
+        tokenizers=["-c", LEARN, "{text}", "{output}.json"],
     ),
 }

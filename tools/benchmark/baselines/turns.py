@@ -4,26 +4,22 @@ import contextlib
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from rich.table import Table
 
-import bert_keras
 from bert_keras.errors import InputError
 from official_tasks import progress
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(bert_keras.__file__)))
-THIS = "bert_keras"  # the environment of this Python
-# Other environment -> its packages.
-REQUIREMENTS = {
-    "keras_hub": "keras-hub safetensors tensorflow tensorflow-text",
-    "transformers": "accelerate sentence-transformers seqeval transformers",
-}
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+THIS = "bert_keras"  # the system that the others are compared with
 # Seconds before each turn: threads of the last system keep looking for work
 # for a while.
 PAUSE = 0.3
@@ -33,9 +29,7 @@ class Worker:
     """A job in a separate process, prepared and waiting for its turn.
 
     Args:
-        python: path of the interpreter.
-        module: as in `rows.Job`.
-        job: name of the function.
+        job: name of a function of `jobs.py`.
         settings: of the function, filled in.
         variables: dict of more environment variables.
 
@@ -43,19 +37,17 @@ class Worker:
         InputError: it failed, here or in `ask`.
     """
 
-    def __init__(self, python, module, job, settings, variables=None):
+    def __init__(self, job, settings, variables=None):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - close()
-        path = os.path.join(HERE, "worker.py")
-        package = {"PYTHONPATH": ROOT} if python == sys.executable else {}
         self._process = subprocess.Popen(
-            [python, path, module, job, json.dumps(settings)],
+            [sys.executable, HERE / "worker.py", job, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **package, **(variables or {})},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
             text=True,
         )
-        self._name = f"{job} of {module}.py"
+        self._name = job
         self.report = self._answer()
 
     def ask(self, *arguments):
@@ -81,12 +73,11 @@ class Worker:
 
 
 @contextlib.contextmanager
-def start_workers(jobs, environments, variables=None):
+def start_workers(jobs, variables=None):
     """Yield the workers, name -> `Worker`, and name -> why one is left out.
 
     Args:
         jobs: name -> `rows.Job`, its settings filled in.
-        environments: folder of the other libraries' environments.
         variables: dict of more environment variables.
 
     Raises:
@@ -94,10 +85,9 @@ def start_workers(jobs, environments, variables=None):
     """
     workers, left_out = {}, {}
     try:
-        for name, (environment, *job) in jobs.items():
+        for name, job in jobs.items():
             try:
-                python = interpreter(environments, environment)
-                workers[name] = Worker(python, *job, variables)
+                workers[name] = Worker(*job, variables)
             except InputError as error:
                 if not workers:
                     raise
@@ -163,7 +153,7 @@ def measure_row(row, inputs, turns):
         for name, job in row.jobs.items()
     }
     with (
-        start_workers(jobs, inputs.environments) as (workers, left_out),
+        start_workers(jobs) as (workers, left_out),
         progress.bar(row.title, turns) as update,
     ):
         steps = {name: worker.ask for name, worker in workers.items()}
@@ -207,26 +197,6 @@ def print_table(title, columns, rows):
     progress.console.print(table)
 
 
-def interpreter(folder, name):
-    """Return the Python of an environment.
-
-    Args:
-        folder: of environments.
-        name: a key of `REQUIREMENTS`, or `THIS` for this Python.
-    """
-    if name == THIS:
-        return sys.executable
-    environment = os.path.join(folder, name)
-    python = os.path.join(environment, "bin", "python")
-    if not os.path.exists(python):
-        raise InputError(
-            f"No environment {environment}. Make it: python -m venv "
-            f"{environment} && "
-            f"{python} -m pip install {REQUIREMENTS[name]}"
-        )
-    return python
-
-
 def machine() -> dict:
     """Return the properties of the machine that results depend on."""
     from bert_keras.training.strategy import fast_bfloat16, instructions
@@ -234,18 +204,13 @@ def machine() -> dict:
     kinds = ("avx512_vnni", "avx2")
     if fast_bfloat16():
         kinds = ("amx_bf16", "avx512_bf16", *kinds)
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            models = [line for line in file if line.startswith("model name")]
-        words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-        commit = subprocess.run(words, capture_output=True, text=True, cwd=HERE)
-        commit = commit.stdout.strip()
-    except OSError:  # another system than Linux, or no git
-        models, commit = [f": {platform.machine()}"], ""
+    model = platform.machine()
+    with contextlib.suppress(OSError):  # another system than Linux
+        text = Path("/proc/cpuinfo").read_text("utf-8")
+        model = re.search("model name.*: (.*)", text)[1]
     return {
-        "processor": models[0].split(":")[1].strip(),
+        "processor": model,
         "kind": next((k for k in kinds if k in instructions()), "other"),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
-        "commit": commit or "unknown",
     }

@@ -1,13 +1,12 @@
 """One job in a separate process and environment.
 
-    python worker.py MODULE JOB SETTINGS
+    python worker.py JOB SETTINGS
 
-MODULE is a file in this folder, JOB a function in it and SETTINGS a JSON dict.
+JOB is a function of `jobs.py` and SETTINGS a JSON dict.
 The job prepares a step. It returns the function that takes one step and waits
 for its end, and the number of examples in a step. The worker then takes a step
 for each line that it reads, a JSON list of the step's arguments. `turns.py`
-starts it. Nothing here needs the package: other libraries run in environments
-without it.
+starts it.
 """
 
 import importlib
@@ -17,15 +16,6 @@ import resource
 import sys
 import time
 
-import numpy as np
-
-# Layers, width, heads.
-SIZES = {
-    "tiny": (2, 128, 2),
-    "small": (4, 512, 8),
-    "base": (12, 768, 12),
-}
-VOCABULARY = 30_522
 # Several workers use one device, so none may allocate all of its memory.
 ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
@@ -33,26 +23,6 @@ ENVIRONMENT = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
 }
-
-
-def dense_rows(settings):
-    """Return (inputs, labels) of random ids without padding, for Keras."""
-    batch, length = settings["batch"], settings["length"]
-    random = np.random.default_rng(0)
-    ids = random.integers(1000, VOCABULARY, (batch, length), "int32")
-    drawn = [random.permutation(length) for _ in range(batch)]
-    positions = np.sort(np.stack(drawn)[:, : settings["predictions"]])
-    x = {
-        "token_ids": ids,
-        "segment_ids": random.integers(0, 2, (batch, length), "int32"),
-        "padding_mask": np.ones((batch, length), "int32"),
-        "mask_positions": positions.astype("int32"),
-    }
-    y = {
-        "mlm": np.take_along_axis(ids, positions, axis=1),
-        "nsp": random.integers(0, 2, (batch,), "int32"),
-    }
-    return x, y
 
 
 def host_megabytes():
@@ -88,7 +58,7 @@ def peak_megabytes():
 
 def read_versions():
     """Return the versions of the loaded libraries."""
-    names = {"tensorflow", "jax", "keras", "keras_hub", "torch", "transformers"}
+    names = {"tensorflow", "jax", "keras", "torch", "transformers"}
     loaded = sorted(names & set(sys.modules))
     return {name: str(sys.modules[name].__version__) for name in loaded}
 
@@ -111,7 +81,7 @@ def time_step(step, *arguments, repeats=1):
     }
 
 
-def main(module, job, settings):
+def main(job, settings):
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
 
@@ -120,8 +90,8 @@ def main(module, job, settings):
 
     settings = json.loads(settings)
     os.environ.update(ENVIRONMENT | settings.get("environment", {}))
-    function = getattr(importlib.import_module(module), job)
-    step, examples = function(settings)
+    jobs = importlib.import_module("jobs")  # now: ENVIRONMENT comes first
+    step, examples = getattr(jobs, job)(settings)
     for _ in range(settings.get("warm", 3)):  # traces, compiles, fills caches
         step()
     gpu = read_gpu()

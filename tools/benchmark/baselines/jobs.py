@@ -1,7 +1,7 @@
-"""The jobs of other libraries; each imports only what it needs.
+"""The jobs that workers do; each imports only what it needs.
 
-keras-hub, transformers on PyTorch, ONNX Runtime with the `tokenizers` package;
-and any command.
+This package, transformers on PyTorch, ONNX Runtime with the `tokenizers`
+package; and any command.
 """
 
 import json
@@ -10,7 +10,10 @@ import subprocess
 import sys
 
 import numpy as np
-from worker import SIZES, VOCABULARY, dense_rows
+
+from bert_keras.modeling.sizes import SIZES
+
+VOCABULARY = 30_522
 
 
 def command(settings):
@@ -25,39 +28,49 @@ def command(settings):
     return run, 1
 
 
-def keras_hub_step(settings):
-    """Train its BERT backbone and masked-LM head by `train_on_batch`.
+def dense_rows(settings):
+    """Return (inputs, labels) of random ids without padding, for Keras."""
+    batch, length = settings["batch"], settings["length"]
+    random = np.random.default_rng(0)
+    ids = random.integers(1000, VOCABULARY, (batch, length), "int32")
+    drawn = [random.permutation(length) for _ in range(batch)]
+    positions = np.sort(np.stack(drawn)[:, : settings["predictions"]])
+    x = {
+        "token_ids": ids,
+        "segment_ids": random.integers(0, 2, (batch, length), "int32"),
+        "padding_mask": np.ones((batch, length), "int32"),
+        "mask_positions": positions.astype("int32"),
+    }
+    y = {
+        "mlm": np.take_along_axis(ids, positions, axis=1),
+        "nsp": random.integers(0, 2, (batch,), "int32"),
+    }
+    return x, y
 
-    It has no next-sentence head: a dense layer stands in for it.
-    """
+
+def step(settings):
+    """Pre-train by `train_on_batch`, on any backend and device."""
     import keras
-    import keras_hub
-    import tensorflow as tf
 
-    keras.config.set_dtype_policy(settings["dtype"])
-    layers, width, heads = SIZES[settings["size"]]
-    backbone = keras_hub.models.BertBackbone(
-        *(VOCABULARY, layers, heads, width, 4 * width),
-        dropout=settings["dropout"],
+    import bert_keras
+    from bert_keras.modeling.pretrainer import pretraining_losses
+
+    encoder = bert_keras.BertEncoder(
+        VOCABULARY,
+        **SIZES[settings["size"]],
+        dropout=0.0,
+        attention_dropout=0.0,
+        dtype=settings["dtype"],
     )
-    positions = keras.Input((None,), dtype="int32", name="mask_positions")
-    mlm = keras_hub.layers.MaskedLMHead(
-        vocabulary_size=VOCABULARY,
-        token_embedding=backbone.token_embedding,
-        intermediate_activation="gelu",
-    )(backbone.output["sequence_output"], mask_positions=positions)
-    nsp = keras.layers.Dense(2, dtype="float32")
-    model = keras.Model(
-        {**backbone.input, "mask_positions": positions},
-        {"mlm": mlm, "nsp": nsp(backbone.output["pooled_output"])},
-    )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = bert_keras.BertPretrainer(encoder)
     model.compile(
-        keras.optimizers.AdamW(1e-4, global_clipnorm=1.0),
-        {"mlm": loss, "nsp": loss},
+        bert_keras.adamw(1e-4, steps=1_000_000, bias_correction=True),
+        pretraining_losses(),
     )
-    x, y = tf.nest.map_structure(tf.constant, dense_rows(settings))
-    return (lambda: model.train_on_batch(x, y)), settings["batch"]
+    batch = keras.tree.map_structure(
+        keras.ops.convert_to_tensor, dense_rows(settings)
+    )
+    return (lambda: model.train_on_batch(*batch)), settings["batch"]
 
 
 def transformers_step(settings):
@@ -69,17 +82,16 @@ def transformers_step(settings):
     from transformers import BertConfig, BertForPreTraining
 
     device = choose_device()
-    layers, width, heads = SIZES[settings["size"]]
-    rate = settings["dropout"]
+    size = SIZES[settings["size"]]
     model = BertForPreTraining(
         BertConfig(
             vocab_size=VOCABULARY,
-            num_hidden_layers=layers,
-            hidden_size=width,
-            num_attention_heads=heads,
-            intermediate_size=4 * width,
-            hidden_dropout_prob=rate,
-            attention_probs_dropout_prob=rate,
+            num_hidden_layers=size["num_layers"],
+            hidden_size=size["hidden_dim"],
+            num_attention_heads=size["num_heads"],
+            intermediate_size=size["intermediate_dim"],
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         )
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
@@ -105,7 +117,8 @@ def transformers_step(settings):
         outputs.loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        synchronize()
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     return train, settings["batch"]
 
@@ -119,12 +132,19 @@ def choose_device():
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def synchronize():
-    """Wait for the GPU, where there is one."""
-    import torch
+def classify(settings):
+    """Classify by an exported SavedModel."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (registers its operations)
 
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    served = tf.saved_model.load(settings["folder"])
+    signature = served.signatures["classify"]
+
+    def run(texts, served=served):  # the signature needs a live `served`
+        answer = signature(text=tf.constant(texts))
+        return answer["probabilities"].numpy()[0].tolist()
+
+    return run, 1
 
 
 def transformers_classify(settings):

@@ -1,0 +1,190 @@
+r"""Time tokenizing and the making of pre-training data from text.
+
+    python tools/benchmark/text.py --input="books/*.txt" \
+        --vocabulary=vocab.txt --output=runs/text.json
+
+In: plain text and an uncased vocabulary. Out: tables on the terminal, and as
+JSON. Tokenizing, in turns with the `tokenizers` package: milliseconds a
+megabyte over batches of lines, on as many cores as the process may use, and a
+line where one comes at a time, eager and in a graph. The ids are compared
+first; lines with other ids are left out and counted. Pre-training data, by
+processor time on one core: megabytes a second from text to the token store and
+on to records, and sequences a second of batches that are sampled on the fly,
+single and packed. Takes a minute for 8 megabytes.
+"""
+
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
+import functools
+import os
+import tempfile
+import time
+
+from absl import flags
+from baselines import turns
+from baselines.worker import time_step
+
+import bert_keras
+from bert_keras.data.building import build_stores
+from bert_keras.data.corpus import paragraphs, read_documents
+from bert_keras.data.sampling import SamplingRules
+from bert_keras.json_files import write_json
+from official_tasks import progress, script
+
+PEER, OURS = "tokenizers", "WordPieceTokenizer"
+BATCH = 1000  # lines
+
+
+def define_flags():
+    flags.DEFINE_string("input", None, "Text to read.")
+    flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
+    flags.DEFINE_string("output", None, "JSON file to write.")
+    script.define_overwrite()
+    flags.DEFINE_integer("megabytes", 8, "Of the text, at most.", 1)
+    flags.DEFINE_integer("turns", 5, "Turns of each tokenizer.", 1)
+    flags.DEFINE_float("seconds", 3, "To draw each type of batch for.", 0.01)
+    flags.mark_flags_as_required(["input", "vocabulary"])
+
+
+def main(values):
+    script.prepare_output(values)
+    documents = list(read_part(values.input, values.megabytes))
+    results = time_tokenizers(
+        values.vocabulary, list(paragraphs(documents)), values
+    )
+    tokenizer = bert_keras.WordPieceTokenizer(values.vocabulary)
+    tokenizer(["Warm."])
+    with tempfile.TemporaryDirectory() as folder:
+        made, store = time_records(documents, tokenizer, folder)
+        made |= time_batches(store, values.seconds)
+    turns.print_table("pre-training data", ["one core"], made.items())
+    if values.output:
+        write_json(results | made, values.output)
+
+
+def read_part(pattern, megabytes):
+    """Yield documents until they have about so many million characters."""
+    characters = megabytes * 1e6
+    for document in read_documents(pattern):
+        if characters <= 0:
+            return
+        characters -= sum(map(len, document.paragraphs))
+        yield document
+
+
+def time_tokenizers(path, lines, values):
+    """Return the times of both tokenizers over lines with equal ids."""
+    import tensorflow as tf
+    import tokenizers
+
+    peer = tokenizers.BertWordPieceTokenizer(path)
+    ours = bert_keras.WordPieceTokenizer(path, max_word_length=100)
+
+    def encode(batch):
+        rows = peer.encode_batch(batch, add_special_tokens=False)
+        return [row.ids for row in rows]
+
+    pairs = zip(lines, encode(lines), ours(lines).to_list(), strict=True)
+    kept = [line for line, ids, others in pairs if ids == others]
+    left_out = len(lines) - len(kept)
+    progress.console.print(f"{len(kept):,} lines; {left_out:,} have other ids")
+    batches = [kept[i : i + BATCH] for i in range(0, len(kept), BATCH)]
+    mapped = (
+        tf.data.Dataset.from_tensor_slices(kept)
+        .batch(BATCH)
+        .cache()
+        .map(ours, num_parallel_calls=len(os.sched_getaffinity(0)))
+    )
+    megabytes = sum(len(line.encode()) for line in kept) / 1e6
+    some = kept[:200]
+    tensors = [tf.constant([line]) for line in some]
+    spec = [tf.TensorSpec([None], tf.string)]
+    in_graph = tf.function(ours, spec)
+    preprocess = tf.function(bert_keras.BertPreprocessor(ours), spec)
+    in_batches = {
+        PEER: lambda: [encode(batch) for batch in batches],
+        OURS: lambda: list(mapped),
+    }
+    one_by_one = {
+        PEER: lambda: [peer.encode(line).ids for line in some],
+        OURS: lambda: [ours([line]) for line in some],
+        f"{OURS}, in a graph": lambda: list(map(in_graph, tensors)),
+        "BertPreprocessor, in a graph": lambda: list(map(preprocess, tensors)),
+    }
+    return {
+        "lines": len(kept),
+        "lines left out": left_out,
+        "megabytes": megabytes,
+        "ms a megabyte": measure(
+            "a megabyte", in_batches, values.turns, megabytes
+        ),
+        "ms a line": measure("a line", one_by_one, values.turns, len(some)),
+    }
+
+
+def measure(unit, runs, count, size):
+    """Let tokenizers take turns, print a table, return its rows.
+
+    Args:
+        unit: of the results.
+        runs: name -> function of no argument.
+        count: number of turns.
+        size: of the text of a run, in the unit of the results.
+    """
+    steps = {n: functools.partial(time_step, run) for n, run in runs.items()}
+    turns.take_turns(steps, [()])  # warm
+    answers, _ = turns.take_turns(steps, [()] * count)
+    rows = {name: turns.summarize(x, size) for name, x in answers.items()}
+    turns.print_systems(f"tokenizing, {unit}", rows, unit)
+    return rows
+
+
+def time_records(documents, tokenizer, folder):
+    """Return the rates from text to the store and to records, and the store."""
+    from bert_keras.data.pretraining_data import write_records
+
+    done = {}
+    start = time.process_time()
+    stores = build_stores(
+        documents,
+        tokenizer,
+        os.path.join(folder, "tokens"),
+        progress=lambda _, characters: done.update(characters=characters),
+    )
+    stored = time.process_time()
+    records = os.path.join(folder, "records")
+    write_records(stores["train"], records, SamplingRules(), 0)
+    end = time.process_time()
+    megabytes = done["characters"] / 1e6
+    results = {
+        "million characters of text": megabytes,
+        "MB/s, text to store": megabytes / (stored - start),
+        "MB/s, text to records of 128": megabytes / (end - start),
+    }
+    return results, stores["train"]
+
+
+def time_batches(store, seconds):
+    """Return the rates of batches that are sampled on the fly."""
+    from bert_keras.data.batches import pretraining_dataset
+
+    rates = {}
+    for name, rules in {
+        "sequences/s of 128, sampled on the fly": SamplingRules(128, 20),
+        "sequences/s of 512, sampled on the fly": SamplingRules(512, 80),
+        "rows/s of 512, packed": SamplingRules(512, 80, packed=True),
+    }.items():
+        size = 32_768 // rules.sequence_length
+        batches = iter(pretraining_dataset(store.folder, size, 0, rules=rules))
+        next(batches)
+        start, count = time.process_time(), 0
+        while time.process_time() < start + seconds:
+            next(batches)
+            count += size
+        rates[name] = count / (time.process_time() - start)
+    return rates
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
