@@ -285,6 +285,7 @@ def keras_tuner(case, folder):
     tuner = pytest.importorskip("keras_tuner", reason="no keras-tuner")
 
     def build(choices):
+        keras.utils.set_random_seed(0)  # the same weights and dropout
         model = case.make()
         rate = choices.Choice("rate", [0.0, 0.1])
         losses = keras.tree.map_structure(lambda _: case.loss(), case.y)
