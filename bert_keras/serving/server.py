@@ -236,6 +236,7 @@ def parse(body, card, limits):
     content = _decode(content["instances" if by_row else "inputs"])
     columns = _columns(content, entry["input_order"], by_row)
     columns = read_columns(name, entry, columns)
+    columns = {key: _encode(rows) for key, rows in columns.items()}
     count = len(next(iter(columns.values())))
     if not 1 <= count <= limits.max_rows:
         raise RequestError(f"{count} rows; expected 1 to {limits.max_rows}.")
@@ -250,7 +251,7 @@ def parse(body, card, limits):
 
 
 def _decode(value):
-    """Return texts as bytes, also of {"b64": ...}, in lists and objects."""
+    """Return {"b64": ...} as bytes, in lists and objects."""
     if isinstance(value, list):
         return [_decode(item) for item in value]
     if isinstance(value, dict) and set(value) == {"b64"}:
@@ -260,6 +261,13 @@ def _decode(value):
             raise RequestError("A `b64` is not base64.") from None
     if isinstance(value, dict):
         return {key: _decode(item) for key, item in value.items()}
+    return value
+
+
+def _encode(value):
+    """Return texts as bytes, in lists."""
+    if isinstance(value, list):
+        return [_encode(item) for item in value]
     return value.encode() if isinstance(value, str) else value
 
 
