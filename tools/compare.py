@@ -39,11 +39,19 @@ def main(values, records, folder):
 
     records, served = read_records(records), load_saved_model(folder)
     summaries = compare(records, served, values.worst, values.label)
+    missing = [name for name, found in summaries.items() if found is None]
     for name, summary in summaries.items():
+        if name in missing:
+            continue
         cases = summary.pop("worst")
         progress.console.print(name, summary)
         for case in cases:
             progress.console.print("  " + json.dumps(case, ensure_ascii=False))
+    if missing:
+        raise InputError(
+            f"The records have {', '.join(missing)}, and {folder} does not. "
+            "Compare with an export that has each output of the records."
+        )
 
 
 def read_records(path):
@@ -98,17 +106,19 @@ def compare(records, served, worst=5, label=None):
         dict, output name -> dict of `compared`, `equal` (the fraction within
         `TOLERANCE`) and, of numbers, `greatest_difference`; with `label`, the
         `accuracy` of the recorded and of the new answers; and `worst`, the
-        cases that differ, the greatest difference first.
+        cases that differ, the greatest difference first. None for an output
+        that the model lacks.
     """
-    cases = {}
+    cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():
         for first in range(0, len(group), BATCH):
             batch = group[first : first + BATCH]
             answers = _call(served, signature, batch)
             labels = served.card["signatures"][signature].get("labels", [])
             for row, record in enumerate(batch):
-                for name, old in record["answer"].items():
-                    new = answers[name][row] if name in answers else None
+                missing.update(set(record["answer"]) - set(answers))
+                for name in sorted(set(record["answer"]) & set(answers)):
+                    old, new = record["answer"][name], answers[name][row]
                     new = new.tolist() if hasattr(new, "tolist") else new
                     if isinstance(old, list) and old and type(old[0]) is dict:
                         old, new = _select_labels(old, new, labels)
@@ -124,12 +134,12 @@ def compare(records, served, worst=5, label=None):
     if label is not None:
         accuracies = _score_labels(cases.get("label", []), label)
         summaries["label"]["accuracy"] = accuracies
-    return summaries
+    return summaries | dict.fromkeys(sorted(missing))
 
 
 def _select_labels(best, probabilities, labels):
     """Return the values of the labels that `predict` wrote, old and new."""
-    values = dict(zip(labels, probabilities or (), strict=False))
+    values = dict(zip(labels, probabilities, strict=False))
     new = [values.get(one.get("label")) for one in best]
     return [one.get("probability") for one in best], new
 
@@ -138,8 +148,9 @@ def _score_labels(cases, column):
     """Return the accuracy of the recorded and of the new labels."""
     if not cases or any(column not in case["keep"] for case in cases):
         raise InputError(
-            f"--label={column}: expected records with the output label and "
-            f"the column {column!r}, as predict --keep={column} writes them."
+            f"--label={column}: expected records and an export with the output "
+            f"label, and records with the column {column!r}, as predict "
+            f"--keep={column} writes them."
         )
     return [
         float(np.mean([c[side] == str(c["keep"][column]) for c in cases]))
@@ -173,7 +184,7 @@ def _call(served, signature, batch):
 
 
 def _difference(old, new):
-    """Return 0 if equal, infinity if missing, no numbers, or another shape."""
+    """Return 0 if equal, infinity if no numbers or of another shape."""
     if old == new:
         return 0.0
     try:

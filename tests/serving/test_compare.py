@@ -6,7 +6,8 @@ import pytest
 from run_script import ROOT
 
 from bert_keras.errors import InputError
-from tools.compare import compare, read_records
+from bert_keras.serving import load
+from tools.compare import compare, main, read_records
 
 SCRIPT = ROOT / "tools" / "compare.py"
 
@@ -83,12 +84,18 @@ def test_the_accuracy_is_that_of_both_models():
             compare(some, SERVED, label=column)
 
 
-def test_only_what_was_recorded_is_compared():
-    found = compare([{"inputs": {"text": "a"}, "answer": {"old": 1}}], SERVED)
-    assert found["old"]["equal"] == 0
-    assert "greatest_difference" not in found["old"]
-    (case,) = found["old"]["worst"]
-    assert (case["old"], case["new"]) == (1, None)
+def test_an_output_that_the_export_lacks_is_an_error(
+    tmp_path, monkeypatch, capsys
+):
+    path = tmp_path / "old.jsonl"
+    answer = {"label": "short", "old": 1}
+    path.write_text(json.dumps({"inputs": {"text": "a"}, "answer": answer}))
+    monkeypatch.setattr(load, "load_saved_model", lambda _: SERVED)
+    values = types.SimpleNamespace(worst=1, label=None)
+    with pytest.raises(InputError, match=r"\bold\b.* served does not"):
+        main(values, path, "served")
+    shown = capsys.readouterr().out
+    assert "label\n{'compared': 1, 'equal': 1.0" in shown and "old" not in shown
 
 
 def test_what_cannot_be_asked_is_named(tmp_path):
