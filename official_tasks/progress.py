@@ -47,11 +47,19 @@ class _Count(ProgressColumn):
 
 
 class _Speed(ProgressColumn):
-    """Units of work per second."""
+    """Speed of the work."""
 
     def render(self, task):
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s")
+        return Text(_format_rate(task.finished_speed or task.speed))
+
+
+def _format_rate(rate):
+    """Return units per second; seconds of a unit where that is below 1."""
+    if not rate:
+        return ""
+    if rate < 1:
+        return f"{1 / rate:,.1f} s each"
+    return f"{rate:,.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
 
 
 class _Bar(Progress):
@@ -136,7 +144,8 @@ class _Lines:
         rate = (done - self.first) / (now - self.start)
         line = f"{self.title} {note}".rstrip() + f": {done:,}"
         line += f" of {total:,.0f}" if total else ""
-        line += f", {rate:,.1f}/s"
+        if rate > 0:
+            line += f", {_format_rate(rate)}"
         if total and rate > 0:
             left = datetime.timedelta(seconds=round((total - done) / rate))
             line += f", {left} left"

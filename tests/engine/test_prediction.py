@@ -402,6 +402,10 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
     line, *_, last, below = shown.getvalue().splitlines()
     assert line == "Asking: 11 of 100, 2.0/s, 0:00:44 left"
     assert "12/100" in last and below.strip() == note  # in 80 columns
+    with progress.bar("Training") as update:
+        update(1)
+        update(3)
+    assert "Training: 3, 2.5 s each" in shown.getvalue()
 
 
 def test_a_slow_step_is_shown_at_once():
