@@ -131,6 +131,11 @@ _EMBEDDERS = {
     "mxbai_embed_2d_large_v1_en": "mxbai-embed-2d-large-v1",
     "mxbai_embed_xsmall_v1_en": "mxbai-embed-xsmall-v1",
 }
+# Words of names that are close to BERT's and mean another architecture.
+OTHERS = re.compile(
+    r"\b(albert|bertweet|camembert|deberta|electra|modernbert|mpnet|xlnet|"
+    r"(xlm-|distil)?roberta)\b"
+)
 HUB_NAMES |= {name: HUB_NAMES[hub] for name, hub in _EMBEDDERS.items()}
 
 
@@ -157,8 +162,13 @@ def suggest_names(preset):
 
     Upper case, blanks, and the owner on the Hub make no difference.
     """
-    known = {_simplify(name): name for name in reversed(presets())}
     simple = _simplify(preset)
+    if other := OTHERS.search(simple):
+        return (
+            f" {other[0]} is another architecture than BERT. Load {preset} "
+            f"with {huggingface.name_package(other[0])}."
+        )
+    known = {_simplify(name): name for name in reversed(presets())}
     close = difflib.get_close_matches(simple, known)
     longer = [name for name in close if name.startswith(simple)]
     close = [simple] if simple in known else longer or close

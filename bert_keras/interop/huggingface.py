@@ -96,6 +96,12 @@ _KERAS_HUB = {
 }
 
 
+def name_package(model_type):
+    """Return what reads a model of another architecture."""
+    other = _KERAS_HUB.get(model_type)
+    return f"keras_hub.models.{other}" if other else "transformers"
+
+
 def names(head):
     """Return the table of names of the weights of a model class."""
     return {
@@ -239,12 +245,10 @@ def _check_model(config, fields):
     known = ["bert", block.NAME if fields else distilbert.MODEL_TYPE]
     model_type = config.text("model_type", "bert")
     if model_type not in known:
-        other = _KERAS_HUB.get(model_type)
-        package = f"keras_hub.models.{other}" if other else "transformers"
         raise WeightsError(
             config.path,
             f'this is a model of type "{model_type}"',
-            f"Load it with {package}",
+            f"Load it with {name_package(model_type)}",
             expected='the model type "bert" or "distilbert"',
             found=f'"{model_type}"',
         )

@@ -379,6 +379,8 @@ def test_what_is_neither_a_path_nor_a_name_is_refused(tmp_path):
         ("BERT_large_cased", "mean bert-large-cased[?]"),
         ("hf://bert-base-cased", "mean bert-base-cased[?]"),
         ("bert-tiny-uncased", "mean bert_tiny_en_uncased"),
+        ("roberta-base", "^((?!mean).)*keras_hub.models.Roberta((?!mean).)*$"),
+        ("Deberta_v3", "^((?!mean).)*with transformers((?!mean).)*$"),
         ("all-MiniLM-L6", "mean all-MiniLM-L6-v"),
         ("uncased_L-2_H-128", "mean uncased_L-2_H-128_A-2"),
         ("nothing like it", "like it. Expected"),
