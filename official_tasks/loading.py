@@ -12,8 +12,10 @@ import os
 import subprocess
 import sys
 
+from bert_keras.training import GPU_FILES
+
 DEVICE_FILES = [
-    *("/dev/nvidia[0-9]*", "/dev/dxg"),  # Linux; Linux on Windows
+    *GPU_FILES,
     "/dev/kfd",  # AMD
     *("/dev/accel*", "/dev/vfio/[0-9]*"),  # TPU
 ]

@@ -5,3 +5,5 @@
 DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
 # The learning rates after the warm-up by name; see `schedules.schedule`.
 SCHEDULES = ("linear", "cosine", "constant")
+# A GPU of NVIDIA on Linux; of any make on Linux on Windows.
+GPU_FILES = ("/dev/nvidia[0-9]*", "/dev/dxg")

@@ -13,7 +13,7 @@ import os
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.training import DISTRIBUTIONS
+from bert_keras.training import DISTRIBUTIONS, GPU_FILES
 
 # As TensorFlow documents it; the index differs between hosts.
 _TF_CONFIG = (
@@ -140,10 +140,10 @@ def describe_devices(strategy, dtype):
         name = f"{strategy.name} ({strategy.num_replicas} replica{plural})"
     line = f"{', '.join(counts)}, {name}, {dtype}"
     warning = None
-    if set(types) == {"CPU"} and glob.glob("/dev/nvidia[0-9]*"):
+    if set(types) == {"CPU"} and any(map(glob.glob, GPU_FILES)):
         warning = (
-            f"This machine has an NVIDIA GPU that {keras.backend.backend()} "
-            "cannot use; training runs on the CPU. Install "
+            f"This machine has a GPU that {keras.backend.backend()} cannot "
+            "use; training runs on the CPU. If it is one of NVIDIA, install "
             "tensorflow[and-cuda] in the version of your TensorFlow."
         )
     elif set(types) == {"CPU"} and strategy.name == "mirrored":
