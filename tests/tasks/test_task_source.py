@@ -124,11 +124,11 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
     assert (question.answers, question.start) == (("Bérn", "in Bérn"), 22)
     assert question.context == "Ada Lovelace lived in Bérn."
     assert unanswered.answers == ()
-    with pytest.raises(InputError, match="no test split, but validation"):
+    with pytest.raises(InputError, match=r"\btest\b.*\bvalidation\b"):
         squad.read("test")
     (text,) = tag_task(CONLL_2003, data_dir=f"hf:{tmp_path}/ner").read("dev")
     assert (text.words, text.labels) == (("Ada", "lived"), ("B-PER", "O"))
-    with pytest.raises(InputError, match="no train split, but validation"):
+    with pytest.raises(InputError, match=r"\btrain\b.*\bvalidation\b"):
         glue_task(glue.RTE, f"hf:{tmp_path}/glue/rte").read("train")
 
 
