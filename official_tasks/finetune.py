@@ -100,7 +100,7 @@ def define_flags():
         "from_scratch", False, "Start from random weights of --init's size."
     )
     flags.DEFINE_string("output", None, "Folder of this run.")
-    flags.DEFINE_bool("check", False, "Check the data and train nothing.")
+    flags.DEFINE_bool("check", False, "Check data and settings; train nothing.")
     flags.DEFINE_float("epochs", None, "Passes over the training rows.")
     flags.DEFINE_integer(
         "batch_size",
@@ -213,7 +213,7 @@ def main(values):
 
     task, settings = task_from_flags(values)
     if values.check:
-        finetuning.check(task, values.init, **arguments)
+        finetuning.run(task, values.init, None, settings=settings, **arguments)
         return
     if values.folds:
         folds.cross_validate(

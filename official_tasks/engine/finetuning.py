@@ -73,6 +73,7 @@ def run(
         init: model folder, run folder of another task, or name of weights.
         output: the run's folder. An interrupted run resumes; a finished one
             is not trained again. Changed data or initial weights are refused.
+            None prints what would be trained, and trains nothing.
         from_scratch: keep the sizes and the vocabulary of `init` only.
         epochs: passes over the rows; None takes the task's default, as for
             the next three.
@@ -96,7 +97,8 @@ def run(
     Returns:
         The scores of the task on its dev split, with "rows", "dev_rows",
         "best_step", "cut" (fraction of the training texts that are cut),
-        "notes", and "curve", what was logged after each epoch.
+        "notes", and "curve", what was logged after each epoch. Empty where
+        `output` is None.
     """
     require_tensorflow("Fine-tuning")
     hyperparameters = Hyperparameters(**hyperparameters)
@@ -125,6 +127,9 @@ def run(
     progress.show_devices(strategy, arguments["dtype"])
     identity = {"task": task.name, **arguments, **(settings or {})}
     inputs = [*task.data_files(), *models.list_weight_files(init)]
+    if output is None:
+        _Run(task, None, strategy, hyperparameters, **arguments).describe()
+        return {}
     with RunFolder(output, identity, inputs, strategy.is_chief) as folder:
         results = folder.read_results("finetune")
         if results is None:
@@ -174,50 +179,6 @@ def choose_arguments(
             task.defaults.learning_rate, init
         )
     return chosen
-
-
-def check(task, init, *, from_scratch=False, **arguments):
-    """Read the data and print what `run` would train, and train nothing.
-
-    Args:
-        task: a `Task`.
-        init: see `run`.
-        from_scratch: see `run`.
-        **arguments: further arguments of `run`.
-
-    Raises:
-        InputError: the faults of the data, a line each.
-    """
-    names = "epochs", "batch_size", "learning_rate", "sequence_length"
-    fields = {*Hyperparameters._fields} & {*arguments}
-    chosen = choose_arguments(
-        task,
-        init,
-        Hyperparameters(**{name: arguments[name] for name in fields}),
-        from_scratch,
-        **{name: arguments.get(name) for name in names},
-    )
-    preprocess = load_preprocessor(init, chosen["sequence_length"])
-    examples, encoded = encode_splits(task, preprocess)
-    train = encoded["train"]
-    rows = len(batches.row_lengths(train.inputs))
-    steps, _ = batches.training_steps(
-        rows, chosen["epochs"], chosen["batch_size"]
-    )
-    cut = 0 if train.cut is None else int(np.sum(train.cut))
-    tokens = len(train.inputs["token_ids"].flat_values)
-    unknown = notes.unknown_fraction(train, preprocess)
-    lines = [
-        f"rows: {rows:,} to train on, {len(examples['dev']):,} to score on",
-        f"classes: {len(task.labels) if task.labels else 'none'}",
-        f"tokens: {tokens:,}; {cut:,} others are cut",
-        f"[UNK]: {unknown:.2%} of the tokens",
-        f"steps: {steps:,} of {chosen['batch_size']} rows",
-        f"learning rate: {chosen['learning_rate']:g}",
-    ]
-    for line in lines:
-        progress.console.print(line, soft_wrap=True)
-    _print_notes(notes.note_data(examples, train, preprocess))
 
 
 def _print_notes(lines):
@@ -281,7 +242,6 @@ class _Run:
         self.task, self.folder, self.strategy = task, folder, strategy
         self.init, self.seed, self.arguments = init, seed, arguments
         self.hyperparameters = hyperparameters
-        self.best = BestWeights(folder)
         keras.utils.set_random_seed(seed)
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
@@ -347,8 +307,27 @@ class _Run:
         )
         return model
 
+    def describe(self):
+        """Print what the run would train, with the notes on its data."""
+        train = self.encoded["train"]
+        cut = 0 if train.cut is None else int(np.sum(train.cut))
+        tokens = len(train.inputs["token_ids"].flat_values)
+        unknown = notes.unknown_fraction(train, self.preprocess)
+        labels, dev = self.task.labels, self.examples["dev"]
+        for line in (
+            f"rows: {self.rows:,} to train on, {len(dev):,} to score on",
+            f"classes: {len(labels) if labels else 'none'}",
+            f"tokens: {tokens:,}; {cut:,} others are cut",
+            f"[UNK]: {unknown:.2%} of the tokens",
+            f"steps: {self.steps:,} of {self.arguments['batch_size']} rows",
+            f"learning rate: {self.arguments['learning_rate']:g}",
+        ):
+            progress.console.print(line, soft_wrap=True)
+        _print_notes(notes.note_data(self.examples, train, self.preprocess))
+
     def finish(self, callbacks=()) -> dict:
         """Train to the end, write the run's files and return its results."""
+        self.best = BestWeights(self.folder)
         lines = notes.note_data(
             self.examples, self.encoded["train"], self.preprocess
         )

@@ -237,7 +237,7 @@ def test_a_run_whose_steps_were_mostly_skipped_is_refused(
 
 
 def test_a_check_says_what_would_be_trained(place, task, whole, capsys):
-    finetuning.check(task, place / "init", epochs=3, **QUICK)
+    assert finetuning.run(task, place / "init", None, epochs=3, **QUICK) == {}
     said = capsys.readouterr().out
     steps = whole["curve"][-1]["step"]
     for line in (
@@ -246,6 +246,20 @@ def test_a_check_says_what_would_be_trained(place, task, whole, capsys):
         f"steps: {steps} of {QUICK['batch_size']} rows",
     ):
         assert line in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"metric": "bleu"}, "bleu"),
+        ({"tune_thresholds": True}, "tune_thresholds"),
+        ({"lora_rank": 2, "lora_targets": ("keys",)}, "keys"),
+        ({"distribution": "gpu"}, "gpu"),
+    ],
+)
+def test_a_check_refuses_what_a_start_refuses(place, task, arguments, word):
+    with pytest.raises(InputError, match=word):
+        finetuning.run(task, place / "init", None, **QUICK, **arguments)
 
 
 def test_defaults_are_the_tasks_and_changed_files_are_refused(place, tmp_path):
