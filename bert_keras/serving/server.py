@@ -35,14 +35,16 @@ ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
 WINDOWED = ("classify", "embed", "tag")
 TEXTS_AT_ONCE = 32
 LESS = "Send fewer or shorter rows."
+BAD = tf.errors.InvalidArgumentError
+REFUSED = InputError, ClientDisconnect, HTTPException, BAD
 
 
 class RequestError(InputError):
-    """Raised for a request that is refused with the HTTP status `status`."""
+    """Raised when a request is refused with the HTTP `status_code`."""
 
-    def __init__(self, message, status=400):
+    def __init__(self, message, status_code=400):
         super().__init__(message)
-        self.status = status
+        self.status_code = status_code
 
 
 @dataclasses.dataclass
@@ -71,58 +73,45 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
     """
     service = _Service(served, name, limits or Limits())
     path = "/v1/models/{rest:path}"
+    page = importlib.resources.files("bert_keras.serving") / "page.html"
+    constant = {
+        "/": HTMLResponse(page.read_bytes()),
+        "/card": JSONResponse({**served.card, "name": name}),
+        "/health": JSONResponse({"status": "ok"}),  # warmed up before
+    }
     return Starlette(
         routes=[
-            *(Route(at, service.show) for at in ("/", "/card", "/health")),
+            *(Route(at, x, methods=["GET"]) for at, x in constant.items()),
             Route(path, service.describe, methods=["GET"]),
             Route(path, service.predict, methods=["POST"]),
         ],
         # Refuse pages of a site with a name that resolves to 127.0.0.1.
         middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
-        exception_handlers={
-            InputError: _refuse,
-            ClientDisconnect: _refuse,
-            tf.errors.InvalidArgumentError: _refuse,
-            HTTPException: lambda request, error: _refuse(
-                request,
-                RequestError(
-                    f"{error.detail}: {request.method} "
-                    f"{request.url.path[:200]}. Expected POST "
-                    f"/v1/models/{name}:predict.",
-                    error.status_code,
-                ),
-            ),
-        },
+        exception_handlers=dict.fromkeys(REFUSED, service.refuse),
     )
-
-
-def _refuse(request, error):
-    """Return the response to a request that failed."""
-    status, message = getattr(error, "status", 400), str(error)
-    # TensorFlow adds nodes of the graph.
-    message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-    # The unread part of a body would be taken for the next request.
-    return JSONResponse({"error": message}, status, {"Connection": "close"})
 
 
 class _Service:
     def __init__(self, served, name, limits):
         self.served, self.name, self.limits = served, name, limits
-        page = importlib.resources.files("bert_keras.serving") / "page.html"
-        self.html = page.read_text(encoding="utf-8")
         self.signatures = read_signatures(served.folder)
         # TensorFlow uses every core for one call: one at a time.
         self.worker = concurrent.futures.ThreadPoolExecutor(1)
         self.turn = asyncio.Lock()
         self.waiting = 0  # bytes of the requests that wait
 
-    async def show(self, request):
-        match request.url.path:
-            case "/":
-                return HTMLResponse(self.html)
-            case "/card":
-                return JSONResponse({**self.served.card, "name": self.name})
-        return JSONResponse({"status": "ok"})  # warmed up before
+    def refuse(self, request, error):
+        """Return the response to a request that failed."""
+        status, message = getattr(error, "status_code", 400), str(error)
+        if isinstance(error, HTTPException):
+            message = (
+                f"{error.detail}: {request.method} {request.url.path[:200]}. "
+                f"Expected POST /v1/models/{self.name}:predict."
+            )
+        # TensorFlow adds nodes of the graph.
+        message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
+        # The unread part of a body would be taken for the next request.
+        return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):
         action = self._find_action(request)
@@ -154,10 +143,8 @@ class _Service:
             async with self.turn:
                 if await request.is_disconnected():
                     raise ClientDisconnect
-                loop = asyncio.get_running_loop()
-                content = await loop.run_in_executor(
-                    self.worker, self._answer, *parsed
-                )
+                answer = self.worker.submit(self._answer, *parsed)
+                content = await asyncio.wrap_future(answer)
         finally:
             self.waiting -= len(body)
         return Response(content, media_type="application/json")
@@ -305,7 +292,8 @@ def _count_tokens(name, columns, card, tokenize):
     rows = list(zip(*columns.values(), strict=True))
     # Each candidate of `entail` stands in this text.
     around = card["options"]["hypothesis"] if name == "entail" else ""
-    texts = sorted({*_texts(columns), around.encode()}, key=len)
+    around = around.encode()
+    texts = sorted({*_texts(columns), around}, key=len)
     lengths = {}
     kind = next(iter(card["signatures"][name]["inputs"].values()))
     if kind.startswith("int32"):
@@ -326,8 +314,7 @@ def _count_tokens(name, columns, card, tokenize):
         overlap = 2
     counts = []
     for *first, last in rows:
-        others = sum(lengths[text] for text in (*first, around.encode()))
-        others += FRAME
+        others = FRAME + sum(lengths[text] for text in (*first, around))
         texts = last if isinstance(last, list) else [last]
         tokens = [others + lengths[text] for text in texts]
         counts.append(
