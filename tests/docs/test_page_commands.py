@@ -82,7 +82,7 @@ def check_benchmarks(folder, _):
     assert any(title.startswith("dev.tsv") for title in served["rows"])
     text = json.loads((folder / "runs" / "text.json").read_text())
     assert text["MB/s, text to records of 128"] > 0
-    assert len(text["ms a megabyte"]) == 2
+    assert len(text["seconds a megabyte"]) == 2
 
 
 def prepare_domain(folder):

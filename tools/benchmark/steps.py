@@ -4,12 +4,12 @@ r"""Measure this package and other libraries in one run on one machine.
 
 In: some rows need text (--input, --vocabulary), the folder of glue/, squad/ and
 wikiann_en/ (--data) or weights (--init) and say so. Out: a table on the
-terminal and as JSON, for each row the milliseconds an example of every system,
-median and spread of turns that alternate, the processor time and peak memory
-(the GPU's where there is one). A library that is not installed is left out
-(pip install 'bert_keras[onnx,peers]' has all), and so are rows in bfloat16 on
-devices that are not faster in it. Takes 1 to 5 minutes a row on a CPU. A GPU is
-used where there is one; --batch_size=256 fills it.
+terminal and, in seconds, as JSON: for each row the time an example of every
+system, median and spread of turns that alternate, the processor time and peak
+memory (the GPU's where there is one). A library that is not installed is left
+out (pip install 'bert_keras[onnx,peers]' has all), and so are rows in bfloat16
+on devices that are not faster in it. Takes 1 to 5 minutes a row on a CPU. The
+steps use a GPU where there is one; --batch_size=256 fills it.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -35,7 +35,7 @@ def define_flags():
     flags.DEFINE_integer("turns", 9, "Steps of each system.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 0, "Replaces that of the rows.", 0)
     flags.DEFINE_integer(
-        "lines", 20_000, "Lines or questions that commands read.", 1
+        "lines", 20_000, "Most lines or questions that a command reads.", 1
     )
     flags.DEFINE_string("input", None, "Text of any kind.")
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
@@ -58,8 +58,7 @@ def main(values):
         )
         for name in names:
             row = ROWS[name]
-            dtypes = {job.settings.get("dtype") for job in row.jobs.values()}
-            if HALF in dtypes and choose_dtype() != HALF:
+            if name.endswith("bfloat16") and choose_dtype() != HALF:
                 progress.console.print(
                     f"{name} is left out: this device is not faster in bfloat16"
                 )

@@ -3,14 +3,14 @@ r"""Time tokenizing and the making of pre-training data from text.
     python tools/benchmark/text.py --input="books/*.txt" \
         --vocabulary=vocab.txt --output=runs/text.json
 
-In: plain text and an uncased vocabulary. Out: tables on the terminal, and as
-JSON. Tokenizing, in turns with the `tokenizers` package: milliseconds a
-megabyte over batches of lines, on as many cores as the process may use, and a
-line where one comes at a time, eager and in a graph. The ids are compared
-first; lines with other ids are left out and counted. Pre-training data, by
-processor time on one core: megabytes a second from text to the token store and
-on to records, and sequences a second of batches that are sampled on the fly,
-single and packed. Takes a minute for 8 megabytes.
+In: plain text and an uncased vocabulary. Out: tables on the terminal, and JSON.
+Tokenizing, in turns with the `tokenizers` package: seconds a megabyte over
+batches of lines, on as many cores as the process may use, and a line where one
+comes at a time, eager and in a graph. The ids are compared first; lines with
+other ids are left out and counted. Pre-training data, by processor time on one
+core: megabytes a second from text to the token store and on to records, and
+sequences a second of batches that are sampled on the fly, single and packed.
+Takes a minute for 8 megabytes.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -116,10 +116,12 @@ def time_tokenizers(path, lines, values):
         "lines": len(kept),
         "lines left out": left_out,
         "megabytes": megabytes,
-        "ms a megabyte": measure(
+        "seconds a megabyte": measure(
             "a megabyte", in_batches, values.turns, megabytes
         ),
-        "ms a line": measure("a line", one_by_one, values.turns, len(some)),
+        "seconds a line": measure(
+            "a line", one_by_one, values.turns, len(some)
+        ),
     }
 
 

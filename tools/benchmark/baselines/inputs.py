@@ -129,7 +129,9 @@ class Inputs:
             self._write(path, (json.dumps(row) + "\n" for row in rows))
 
     def _write_model(self, path, kind, name):
-        preprocess = bert_keras.BertPreprocessor.from_preset(self["init"])
+        preprocess = bert_keras.BertPreprocessor.from_preset(
+            self["init"], sequence_length=384 if name == "spans" else 128
+        )
         model = MODELS[name](self["init"])
         # The speed does not depend on what the head has learned.
         if kind == "served":
@@ -142,9 +144,8 @@ class Inputs:
             model.save_preset(path, preprocess)
 
     def _write_base(self, path):
-        tokenizer = bert_keras.WordPieceTokenizer(
-            self.require("vocabulary", "vocabulary")
-        )
+        vocabulary = self.require("vocabulary", "vocabulary")
+        tokenizer = bert_keras.WordPieceTokenizer(vocabulary)
         # Its form of GELU is that of the other libraries.
         encoder = bert_keras.BertEncoder(
             len(tokenizer.vocabulary), **SIZES["base"], activation="gelu_exact"

@@ -64,7 +64,7 @@ def step(settings):
     )
     model = bert_keras.BertPretrainer(encoder)
     model.compile(
-        bert_keras.adamw(1e-4, steps=1_000_000, bias_correction=True),
+        bert_keras.adamw(1e-4, steps=1_000_000),
         pretraining_losses(),
     )
     batch = keras.tree.map_structure(
@@ -90,6 +90,7 @@ def transformers_step(settings):
             hidden_size=size["hidden_dim"],
             num_attention_heads=size["num_heads"],
             intermediate_size=size["intermediate_dim"],
+            hidden_act="gelu_pytorch_tanh",  # as ours
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )

@@ -1,12 +1,11 @@
-"""One job in a separate process and environment.
+"""One job in a process of its own, which `turns.py` starts.
 
     python worker.py JOB SETTINGS
 
-JOB is a function of `jobs.py` and SETTINGS a JSON dict.
-The job prepares a step. It returns the function that takes one step and waits
-for its end, and the number of examples in a step. The worker then takes a step
-for each line that it reads, a JSON list of the step's arguments. `turns.py`
-starts it.
+JOB is a function of `jobs.py` and SETTINGS a JSON dict. The job prepares a
+step: it returns the function that takes one and waits for its end, and the
+number of examples in it. The worker then takes a step for each line that it
+reads, a JSON list of the step's arguments.
 """
 
 import importlib
