@@ -104,7 +104,7 @@ def _load(name):
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
             f"not installed: pip install {package.replace('_', '-')}"
         ) from error
-    _register_classes()  # modules that were half imported the last time
+    _register_classes()  # again: the last call skips half imported modules
     return getattr(module, name)
 
 

@@ -108,7 +108,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     the model's run held out. Files are compared by content, not by name.
     """
     source, notes = getattr(task, "source", None), []
-    if not isinstance(source, Source):  # a task from outside has its own
+    if not isinstance(source, Source):  # a user's task may have another class
         return notes
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files

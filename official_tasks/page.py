@@ -117,7 +117,7 @@ def table(rows, head=(), numbers=()) -> Html:
     Args:
         rows: lists of cells; floats are shown with three digits.
         head: names of the columns, or none.
-        numbers: indices of right-aligned columns; columns of floats are.
+        numbers: indices of columns to align right; floats always are.
     """
 
     def cell(value, column, tag):

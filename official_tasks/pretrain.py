@@ -5,18 +5,19 @@ r"""Pre-trains BERT on its two objectives, or a directional model.
         --batch_size=64 --steps=2000 --phase_2_steps=0 --learning_rate=1e-3 \
         --warmup=0.05 --bias_correction
 
-In: a folder that tools/create_pretraining_data.py wrote. Pairs and masks are
-sampled again in each epoch and at both lengths; --records reads examples that
-were sampled once and written as TFRecords, the longer ones from
---phase_2_data. As in the paper, the last tenth of the steps has sequences of
-512 tokens (--phase_2_steps). --init starts from existing weights of any
-format. Out, in --output: model/ (weights and vocabulary, to start fine-tuning
-from), results.json and report.html with the metrics on held-out documents,
-metrics.jsonl and TensorBoard logs of the curves. The same command resumes an
-interrupted run; --dry_run prints steps, tokens and memory of a run.
+In: a folder that tools/create_pretraining_data.py wrote. As in the paper,
+training has two phases: the last tenth of the steps is phase 2, with sequences
+of 512 tokens (--phase_2_steps). Each epoch samples new pairs and masks. With
+--records it reads examples that were sampled once and written as TFRecords:
+phase 1 from --data, phase 2 from --phase_2_data. --init starts from existing
+weights of any format. Out, in --output: model/ (weights and vocabulary, to
+start fine-tuning from), results.json and report.html with the metrics on
+held-out documents, metrics.jsonl and TensorBoard logs of the curves. The same
+command resumes an interrupted run; --dry_run prints steps, tokens and memory of
+a run.
 
-Takes about 3 minutes for 1,000 steps of 64 sequences of 48 tokens with 2
-layers of 256 on two CPU cores in bfloat16, and 5 in float32 with AVX2 alone.
+Two layers of width 256 take 1,000 steps of 64 sequences of 48 tokens in about
+3 minutes on two CPU cores in bfloat16, and in 5 in float32 on a CPU with AVX2.
 """
 
 import functools

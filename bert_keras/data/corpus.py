@@ -2,8 +2,8 @@
 
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
 `documentation:` for the documentation that is installed with Python. Documents
-come one at a time, in a fixed order (files by name), so that a corpus of any
-size needs the memory of one.
+are read one at a time, in a fixed order (files by name), so only one of them is
+in memory, whatever the size of the corpus.
 """
 
 import contextlib

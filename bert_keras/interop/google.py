@@ -121,7 +121,7 @@ _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return the case in the name of a released folder."""
+    """Return {"the name NAME": True if uncased}; {} if it does not say."""
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)
     return {f"the name {name}": match[1] == "un"} if match else {}

@@ -55,7 +55,7 @@ def read_json(path, kind=dict, optional=False):
     if not isinstance(value, kind):
         raise WeightsError(
             path,
-            "the file has another JSON value",
+            "the file has another type of JSON value",
             expected=f"a JSON {'object' if kind is dict else 'array'}",
             found=f"a {type(value).__name__}",
         )
@@ -126,7 +126,7 @@ class Fields:
         return self._read(name, default, str, "a text")
 
     def choice(self, name, choices, default=None):
-        """Return one of the known texts."""
+        """Return the text of a field; refuse others than `choices`."""
         value = self.text(name, default)
         if value not in choices:
             self.refuse(name, " or ".join(choices), value)

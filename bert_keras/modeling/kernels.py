@@ -142,8 +142,8 @@ def normalize(x, gamma, beta, epsilon):
     def compute(x, gamma, beta):
         centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        # The gradient keeps these two and gamma: 1 / std, (..., 1), and
-        # z = (x - mean) / std, (..., D).
+        # The gradient keeps gamma, 1 / std (..., 1) and
+        # z = (x - mean) / std (..., D).
         inverse_std = ops.rsqrt(variance + epsilon)
         z = centred * inverse_std
 

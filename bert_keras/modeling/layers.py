@@ -16,7 +16,10 @@ from bert_keras.modeling.weights import KeepsLora
 
 
 def make_initializer():
-    """Return the original's: normal, std 0.02, truncated at two std."""
+    """Return BERT's: a normal distribution, std 0.02, cut at two std.
+
+    Return zeros where weights that are read later replace the values.
+    """
     if modes.current().draw_weights:
         return keras.initializers.TruncatedNormal(stddev=0.02)
     return UnwrittenZeros()

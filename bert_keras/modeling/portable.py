@@ -93,9 +93,8 @@ class Portable:
         try:
             return loop(x, *args, **kwargs)
         except Exception as error:
-            # A failed trace may have made the optimizer's variables, and the
-            # same function must not make variables again. Keras makes new
-            # functions.
+            # Keras makes new functions: a failed trace may have made the
+            # optimizer's variables, and no function may make variables twice.
             self.train_function = None
             self.test_function = None
             self.predict_function = None

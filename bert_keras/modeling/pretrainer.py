@@ -182,8 +182,8 @@ class BertCausalModel(TaskModel):
 def causal_targets(inputs, attention):
     """Return labels and weights of `BertCausalModel`, each (B, T).
 
-    The label of a position is the id of the next token. Its weight is 1 if
-    that token belongs to the same example.
+    The label of a position is the id of the next token in the direction. Its
+    weight is 1 if that token belongs to the same example.
 
     Args:
         inputs: dict of the model's inputs.

@@ -148,8 +148,8 @@ def settle_options(models, options):
     ):
         raise InputError(
             f"hypothesis is {options['hypothesis']!r}, and no model answers "
-            "`entail`. Expected a BertClassifier with pair=True and a label "
-            'that begins with "entail", next to another one.'
+            "`entail`. Expected a BertClassifier with pair=True, a label that "
+            'begins with "entail" and an opposite, such as "contradiction".'
         )
     return settled
 

@@ -92,7 +92,8 @@ def make_ids_request(signature, preprocessor, texts):
 def difference(folder, answered):
     """Return the greatest difference of answers here and in a fresh process.
 
-    Divided by the greatest value of its output, if that is over 1.
+    Those of an output are divided by its greatest absolute value here, if that
+    is over 1. The result is infinite if the outputs have other names.
     """
     requests = [(s.name, request) for s, request, _ in answered]
     fresh = answer_in_fresh_process(folder, requests)

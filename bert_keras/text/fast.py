@@ -51,11 +51,12 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return ids by tensorflow-text, and which of them are certain.
+        """Return ids by tensorflow-text, and which strings they are right for.
 
         Returns:
             Flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
-            where the ids are certain; and a bool, True if all are.
+            where the ids are certain, the others being of no use; and a bool,
+            True if all are.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(

@@ -99,11 +99,11 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
     """Return the vocabulary that `learn_vocabulary` learns from counts.
 
     Args:
-        counts: dict of word -> count, as of `count_words`.
-        first: as of `first_pieces`.
-        size: as of `learn_vocabulary`.
-        min_count: as of `learn_vocabulary`.
-        progress: as of `learn_vocabulary`.
+        counts: dict of word -> count, from `count_words`.
+        first: from `first_pieces`.
+        size: see `learn_vocabulary`.
+        min_count: see `learn_vocabulary`.
+        progress: see `learn_vocabulary`.
     """
     if not counts:
         raise InputError(

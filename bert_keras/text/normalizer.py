@@ -100,7 +100,7 @@ class Normalizer:
     def _map_characters(self, codes):
         """Lower-case and decompose; return code points, kinds, sources."""
         entries = self._tables.characters(codes)
-        codes += tf.bitwise.right_shift(entries, 3)  # by KINDS
+        codes += tf.bitwise.right_shift(entries, 3)  # divides by KINDS
         kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
         sources = tf.range(tf.size(codes, tf.int64))
         return _if_any(codes >= SEVERAL, self._expand, codes, kinds, sources)
@@ -112,7 +112,7 @@ class Normalizer:
         # (C,): the number of the result, and how many characters it has.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
-        # From (C,) to as many as the results have.
+        # From (C,) to the number of characters of all results.
         sources = tf.repeat(sources, length)
         # The index of a character in its result; not used for other characters.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)

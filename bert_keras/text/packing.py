@@ -1,4 +1,4 @@
-"""Token ids of segments to the rows that the encoder reads; no text here."""
+"""Packs the token ids of segments into the rows that the encoder reads."""
 
 import types
 from collections.abc import Sequence
@@ -62,8 +62,8 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # One by one the 200 operations take 15 ms. In a namespace: Keras would
-        # track the function, and an export would hold it.
+        # Run eagerly, the 200 operations take 15 ms. The namespace hides the
+        # graph from Keras, which would track it and put it into an export.
         graph = tf.function(self._rows, autograph=False, reduce_retracing=True)
         self._graphs = types.SimpleNamespace(rows=graph)
         self.built = True
@@ -216,7 +216,7 @@ def longest_first(lengths, room):
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    # The tokens that are left go to the first segments, one each.
+    # The first segments that are cut share the remaining room, a token each.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)

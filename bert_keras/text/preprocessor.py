@@ -257,8 +257,9 @@ def count_prompt(tokenizer, prompt, sequence_length):
         tokens = int(tf.size(tokenizer(prompt))) if prompt else 0
     if tokens + 2 > sequence_length:
         raise InputError(
-            f"The prompt {prompt!r} has {tokens} tokens and is not pooled. "
-            f"Expected fewer than sequence_length, {sequence_length}, less 1."
+            f"The prompt {prompt!r} has {tokens} tokens. Expected at most "
+            f"{sequence_length - 2}: sequence_length is {sequence_length}, "
+            "and [CLS] and [SEP] take two."
         )
     return tokens + 1 if prompt else 0
 

@@ -87,8 +87,8 @@ def write_vocabulary(tokens, path):
         file.writelines(f"{token}\n" for token in tokens)
 
 
-# The tokenizer settings that a vocabulary was learned for: a file next to it,
-# with Hugging Face's name and keys.
+# A file next to a vocabulary holds the tokenizer settings that it was learned
+# for, by Hugging Face's name and keys.
 
 
 def write_settings(path, lowercase, strip_accents):

@@ -134,7 +134,7 @@ def lower(word):
 
 
 def strip_accents(word):
-    """Decompose canonically, sort marks, and drop those of Mn."""
+    """Decompose a word canonically; drop its marks of Unicode category Mn."""
     if word.isascii():
         return word
     word = _in_canonical_order(word.translate(unicode.decompositions()))

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-LOSS = "loss"  # a metric of dev in every task but searches
+LOSS = "loss"  # on dev, of each task that `has_dev_loss`
 LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 

@@ -46,7 +46,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
 def input_files(task) -> list:
     """Return the files that a task reads, with those to predict."""
     source = getattr(task, "source", None)
-    is_ours = isinstance(source, Source)  # a task from outside has its own
+    is_ours = isinstance(source, Source)  # not of a user's task
     test = source.existing_files("test") if is_ours else []
     return [*task.data_files(), *test]
 

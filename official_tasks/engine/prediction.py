@@ -71,7 +71,7 @@ def count_rows(paths, *arguments) -> int | None:
 
     Args:
         paths: see `read_inputs`.
-        *arguments: further ones of `read_inputs`.
+        *arguments: the other ones of `read_inputs`.
     """
     from bert_keras.data.data_sets import is_data_set
 

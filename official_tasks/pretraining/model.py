@@ -122,8 +122,8 @@ def check_weights(settings, objective, vocabulary, tokenizer):
     sizes = [k for k in SIZE_FIELDS if getattr(settings, k) is not None]
     if sizes:
         raise InputError(
-            f"{sizes[0]} and init exclude each other: the weights have their "
-            "size. Leave one of the two out."
+            f"{sizes[0]} and init exclude each other: the weights of init fix "
+            "the model's size. Leave one of the two out."
         )
     for name in ("lowercase", "strip_accents"):
         value = getattr(expected, name)

@@ -231,8 +231,9 @@ class EmbeddingTask(RetrievalTask):
         model = BertEmbedder(
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
-        # A model that has learned the sizes is also scored by shorter vectors.
-        # Only training needs vectors of the largest size: see `loss`.
+        # With --truncate_dim the sizes are compared with the encoder's width:
+        # dev may be scored by vectors that are shorter than the largest size.
+        # In training they may not be: see `loss`.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")

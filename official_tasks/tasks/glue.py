@@ -263,7 +263,7 @@ class GlueTask(TextTask):
         }
 
     def write(self, examples, predictions, folder):
-        """Write the files of a GLUE submission, one a part of the split."""
+        """Write the files of a GLUE submission, one for each part."""
         for part, name in enumerate(self.row.submission):
             rows = [i for i, e in enumerate(examples) if e.part == part]
             if not rows:

@@ -142,10 +142,10 @@ class Problem(Task):
 
     Args:
         source: `Source`.
-        defaults: `Defaults`; those of the problem where None.
-        recipe: the feature-based way: the encoder is frozen, and the head
-            reads the features of these layers; see `find_recipe`.
-        pooling: of the features; see `BertClassifier`.
+        defaults: `Defaults`; None for those of the class.
+        recipe: name of the layers whose features the head reads; the encoder
+            is frozen, and `defaults` are `on_features`. See `find_recipe`.
+        pooling: how the features are pooled; see `BertClassifier`.
     """
 
     # One dense layer on a frozen encoder needs longer steps than the encoder.

@@ -446,7 +446,10 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
 
 
 def _find_token_span(question, offsets):
-    """Return the first and last token of the answer; (-1, -1) without one."""
+    """Return the first and last token of the answer.
+
+    Return (-1, -1) where there is no answer, None where it is not found.
+    """
     if not question.answers:
         return -1, -1
     span = answer_span(question)

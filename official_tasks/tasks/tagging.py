@@ -190,7 +190,7 @@ class TagTask(Problem):
             known = counts & (label >= 0)
             targets = _frame(rows.indices, np.where(known, label, 0))
             weights = _frame(rows.indices, known.astype(np.float32))
-        # Each word counts once: sort the words in the order of the texts.
+        # `counts` selects each word once; sort these as in the texts.
         order = np.argsort(word_of_piece[piece[counts]], kind="stable")
         notes = {"row": row[counts][order], "position": position[counts][order]}
         return Encoded(rows.inputs, targets, weights, notes=notes)

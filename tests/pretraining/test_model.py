@@ -188,7 +188,7 @@ def test_a_vocabulary_that_is_no_extension_is_refused_by_line():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_layers": 2}, "the weights have their size"),
+        ({"num_layers": 2}, "num_layers and init"),
         ({"objectives": "left_to_right"}, "is bidirectional"),
         ({"phase_2_sequence_length": 600}, "512 positions"),
         ({"init": None, "size": "huge"}, "Expected one of tiny"),
