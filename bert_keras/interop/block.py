@@ -30,11 +30,11 @@ IF_MEANT = (
 
 
 def write_config(folder, config, model, weights_entry):
-    """Write config.json with the block; the other files are there already.
+    """Write config.json with the block, after all other files are written.
 
     Args:
         folder: the folder.
-        config: dict, of Hugging Face's fields.
+        config: dict of Hugging Face's fields.
         model: `BertEncoder` or a task model.
         weights_entry: bytes and hash of the weights file.
     """
@@ -68,8 +68,8 @@ def _describe(model):
 def read_block(folder, config):
     """Return the `Fields` of the block; None if there is none.
 
-    Compare every file but the weights with its hash; `add_check` does the
-    weights.
+    Compare every file with its hash, except the weights, which are compared
+    when they are loaded; see `add_check`.
 
     Args:
         folder: the folder.
@@ -81,7 +81,8 @@ def read_block(folder, config):
             "an earlier version of bert_keras wrote this format",
             OLD_FORMAT,
         )
-    # transformers copies the block of the folder that its model came from.
+    # transformers copies the block when it saves a model loaded from such a
+    # folder; the hashes no longer hold then.
     if NAME not in config or "transformers_version" in config:
         return None
     block = config.object(NAME)
@@ -124,7 +125,7 @@ def check_file(folder, block, name):
 
 
 def add_check(found, folder, block):
-    """Return the tensors; the first one loaded checks the file."""
+    """Return the tensors; loading the first one checks the weights file."""
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )
@@ -132,7 +133,7 @@ def add_check(found, folder, block):
 
 
 def read_arguments(block):
-    """Return the head's arguments; check those of the package's heads."""
+    """Return dict of the head's arguments; check the types of known ones."""
     settings = block.object("arguments", {})
     checks = {
         "labels": settings.texts,
@@ -160,7 +161,7 @@ def read_arguments(block):
 
 
 def apply(block, checkpoint, folder):
-    """Override Hugging Face's fields by those of the block."""
+    """Set the attributes of `checkpoint` that the block states."""
     checkpoint.encoder["attention"] = block.text("attention")
     checkpoint.encoder["pooler_activation"] = block.choice(
         "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]

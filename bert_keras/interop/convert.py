@@ -33,8 +33,8 @@ class Conversion:
         source: what was converted.
         format: the format that it had.
         task: the class of its head.
-        difference: the greatest absolute difference between an output of the
-            source's model and one of the converted folder's.
+        difference: the greatest absolute difference between the outputs of
+            the source's model and of the converted folder's model.
         left_out: weights that neither the source nor the folder has.
         untrained: weights in the folder that are still random.
         skipped: tensors of the source that no model here has.
@@ -74,7 +74,7 @@ def convert(source, folder, lowercase=None):
     model = _load(cls, checkpoint)
     text = None
     if checkpoint.read_text or lowercase is not None:
-        # Only here, and not for a preset without text: it needs TensorFlow.
+        # Imported here: it needs TensorFlow, a preset without text does not.
         from bert_keras.text.preprocessor import BertPreprocessor
 
         text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
@@ -123,7 +123,7 @@ def _load(cls, checkpoint, **arguments):
 
 
 def _is_spare(name):
-    """Return True for an optimizer's tensor, a counter, or a second copy."""
+    """Return True if the name matches a pattern in `SPARE`."""
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
@@ -133,8 +133,8 @@ def _is_spare(name):
 def compare_models(first, second):
     """Return the greatest difference of outputs, on fixed random rows.
 
-    Outputs at padding are left out. Weights that the second model lacked are
-    copied from the first.
+    Outputs at padding are left out. Weights that the second model's checkpoint
+    lacked are copied from the first model.
     """
     weights = published_weights(first)
     for name, weight in published_weights(second).items():
@@ -155,7 +155,7 @@ def real_outputs(model, inputs, outputs):
     Args:
         model: the model, or one with the same outputs.
         inputs: its inputs, from `sample_inputs`.
-        outputs: dict, or the only output, which gets the name `logits`.
+        outputs: dict of arrays, or one array, which is named `logits`.
     """
     if not isinstance(outputs, dict):
         outputs = {"logits": outputs}
@@ -167,9 +167,9 @@ def real_outputs(model, inputs, outputs):
 
 
 def sample_inputs(model, batch=4, length=32):
-    """Return random tokens, each row with more padding than the last one.
+    """Return dict of input arrays: random tokens, more padding in each row.
 
-    A `BertChooser` gets two choices an example.
+    A `BertChooser` gets two choices for each example.
     """
     encoder = getattr(model, "encoder", model)
     length = min(length, encoder.max_sequence_length)

@@ -1,8 +1,8 @@
 """DistilBERT's Hugging Face folders, translated to those of BERT.
 
-DistilBERT has no segments and no pooler. Its classes of texts and of choices
-apply a dense ReLU layer to the first token, `pre_classifier`, where BERT has
-its tanh pooler; so `pooler_activation` of its encoder is "relu".
+DistilBERT has no segments and no pooler. Where BERT has its tanh pooler, the
+classes for classification and multiple choice have `pre_classifier`, a dense
+ReLU layer on the first token. So `pooler_activation` of the encoder is "relu".
 """
 
 import re
@@ -60,7 +60,7 @@ def translate_config(config):
 
 
 def translate_name(name):
-    """Return BERT's name of a tensor; a name of BERT as it is."""
+    """Return BERT's name of a tensor; leave a name that is BERT's already."""
     for pattern, replacement in _PARTS.items():
         name = re.sub(pattern, replacement, name)
     return name
@@ -75,7 +75,7 @@ def translate_tensors(stored, encoder):
     """
     found = {translate_name(name): tensor for name, tensor in stored.items()}
     shape = encoder["num_segments"], encoder["hidden_dim"]
-    # A pair's segments then change nothing, as in DistilBERT.
+    # The embeddings of both segments are 0: DistilBERT has no segments.
     if stored:
         file = next(iter(stored.values())).file
         zeros = Tensor(

@@ -1,4 +1,4 @@
-"""Weights by name: of this package, of the original's releases, on the Hub."""
+"""Weights by name: packaged, released by Google, or on the Hugging Face Hub."""
 
 import contextlib
 import difflib
@@ -131,7 +131,7 @@ _EMBEDDERS = {
     "mxbai_embed_2d_large_v1_en": "mxbai-embed-2d-large-v1",
     "mxbai_embed_xsmall_v1_en": "mxbai-embed-xsmall-v1",
 }
-# Words of names that are close to BERT's and mean another architecture.
+# Words that resemble "bert" in a preset's name but mean another architecture.
 OTHERS = re.compile(
     r"\b(albert|bertweet|camembert|deberta|electra|modernbert|mpnet|xlnet|"
     r"(xlm-|distil)?roberta)\b"
@@ -144,7 +144,7 @@ def presets() -> list[str]:
 
     Returns:
         list of str: names of the weights that come with this package and need
-        no network, names that the original released, and names of weights on
+        no network, names of the weights that Google released, and names on
         the Hugging Face Hub, as transformers, sentence-transformers and
         keras-hub call them.
     """
@@ -184,7 +184,7 @@ def _simplify(name):
 def fetch_release(name):
     """Return the folder of a release's files; fetch it if it is not there yet.
 
-    It is kept below `KERAS_HOME`, by default ~/.keras.
+    The folder is below `KERAS_HOME`, by default ~/.keras.
     """
     folder = os.path.join(files.keras_home(), "models", "bert_keras", name)
     if not os.path.isdir(folder):
@@ -218,7 +218,8 @@ def _unpack(path, folder):
                     shutil.copyfileobj(source, target)
     except (
         *(zipfile.BadZipFile, zlib.error, EOFError),
-        # An encrypted file; NotImplementedError, an unknown compression.
+        # Raised for an encrypted file. Its subclass NotImplementedError is
+        # raised for an unknown compression.
         RuntimeError,
     ) as error:
         raise InputError(
@@ -289,9 +290,9 @@ def hub_name(preset):
 
 
 def fetch_from_hub(name, revision=None):
-    """Return the local folder of `org/name`, and its source with the commit.
+    """Return the local folder of `org/name`, and `hf://org/name@commit`.
 
-    Tokens, cache and offline mode are as `huggingface_hub` has them.
+    `huggingface_hub` decides on the access token, cache and offline mode.
     """
     hub = huggingface_hub(f"There is no folder {name} here: downloading it")
     folder = _call_hub(
@@ -300,7 +301,7 @@ def fetch_from_hub(name, revision=None):
         revision=revision,
         allow_patterns=list(WANTED),
     )
-    commit = os.path.basename(folder)  # the cache calls the folder by it
+    commit = os.path.basename(folder)  # the cache names folders by commit
     if not huggingface.has_weights(folder):
         listed = _call_hub(hub.list_repo_files, name, revision=commit)
         unread = list(filter(huggingface.is_unread, listed))
@@ -316,7 +317,7 @@ def huggingface_hub(purpose):
     """Return the package, or raise an `InputError` with how to install it.
 
     Args:
-        purpose: what needs it, as the subject of a sentence.
+        purpose: subject of the message's sentence, "... needs huggingface-hub".
     """
     try:
         import huggingface_hub
@@ -332,7 +333,7 @@ def hub_errors(message):
     """Raise an `InputError` if the Hub refuses or cannot be reached.
 
     Args:
-        message: function of the Hub's reason that returns the sentence.
+        message: function that takes the Hub's reason and returns the message.
     """
     from httpx import HTTPError  # if the Hub cannot be reached
     from huggingface_hub.errors import HFValidationError

@@ -1,6 +1,6 @@
-"""Checkpoints of the original: a folder, or one checkpoint in it.
+"""Checkpoints of Google's BERT: a folder, or one checkpoint in it.
 
-Their files are bert_config.json, vocab.txt and bert_model.ckpt.
+The files are bert_config.json, vocab.txt and bert_model.ckpt.
 """
 
 import math
@@ -61,7 +61,7 @@ def open_google(prefix, source=None):
     Args:
         prefix: path of the checkpoint without `.index`; settings and
             vocabulary are next to it.
-        source: path that the user named, for messages and the case in it.
+        source: path that the user named, for messages; it may say "uncased".
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
     found, skipped = tensors.rename_tensors(
@@ -128,7 +128,7 @@ def name_cases(source):
 
 
 def _find_head(found):
-    """Return the class of the weights beyond the encoder, and its arguments."""
+    """Return name and arguments of the model class whose head is stored."""
     for head, layer in _HEADS.items():
         for name in layer:
             bias = found.get(f"{name}/bias")

@@ -16,14 +16,14 @@ class Head:
             is written.
         auto_class: class of transformers that loads any of them.
         task: the Hub's `pipeline_tag`.
-        layer: published name of the head's dense layer; None where it has
+        layer: published name of the head's dense layer; None if it has
             none, or several.
         outputs: number of outputs of the layer; None: one for each label.
         tensors: dict of format -> name of the layer in that format.
-        parts: prefixes of parts; a file may lack some of them.
+        parts: prefixes of weight names; a file may lack one of these parts.
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class takes `dropout` for its head.
-        is_tied: True if the head multiplies with the token table.
+        is_tied: True if the head's output matrix is the token table.
         signatures: names of the signatures of an export, the default first.
         peft_task: `task_type` of PEFT; None if it has none.
     """
@@ -134,7 +134,7 @@ LABELED_WEIGHTS = tuple(
 
 
 def layers_in(format):
-    """Return class -> {library's name of its layer: the format's name}."""
+    """Return dict of class -> {library's name of the layer: format's name}."""
     return {
         name: {head.layer: head.tensors[format]}
         for name, head in HEADS.items()

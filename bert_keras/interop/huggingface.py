@@ -79,8 +79,8 @@ _TABLES = {
     ),
     "mlm/bias": "cls.predictions.bias",
 }
-# Class -> {name of the head's layer: that of transformers}. Three classes of
-# transformers call it `classifier`.
+# Class -> {library's name of the head's layer: name in transformers}. Three
+# classes of transformers call the layer `classifier`.
 _HEADS = layers_in("huggingface")
 # Copies of tied weights, which a file may repeat: copy -> weight.
 TIED = {
@@ -97,13 +97,13 @@ _KERAS_HUB = {
 
 
 def name_package(model_type):
-    """Return what reads a model of another architecture."""
+    """Return the name of a class or package that reads the architecture."""
     other = _KERAS_HUB.get(model_type)
     return f"keras_hub.models.{other}" if other else "transformers"
 
 
 def names(head):
-    """Return the table of names of the weights of a model class."""
+    """Return dict of library name -> name in transformers, of a class."""
     return {
         **_TABLES,
         **tensors.expand_names(_DENSE | _HEADS.get(head, {}), _NORM, _ENDS),
@@ -152,7 +152,7 @@ def _open_with_block(folder, config, fields, stored):
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, _normalize_name
     )
-    # A head that transformers does not have is under the library's names.
+    # A head that transformers lacks is stored under the library's names.
     of_head = [n for n in skipped if "/" in n and not in_encoder(n)]
     found = _transpose_kernels(found) | {name: stored[name] for name in of_head}
     checkpoint.head = head
@@ -203,9 +203,10 @@ def _transpose_kernels(found):
 
 
 def _check_output_table(found, stored):
-    """Compare the copies of tied weights when `mlm/bias` is loaded.
+    """Make loading `mlm/bias` compare the stored copies of tied weights.
 
-    transformers 5 computes with a copy that differs; no class here does.
+    A copy that differs is refused: transformers 5 computes with it, and the
+    classes here always use the tied weight.
     """
     if "mlm/bias" not in found:
         return
@@ -342,7 +343,7 @@ def _read_arguments(config, head, found):
         count = math.prod(bias.shape) if bias else None
         arguments["labels"] = _read_labels(config, count)
     if head == "BertClassifier":
-        # Without problem_type, transformers takes one output for regression.
+        # As in transformers, one output without problem_type is a regression.
         has_one = len(arguments["labels"]) == 1
         arguments["problem"] = "regression" if has_one else "single"
         if "problem_type" in config:
@@ -387,7 +388,7 @@ def is_unread(path):
 def has_weights(folder):
     """Return True if there are safetensors in a Hugging Face folder.
 
-    They may be in the module of sentence-transformers inside it.
+    They may be in its inner folder, if sentence-transformers wrote it.
     """
     return any(
         os.path.exists(os.path.join(folder, inner, name))
@@ -414,7 +415,7 @@ def _read_weights(folder):
 
 
 def _read_shards(folder):
-    """Return the tensors of the index, each from the file that it names."""
+    """Return the tensors that the index lists, from the files it names."""
     index = tensor_files.read_json(os.path.join(folder, INDEX))
     found, read = {}, {}
     for name, file in index.object("weight_map").values.items():
@@ -430,9 +431,9 @@ def _read_shards(folder):
 
 
 def _normalize_name(name):
-    """Return the name without `bert.`, with today's names of LayerNorm's.
+    """Return the name without `bert.`, with weight and bias for LayerNorm.
 
-    Before 2019 LayerNorm's scale and offset had TensorFlow's names.
+    Before 2019 these two were stored as gamma and beta.
     """
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
@@ -447,8 +448,8 @@ def describe(model, preprocessor=None, without=()):
 
     The class in `architectures` follows from the weights that are written. If
     transformers has no such head, `architectures` names the encoder alone, and
-    the head has the library's names. If it cannot compute the encoder,
-    `model_type` is one that it refuses.
+    the head has the library's names. If transformers cannot compute the
+    encoder, `model_type` is a value that transformers refuses.
 
     Args:
         model: `BertEncoder` or a task model.
@@ -470,7 +471,7 @@ def describe(model, preprocessor=None, without=()):
     for name, weight in weights.items():
         shape, read = tuple(weight.shape), weight.numpy
         if name.endswith("/kernel") and stored[name] != name:
-            # PyTorch's is (outputs, inputs)
+            # PyTorch stores kernels as (outputs, inputs).
             shape, read = shape[::-1], lambda w=weight: w.numpy().T
         arrays[stored[name]] = shape, read
     architecture = _choose_architecture(model, weights)
@@ -513,7 +514,7 @@ def _find_unused_pooler(model):
 
 
 def has_standard_head(model) -> bool:
-    """Return True if transformers has a head that reads what this one reads."""
+    """Return True if transformers has a head with the same input."""
     return not any(
         getattr(model, name, None) for name in ("bilstm_dim", "recipe")
     )
@@ -573,7 +574,7 @@ def _make_config(model, architecture, preprocessor):
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     if hasattr(model, "problem"):
         problems = {name: other for other, name in PROBLEMS.items()}
-        # transformers has no ranking: one score is a regression there.
+        # transformers has no ranking; it loads the score as a regression.
         config["problem_type"] = problems.get(model.problem, "regression")
     if row.has_dropout:
         config["classifier_dropout"] = model.dropout

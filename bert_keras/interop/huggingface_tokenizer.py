@@ -1,8 +1,8 @@
 """The tokenizer files of a Hugging Face folder, checked, read and written.
 
-The pieces are in `vocab.txt`, or inside `tokenizer.json`, which is all that
-transformers 5 writes. A setting that makes other ids than the original's is
-refused, an unknown one is warned about.
+The pieces are in `vocab.txt` or inside `tokenizer.json`; transformers 5 writes
+only the latter. A setting with which the ids differ from the original BERT's
+is refused, and an unknown setting causes a warning.
 """
 
 import json
@@ -21,7 +21,7 @@ SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 WRITTEN = (VOCABULARY, TOKENIZER, SETTINGS)
 READ = (*WRITTEN, SPECIAL, ADDED)
-# The word length of transformers and its tokenizers; the original has 200.
+# Longer words become [UNK] in transformers; the original's limit is 200.
 MAX_WORD_LENGTH = 100
 CLASSES = (
     *("BertTokenizer", "BertTokenizerFast"),
@@ -35,7 +35,7 @@ TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 
-# tokenizer_config.json: name -> the values that make the original's ids.
+# tokenizer_config.json: name -> values with which the ids are the original's.
 SETTINGS_RULES = {
     **{name: (token,) for name, token in TOKENS.items()},
     **dict.fromkeys(MORE_TOKENS, ANY),
@@ -52,7 +52,7 @@ SETTINGS_RULES = {
     "tokenizer_class": (*CLASSES, "BertJapaneseTokenizer", None),
     "truncation_side": RIGHT,
     "wordpieces_prefix": ("##", None),
-    # With these values BertJapaneseTokenizer makes the original's ids.
+    # With these values, BertJapaneseTokenizer has the original's ids.
     "subword_tokenizer_type": ("wordpiece", None),
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(
@@ -166,7 +166,7 @@ def _read_text(folder, config, positions):
 
 
 def read_prompts(fields):
-    """Return the prompts in a file of settings, as arguments of `TextSide`."""
+    """Return dict of the arguments of `TextSide` for prompts in a file."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object of texts", prompts)
@@ -188,7 +188,7 @@ def _read_arguments(settings, tokenizer, cases):
         "max_word_length": tokenizer.object("model", {}).integer(
             "max_input_chars_per_word", MAX_WORD_LENGTH
         ),
-        # transformers reads "[MASK]" in a text as the token.
+        # By default, transformers reads "[MASK]" in a text as one token.
         "keep_special_tokens": not settings.boolean(
             "split_special_tokens", False
         ),
@@ -196,7 +196,7 @@ def _read_arguments(settings, tokenizer, cases):
 
 
 def _read_strip_accents(settings, tokenizer, cases):
-    """Return the stated value, None if it follows from the case."""
+    """Return the stated bool, or None if accents follow the case."""
     name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
     stated = [
         fields.boolean_or_none(name)
@@ -210,7 +210,7 @@ def _read_strip_accents(settings, tokenizer, cases):
 
 
 def _read_cases(settings, tokenizer):
-    """Return what files of the folder state about the case, by path."""
+    """Return dict of path -> True if that file states lower-cased text."""
     cases = {}
     if "do_lower_case" in settings:
         cases[settings.path] = settings.boolean("do_lower_case")
@@ -245,11 +245,11 @@ def _read_pieces(tokenizer):
     return text_settings.check_pieces(sorted(ids, key=ids.get), path)
 
 
-# Checks that the ids are those of the tokenizer of the original BERT.
+# Checks that the tokenizer has the same ids as the original BERT's.
 
 
 def _check_files(settings, special, tokenizer, config):
-    """Raise `InputError` if a tokenizer makes other ids than the original's.
+    """Raise `InputError` if the ids may differ from the original BERT's.
 
     Args:
         settings: `Fields` of tokenizer_config.json.
@@ -263,7 +263,7 @@ def _check_files(settings, special, tokenizer, config):
             "the folder asks to run code that came with it (auto_map)",
             "Keep its vocab.txt only, if it is plain WordPiece",
         )
-    # As AutoTokenizer does.
+    # AutoTokenizer also prefers tokenizer_config.json.
     states = settings if "tokenizer_class" in settings else config
     states.choice("tokenizer_class", CLASSES, CLASSES[0])
     _check_keys(settings, SETTINGS_RULES)
@@ -294,8 +294,8 @@ def _check_ids(tokenizer, pieces):
 
     Args:
         tokenizer: `Fields` of the file.
-        pieces: of vocab.txt, in the order of their ids; a line that is empty
-            or repeated has the name "[lineN]".
+        pieces: pieces of vocab.txt, in the order of their ids; an empty or
+            repeated line is the piece "[lineN]".
     """
     ids = tokenizer.object("model").object("vocab").values
     indices = {piece: index for index, piece in enumerate(pieces)}
@@ -353,7 +353,7 @@ def _is_in(value, allowed):
 
 
 def _get_content(value):
-    """Return the text of a token that is written with its flags."""
+    """Return `content` of a token that is a dict; any other value as it is."""
     is_token = isinstance(value, dict) and isinstance(value.get("content"), str)
     return value["content"] if is_token else value
 
@@ -384,10 +384,10 @@ def _check_frame(tokenizer):
 
 
 def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
-    """Raise `WeightsError` for added tokens, which only transformers has.
+    """Raise `WeightsError` for added tokens, which the original has not.
 
-    transformers finds them anywhere in a text. Tokens such as "[unused0]" are
-    among them, which the original splits at the brackets.
+    transformers finds them anywhere in a text, and never splits them. The
+    original splits such a token, for example "[unused0]" at the brackets.
 
     Args:
         added: `Fields` of added_tokens.json.
@@ -395,7 +395,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
         settings: `Fields` of tokenizer_config.json.
         tokenizer: `Fields` of tokenizer.json.
         pieces: in the order of their ids.
-        lowercase: False if the text certainly keeps its case.
+        lowercase: False if the text is known to keep its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, tokenizer):
         content = token.text("content")
@@ -415,7 +415,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
 
 
 def _find_extra_tokens(added, special, settings, tokenizer):
-    """Yield the `Fields` and id, or None, of each token that files add."""
+    """Yield (`Fields`, id or None) of each token that the files add."""
 
     def read(entries, fields, name):
         if not isinstance(entries, list):
@@ -459,7 +459,8 @@ def write_tokenizer(folder, preprocessor):
         "tokenize_chinese_chars": True,
         "split_special_tokens": not tokenizer.keep_special_tokens,
         "model_max_length": preprocessor.sequence_length,
-        # Our reader ignores a `model_max_length` that is the model's limit.
+        # Stated twice: our reader ignores a `model_max_length` that is not
+        # below the model's limit.
         "sequence_length": preprocessor.sequence_length,
         **TOKENS,
     }
@@ -510,7 +511,7 @@ def _make_tokenizer_json(tokenizer):
 
 
 def _make_template(ids):
-    """Return the post-processor: [CLS] A [SEP], and B [SEP] of segment 1.
+    """Return dict of the post-processor: [CLS] A [SEP] B [SEP], B in segment 1.
 
     Args:
         ids: dict of piece -> id.

@@ -1,6 +1,6 @@
 """keras-hub preset folders of a backbone or a task, and their HDF5 files.
 
-No class is imported by a name in a file; the name must be in a short list.
+Class names in the files are only compared with a short list; none is imported.
 """
 
 import math
@@ -32,7 +32,7 @@ TASKS = {
 }
 POOLINGS = ("mean", "cls", "max")
 
-# keras-hub's masked-word head has Keras's defaults, not its backbone's.
+# keras-hub's masked-word head uses Keras's defaults, not the backbone's values.
 _MLM_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
 
 # The library's names <-> paths in keras-hub's weight files. Keras counts the
@@ -65,8 +65,8 @@ BACKBONE_NAMES = {
     "encoder/embeddings/segment/embeddings": "layers/embedding/vars/0",
     **tensors.expand_names(_ENCODER, _ENCODER_NORM, _ENDS),
 }
-# Model class of this package -> names of the head's weights in the file
-# task.weights.h5, which a folder has beside its backbone's.
+# Model class of this package -> names of the head's weights in
+# task.weights.h5. The backbone's weights are in a file of their own.
 _MLM = "layers/masked_lm_head"
 TASK_NAMES = {
     **{
@@ -123,8 +123,8 @@ def open_keras_hub(folder):
 def _normalize_path(path):
     """Return the path as Keras 3.15 and keras-hub 0.32 write it.
 
-    Earlier versions have other names of the container and of parts of a layer.
-    The first layer of a class has no number.
+    Earlier versions use other names for the container and parts of a layer.
+    Their first layer of a class has no number; the result has the number 0.
     """
     path = re.sub(r"^_layer_checkpoint_dependencies/", "layers/", path)
     path = path.replace("layernorm/", "layer_norm/")
@@ -153,7 +153,7 @@ def _read_encoder(folder):
 
 
 def _read_class_config(file, classes):
-    """Return the `config` of a serialized object of one of the classes."""
+    """Return the `config` of a serialized object; refuse other classes."""
     name, module = file.text("class_name"), file.text("module")
     packages = ("keras_hub", "keras_nlp")
     if name not in classes or module.split(".")[0] not in packages:
@@ -196,7 +196,7 @@ def _read_task(folder):
 
 
 def _read_text(folder):
-    """Return the arguments of `TextSide` besides the pieces."""
+    """Return dict of the arguments of `TextSide` except the pieces."""
     path = os.path.join(folder, TOKENIZER)
     if not os.path.exists(path):
         return {}
@@ -278,7 +278,7 @@ def _walk(path, group, prefix, found, seen):
 
 
 def _find_float_dtype(dataset):
-    """Return the dtype of a dataset of floats, None of any other.
+    """Return the dtype of a dataset of floats; None for any other dataset.
 
     HDF5 has no bfloat16: Keras writes two bytes and an attribute.
     """

@@ -12,9 +12,9 @@ from bert_keras.interop import google, tensor_bundle, tensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import text_reader
 
-# Names in Model Garden's checkpoints and TF Hub's SavedModels. A checkpoint has
-# keys by the path of objects; a SavedModel numbers its variables, but keeps the
-# name of each. Both are normalized.
+# Names in Model Garden's checkpoints and TF Hub's SavedModels. A key in a
+# checkpoint is a path of objects; in a SavedModel it is a number, next to the
+# variable's name. Both are normalized.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"
@@ -63,7 +63,7 @@ _HEADS = {
     "masked_lm/layer_norm": "cls/predictions/transform/LayerNorm",
     "masked_lm/output_bias.Sbias": "cls/predictions/output_bias/bias",
     "model/classification_heads/0/out_proj": "next_sentence",
-    # In a pre-training checkpoint the encoder's pooler is not trained.
+    # A pre-training checkpoint trains this pooler, not the encoder's.
     "next_sentence..pooler_dense": "pooler_transform",
 }
 
@@ -73,8 +73,8 @@ def open_model_garden(prefix, source, pieces=None):
 
     Args:
         prefix: path of the checkpoint without `.index`.
-        source: path that the user named, for messages and the case in it.
-        pieces: path of the vocabulary, if it is not next to it.
+        source: path that the user named, for messages; it may say "uncased".
+        pieces: path of the vocabulary, if it is not next to the checkpoint.
     """
     folder = os.path.dirname(prefix)
     stored = tensor_bundle.read_tf_checkpoint(prefix)
@@ -123,7 +123,10 @@ def open_saved_model(folder):
 
 
 def _encoder(found, source):
-    """Return the encoder's arguments from the shapes; heads have an axis."""
+    """Return dict of the encoder's arguments, read from the shapes.
+
+    The heads are an axis of the attention weights.
+    """
     shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
     try:
@@ -160,19 +163,19 @@ def _find_stated_case(prefix):
     return {f"{entry.file}, do_lower_case": lowercase}
 
 
-# Both kinds of names, normalized.
+# Normalization of both kinds of names.
 
 
 def plain_names(keys, variable_names):
-    """Return dict of key -> normalized name, of the keys that have one.
+    """Return dict of key -> normalized name, without keys that have none.
 
     Args:
-        keys: of the checkpoint.
+        keys: list of the checkpoint's keys.
         variable_names: dict of key -> the variable's name.
     """
     pattern = re.compile(r"layer_with_weights-(\d+)/_attention_layer/")
     numbered = filter(None, map(pattern.search, keys))
-    # Four other layers come before those of the transformer.
+    # The first transformer layer is layer_with_weights-4.
     layers = 1 + max((int(match[1]) - 4 for match in numbered), default=-1)
     trained = any(key.startswith("next_sentence..pooler") for key in keys)
     found = {}
@@ -187,7 +190,7 @@ def plain_names(keys, variable_names):
 
 
 def _from_key(key, layers):
-    """Return the normalized name of a key, None if the key has none."""
+    """Return the normalized name of a key, or None if it has none."""
     for prefix, name in _HEADS.items():
         if key == prefix or key.startswith(f"{prefix}/"):
             return name + key[len(prefix) :]
