@@ -1,8 +1,8 @@
 """PEFT's folder of LoRA adapters, read and written.
 
-`adapter_model.safetensors` has A and B of each adapted kernel, and the other
-weights that were trained, such as the head. The metadata of the file names the
-model class, labels and sizes of a model of this package.
+`adapter_model.safetensors` has the matrices A and B of each adapted kernel, and
+the other weights that were trained, such as the head. If this package wrote the
+file, its metadata has the model's class, labels and sizes.
 """
 
 import json
@@ -31,7 +31,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # the metadata's key
 OTHERS = "Load it into a model like the one that was saved"
-# Settings of adapters that are not W + alpha / r B A.
+# Settings for adapted kernels other than W + alpha / r B A.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),
@@ -124,8 +124,8 @@ def _make_config(model, layers, modules, saved):
     Args:
         model: the model.
         layers: dict of published name -> layer with LoRA.
-        modules: the same names -> names of transformers.
-        saved: modules that are saved as a whole.
+        modules: dict of published name -> the layer's name in transformers.
+        saved: names of the modules whose weights are all saved.
     """
     first = next(iter(layers.values()))
     row = HEADS.get(type(model).__name__)
@@ -160,22 +160,22 @@ def _make_config(model, layers, modules, saved):
 def load_lora(
     model: "keras.Model", folder: files.PathLike, merge: bool = False
 ) -> None:
-    """Add the adapters of `save_lora` or PEFT to a model with their encoder.
+    """Add the adapters of `save_lora` or PEFT to the model they belong to.
 
     The model gets LoRA of the folder's ranks and is frozen as by
-    `enable_lora`; call it before `compile`.
+    `enable_lora`. Call `load_lora` before `compile`.
 
     Args:
-        model: as saved, with the weights that training began with, such as
-            `BertClassifier.from_preset(preset, labels=labels)`.
+        model: model of the saved class, with the weights that training began
+            with, such as `BertClassifier.from_preset(preset, labels=labels)`.
         folder: the folder.
-        merge: adds B A to the kernels instead; the model has no LoRA then and
-            is as fast as before.
+        merge: True to add alpha / r B A to the kernels instead. The model then
+            has no LoRA and is as fast as before.
 
     Raises:
         InputError: the model has LoRA already, or the folder has no LoRA
-            adapters of PEFT, or they are of another class, labels or size
-            than the model, or lack a weight that is random in the model.
+            adapters of PEFT, or the adapters are for another class, labels or
+            size, or a weight is random in the model and not in the folder.
     """
     if weights.lora_layers(model):
         raise InputError(
@@ -204,7 +204,7 @@ def load_lora(
             kernel.assign(kernel.numpy() + change)
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
-            if hasattr(layers[name], "lora_dropout"):  # a table has none
+            if hasattr(layers[name], "lora_dropout"):  # embeddings lack it
                 layers[name].lora_dropout = dropout
     if not merge:
         weights.freeze_encoder(model, found)
@@ -214,7 +214,7 @@ def load_lora(
 
 
 def _read_ranks(found, adapted):
-    """Return dict of adapted layer -> rank, the columns of A; 0 without A."""
+    """Return dict of adapted layer -> rank (columns of A), or 0 without A."""
     ranks = {}
     for name in adapted:
         matrix = found.get(f"{name}/lora_kernel_a")
@@ -224,7 +224,7 @@ def _read_ranks(found, adapted):
 
 
 def _expect_shapes(bases, layers, found, ranks):
-    """Return the shapes that the model needs, by name of the tensor.
+    """Return dict of tensor name -> the shape that the model needs.
 
     Args:
         bases: published weights of the model.
@@ -244,7 +244,7 @@ def _expect_shapes(bases, layers, found, ranks):
 
 
 def _check_new_weights(model, path, found):
-    """Raise `WeightsError` if the file lacks a weight that is random."""
+    """Raise `WeightsError` if the file lacks a weight that the model drew."""
     random = weights.untrained_weights(model)
     random = weights.drop_unused_pooler(model, random)
     missing = [name for name in random if name not in found]
@@ -299,12 +299,12 @@ def _read_folder(model, folder, bases):
 
 
 def _normalize(name):
-    """Return the name of BERT's encoder and heads, without `bert.`."""
+    """Return a tensor's name in BERT, for a DistilBERT too, without `bert.`."""
     return distilbert.translate_name(name).removeprefix("bert.")
 
 
 def _check_config(config):
-    """Raise `WeightsError` for adapters that are not W + alpha / r B A."""
+    """Raise `WeightsError` if the kernels are not W + alpha / r B A."""
     config.choice("peft_type", ["LORA"])
     for name in REFUSED:
         if config.raw(name):
@@ -345,9 +345,9 @@ def _check_alpha(config, name, value):
 
 
 def _check_model(model, path):
-    """Raise `WeightsError` if the metadata is of another model.
+    """Raise `WeightsError` if the metadata describes another model.
 
-    PEFT writes none.
+    A file that PEFT wrote has no such metadata and is not checked.
     """
     text = tensor_files.read_metadata(path).get(KEY)
     if text is None:
@@ -368,7 +368,7 @@ def _check_model(model, path):
 
 
 def _describe(model):
-    """Return the class, labels and sizes of the model that is adapted."""
+    """Return dict of the model's class, labels and sizes."""
     encoder = getattr(model, "encoder", model)
     names = (*DIMENSIONS, "activation", "attention", "norm_epsilon")
     return {

@@ -48,9 +48,9 @@ def load_model(cls, preset, *, revision=None, **arguments):
         cls: `BertEncoder` or a task model's class.
         preset: a path or a name; see `open_checkpoint`.
         revision: branch, tag or commit on the Hub.
-        **arguments: of the class and, for a task model, of `BertEncoder`; they
-            override the preset. An argument of both, such as `dropout`, goes
-            to the class.
+        **arguments: arguments of the class and, for a task model, of
+            `BertEncoder`; they override the preset. If both have an argument,
+            such as `dropout`, the class gets it.
 
     Raises:
         WeightsError: the checkpoint is incomplete. Weights that are new are
@@ -99,7 +99,7 @@ def _check_labels_argument(cls, arguments):
 def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """Return the preprocessor of class `cls` for the weights of `preset`.
 
-    `arguments`, of both classes, override the preset.
+    `arguments` are for either class and override the preset.
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _read_text(checkpoint)
@@ -196,7 +196,7 @@ def open_checkpoint(preset, revision=None):
 
 
 def find_model_folder(path):
-    """Return `model` in the folder of a run; any other path as it is."""
+    """Return `path/model` if `path` is the folder of a run, else `path`."""
     inner = os.path.join(os.fspath(path), "model")
     is_run = os.path.isfile(os.path.join(inner, CONFIG))
     is_run = is_run and not os.path.isfile(os.path.join(path, CONFIG))
@@ -281,7 +281,7 @@ def _open_tensorflow(prefix, source):
 
 
 def choose_class(name, checkpoint):
-    """Return the checkpoint; if several classes fit, that of class `name`."""
+    """Return the `Checkpoint`, with head `name` if that is one that fits."""
     read = checkpoint.by_class.get(name)
     return read() if read else checkpoint
 
@@ -290,7 +290,7 @@ def choose_class(name, checkpoint):
 
 
 def _split_arguments(cls, arguments):
-    """Return the caller's arguments of the encoder, and those of the head."""
+    """Return the arguments for the encoder and for the head, two dicts."""
     encoder_class = getattr(cls, "encoder_class", cls)
     of_encoder = argument_names(encoder_class)
     of_head = [] if cls is encoder_class else argument_names(cls)
@@ -307,7 +307,7 @@ def _split_arguments(cls, arguments):
 
 
 def _check_head(cls, checkpoint):
-    """Raise the stored head's fault if the class would load that head."""
+    """Raise the checkpoint's `head_fault` if the class would load that head."""
     # A folder whose head has no known class counts as "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
@@ -318,7 +318,7 @@ def _check_head(cls, checkpoint):
 def _select_head(cls, checkpoint, arguments):
     """Return the tensors for the class, the head's arguments, and a reason.
 
-    The reason says why the stored head is not used; None if it is.
+    The reason says why the stored head is not used; it is None if it is used.
     """
     stored, new = checkpoint.head_arguments, arguments
     if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
@@ -326,7 +326,7 @@ def _select_head(cls, checkpoint, arguments):
         return _select_encoder(checkpoint.tensors), new, why
     arguments = {**stored, **new}
     if stored.get("recipe") and not arguments.get("recipe"):
-        # The stored pooling is for features, which the new model lacks.
+        # The stored pooling only applies with a recipe, which is None here.
         arguments["pooling"] = new.get("pooling")
     if new.get("problem") == "ranking":  # its one output has no name
         arguments["labels"] = None
@@ -338,7 +338,7 @@ def _select_head(cls, checkpoint, arguments):
     was_score = stored.get("problem") in ("regression", "ranking")
     if differs and has_one and was_score:  # new labels mean classes
         arguments["problem"] = new.get("problem", "single")
-    of_input = ["bilstm_dim", "recipe"]  # they decide its head's input
+    of_input = ["bilstm_dim", "recipe"]  # they decide the head's input
     of_input += ["pooling"] if arguments.get("recipe") else []
     for name in of_input:
         if stored.get(name) != arguments.get(name):
@@ -375,9 +375,9 @@ def _select_encoder(found):
 
 
 def _order_labels(stored, requested):
-    """Return the stored index of each requested label; None if they differ.
+    """Return the stored index of each requested label, or None if they differ.
 
-    Unnamed labels match any names.
+    As many unnamed stored labels match any names.
     """
     stored = list(stored or ["LABEL_0"])
     requested = list(requested or stored[:1])
@@ -389,9 +389,9 @@ def _order_labels(stored, requested):
 
 
 def check_tensors(head, checkpoint, found, head_arguments, why=None):
-    """Raise `WeightsError` for missing tensors and shapes unlike the settings.
+    """Raise `WeightsError` if a tensor is missing or its shape is wrong.
 
-    Nothing is allocated yet.
+    The shapes follow from the settings; no weight is allocated for the check.
     """
     needed = tensors.encoder_shapes(checkpoint.encoder)
     for name in POOLER:  # some heads do not use it
@@ -436,7 +436,7 @@ def _refuse_missing(checkpoint, name, expected):
 
 @dataclasses.dataclass
 class LoadReport:
-    """The report on loaded weights; `load_report` of every loaded model.
+    """The report on loaded weights: the `load_report` of a loaded model.
 
     Attributes:
         source: path or name of the checkpoint.
@@ -463,7 +463,7 @@ def _count_names(names):
 
 
 def list_names(names):
-    """Return the first names, and how many more there are."""
+    """Return a text with the first `SHOWN` names and the number of others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(sorted(names)[:SHOWN]) + more
 
@@ -526,7 +526,7 @@ def _warn_about_new_weights(model, checkpoint, report, why):
 
 
 def _read_text(checkpoint):
-    """Return the `TextSide`; refuse a vocabulary larger than the model's."""
+    """Return the `TextSide`; refuse it if it has more ids than the model."""
     if checkpoint.read_text is None:
         raise WeightsError(
             checkpoint.source,

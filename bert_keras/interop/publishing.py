@@ -35,15 +35,15 @@ def push_to_hub(
 ) -> str:
     """Upload a model with its tokenizer and a card.
 
-    The account is that of `hf auth login` or of the variable `HF_TOKEN`. A
-    folder on the Hub that does not exist is made.
+    The account is that of `hf auth login` or of the variable `HF_TOKEN`. The
+    repository is created if it does not exist.
 
     Args:
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`.
         name: `org/name`, with or without "hf://" before it.
         card: text of README.md; None has `model_card` write it.
-        private: True if only its owner can see a new folder; None is the
+        private: True if only its owner can see a new repository; None: the
             account's default.
         revision: branch that the commit goes to; None is `main`.
 
@@ -51,8 +51,8 @@ def push_to_hub(
         The address of the commit.
 
     Raises:
-        InputError: no such name is possible, a weight was never trained, or
-            the Hub refuses.
+        InputError: the name is invalid, a weight was never trained, or the
+            Hub refuses the upload.
     """
     name = _checked_name(name)
     api = downloads.huggingface_hub("Publishing a model").HfApi()
@@ -77,7 +77,7 @@ def push_to_hub(
 
 
 def write_model_and_card(folder, model, preprocessor, name, card=None):
-    """Write to `folder` what `push_to_hub` uploads."""
+    """Write the files that `push_to_hub` uploads to `folder`."""
     without = _list_untrained(model)
     if card is None:
         card = model_card(model, name)
@@ -99,7 +99,7 @@ def _list_untrained(model):
     """Return names of untrained weights, which are not published.
 
     A pre-trainer that learned one of its two tasks is published without the
-    other's head, an encoder with a random pooler without it.
+    other task's head; an encoder with a random pooler without the pooler.
     """
     random = weights.untrained_weights(model)
     kind, optional = type(model).__name__, ()
@@ -151,12 +151,12 @@ def model_card(
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on.
         base_model: `org/name` of the weights that training began from.
-        license: of the weights; None is that of the weights that training
-            began from.
+        license: license of the weights; None: the license of the weights that
+            training began from.
 
     Raises:
-        InputError: a class outside `HEADS`, or another license than that of
-            the weights that training began from.
+        InputError: the class is not in `HEADS`, or `license` differs from the
+            license of the weights that training began from.
     """
     name = _checked_name(name)
     kind = type(model).__name__
@@ -219,7 +219,7 @@ def _front_matter(name, kind, metrics, dataset, base_model, license):
 
 
 def _describe_model(model):
-    """Return a sentence on the sizes, and one on the labels."""
+    """Return a text: a sentence on the sizes, and one on the labels."""
     encoder = getattr(model, "encoder", model)
     text = (
         f"A `{type(model).__name__}` of {encoder.num_layers} layers of "

@@ -1,7 +1,7 @@
 """Writing of a model and its vocabulary to a Hugging Face folder.
 
-config.json has a `bert_keras` block; see block.py. sentence-transformers opens
-the folder of a model that embeds sentences.
+config.json has a `bert_keras` block; see block.py. If the model embeds
+sentences, sentence-transformers can open the folder too.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
     The optimizer's state is not written.
 
     Args:
-        folder: where to.
+        folder: path of the folder; see `new_folder`.
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`; None writes no vocabulary.
-        without: names of weights to leave out: loading draws them at random.
-        dtype: of the weights in the file: "float32", or "bfloat16" for half
-            the bytes and 8 bits of precision.
+        without: names of weights to leave out; loading draws them at random.
+        dtype: dtype of the weights in the file: "float32", or "bfloat16" with
+            half the bytes and 8 bits of precision.
     """
     with new_folder(folder, WRITTEN, model, preprocessor) as partial:
         config, arrays = huggingface.describe(model, preprocessor, without)
@@ -65,8 +65,8 @@ def new_folder(folder, names, model, preprocessor):
     The license of the weights is written to it.
 
     Args:
-        folder: where to; may hold files that are written again, and no other.
-        names: of the files that are written.
+        folder: path; an existing folder may only hold files in `names`.
+        names: names of the files that may be written.
         model: the model.
         preprocessor: its `BertPreprocessor`, or None.
     """

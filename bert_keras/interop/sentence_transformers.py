@@ -18,7 +18,7 @@ KNOWN = {
     *("__version__", "default_prompt_name", "model_type", "prompts"),
     *("similarity_fn_name", "truncate_dim"),
 }
-# Type of a module -> its folder, as it is written.
+# Type of a module -> name of the folder that this package writes.
 FOLDERS = {
     "Transformer": "",
     "Pooling": "1_Pooling",
@@ -148,13 +148,13 @@ def _read_pooling(folder):
 
 
 def write_modules(folder, model, preprocessor):
-    """Write how sentences are embedded, next to the files of Hugging Face.
+    """Write the files that sentence-transformers needs to open the folder.
 
-    A model that does not embed, or has a pooling that sentence-transformers
-    lacks, is left as it is.
+    Write nothing if the model does not embed sentences, or if
+    sentence-transformers lacks its pooling.
 
     Args:
-        folder: an existing folder.
+        folder: a folder with the files of Hugging Face.
         model: the model.
         preprocessor: its `BertPreprocessor`.
     """
@@ -178,7 +178,7 @@ def write_modules(folder, model, preprocessor):
     }
     settings = {
         "max_seq_length": preprocessor.sequence_length,
-        "do_lower_case": False,  # the tokenizer itself does
+        "do_lower_case": False,  # the tokenizer lower-cases if it is needed
     }
     embedding = {
         "prompts": dict(preprocessor.prompts),

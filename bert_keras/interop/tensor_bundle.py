@@ -13,9 +13,9 @@ from bert_keras.errors import InputError
 from bert_keras.interop.tensor_files import shorten
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# The index of a TensorFlow checkpoint. On some damaged ones TensorFlow's reader
-# ends the process, and it does not check shapes. So each entry is compared with
-# the sizes of the data files here, before TensorFlow reads the values.
+# The index of a TensorFlow checkpoint. TensorFlow's reader does not check
+# shapes, and some damaged checkpoints make it end the process. So each entry is
+# compared with the sizes of the data files before TensorFlow reads the values.
 
 FETCH = "Fetch the checkpoint again"
 # The index of a large model with optimizer slots has 100 KB.
@@ -23,13 +23,13 @@ MAX_INDEX = 64 * 1024 * 1024
 FOOTER = 48
 MAGIC = bytes.fromhex("57fb808b247547db")
 STRING = 7
-# TensorFlow's number of a dtype -> bytes of a value.
+# TensorFlow's enum value of a dtype -> bytes of one element.
 SIZES = {1: 4, 2: 8, 3: 4, 9: 8, 10: 1, 14: 2, 19: 2}
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The position of one variable: data file, first byte, bytes."""
+    """The position of one variable: data file, first byte, number of bytes."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -78,7 +78,8 @@ def _table(data):
 def _block(data, start, size):
     """Return the (key, value) pairs of a block.
 
-    A key is stored as the bytes that differ from the key before it.
+    A key is stored without the prefix that it has in common with the key
+    before it.
     """
     block = data[start : start + size]
     if len(block) < size or start + size > len(data) - FOOTER:
@@ -185,7 +186,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf_checkpoint(prefix):
-    """Return dict of variable name -> `Tensor`, of those that hold floats."""
+    """Return dict of variable name -> `Tensor`, of the float variables."""
     entries = read_index(prefix)
     import tensorflow as tf
 
@@ -216,7 +217,7 @@ def _tensor(reader, name, entry):
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _damage_error(entry.file, name, error) from None
 
-    # TensorFlow compares the checksum.
+    # When it reads, TensorFlow compares the checksum.
     return Tensor(entry.file, name, entry.shape, read)
 
 
@@ -246,7 +247,8 @@ def variable_names(prefix):
 def find_prefix(folder):
     """Return the path of the checkpoint in a folder, or None.
 
-    A file `checkpoint` names the newest of several, by name only.
+    If there are several, the file `checkpoint` names the newest one; a folder
+    in that name is ignored.
     """
     found = sorted(
         name.removesuffix(".index")

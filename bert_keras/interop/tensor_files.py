@@ -17,8 +17,8 @@ from bert_keras.interop.tensors import Tensor, WeightsError
 
 # JSON: bounded in size and depth, each field checked.
 
-# Lists and objects in a file; real ones have some hundred. A file of 15 MB with
-# nothing else would take 0.8 GB of memory and 7 seconds.
+# Most lists and objects in a file; real files have some hundred. A file of 15
+# MB with nothing else would take 0.8 GB of memory and 7 seconds.
 MOST_LISTS = 100_000
 
 
@@ -26,7 +26,7 @@ def read_json(path, kind=dict, optional=False):
     """Return the JSON object in the file as `Fields`; a list with `kind=list`.
 
     Args:
-        path: the file, no link out of its folder.
+        path: the file; a link that leads out of its folder is refused.
         kind: dict or list.
         optional: True if a missing file counts as an empty object.
     """
@@ -117,7 +117,7 @@ class Fields:
         return value
 
     def number_or_none(self, name):
-        """Return a number that is only copied; None if there is none."""
+        """Return a number from 0 to 1000; None if the value is not one."""
         value = self.raw(name)
         known = type(value) in (int, float) and 0 <= value <= 1000
         return value if known else None
@@ -172,7 +172,7 @@ class Fields:
 
 
 def shorten(value):
-    """Return a value for a message, at most a line long."""
+    """Return a text of the value for a message, of up to 80 characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -183,7 +183,7 @@ def shorten(value):
 def stored_tensor(path, name, dtype, shape, offset):
     """Return the `Tensor` of values in C order from byte `offset` on.
 
-    The caller has checked that it lies inside the file.
+    The caller has checked that the values lie inside the file.
     """
     width = math.prod(shape[1:])
 
@@ -210,9 +210,10 @@ def stored_tensor(path, name, dtype, shape, offset):
     return Tensor(path, name, shape, whole, rows if by_rows else None)
 
 
-# Safetensors files. The `safetensors` package checks the header: gaps,
-# overlaps, cuts, shapes that contradict the bytes. The values are read here:
-# the package maps the file into memory, and a cut of it would kill the process.
+# Safetensors files. The `safetensors` package refuses a header with gaps,
+# overlaps, or shapes that contradict the bytes, and a cut file. It would read
+# values from a memory map: the process would die if the file was cut meanwhile.
+# So the values are read here.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -283,10 +284,10 @@ def read_safetensors(path):
 
 
 def _refuse_whole(tensor):
-    """Raise `WeightsError` for a weight of integers.
+    """Raise `WeightsError` for a weight of integers or booleans.
 
-    The check runs when the weight is loaded: position ids, which files also
-    contain as integers, never are.
+    The check runs when the weight is loaded. So the integer position ids that
+    many files contain do no harm: no model loads them.
     """
     raise WeightsError(
         tensor.file,

@@ -30,7 +30,7 @@ MOST = 200_000  # bytes of a file that are read
 
 @dataclasses.dataclass(frozen=True)
 class License:
-    """A license's name, such as "apache-2.0", and its text; either or both."""
+    """A license: its name, such as "apache-2.0", its text, or both."""
 
     name: str | None = None
     text: str | None = None
@@ -39,9 +39,9 @@ class License:
 def read_license(folder):
     """Return the `License` of a folder of weights, or None.
 
-    Its name is in the front matter of README.md, as Hugging Face's model
-    cards state it: `license: apache-2.0` between two lines of `---`. Its text
-    is in one of `FILES`.
+    The name comes from the front matter of README.md, the lines between two
+    `---`, where Hugging Face's model cards state `license: apache-2.0`. The
+    text is in one of `FILES`.
     """
     readme, name = _read_start(folder, "README.md") or "", None
     if readme.startswith("---"):
@@ -75,15 +75,15 @@ def _read_start(folder, name):
 
 LONGEST = 400  # characters of each part of a message
 FETCH = "Fetch the file again"
-SLICE = 256 * 1024  # values that are read at once: 1 MB
+SLICE = 256 * 1024  # number of values read at once, 1 MB in float32
 
 
 class WeightsError(InputError):
     """A weights file that cannot be used; nothing of it was loaded.
 
-    The message names the file, the tensor or setting where there is one,
-    what was expected, what was found, and the fix. `file`, `tensor`,
-    `expected` and `found` hold the same, for programs.
+    The message has the file, the tensor if the error is about one, the problem,
+    the expected and the found value, and the fix. Programs can read the
+    attributes `file`, `tensor`, `expected` and `found`.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class Tensor:
         name: name in the file.
         shape: the library's shape.
         read: returns the values as they are in the file.
-        rows: `rows(first, last)` returns some rows of them; None if the
-            format allows no partial read.
-        check: reads all values and raises if a checksum does not hold; it
-            runs before the model is built. None if there is no checksum.
+        rows: `rows(first, last)` returns these rows of the values; None if
+            the format allows no partial read.
+        check: function that reads all values and raises if a checksum is
+            wrong; it runs before the model is built. None: no checksum.
         is_transposed: True if the file stores the transpose of `shape`.
     """
 
@@ -138,8 +138,8 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        If they are read by rows, TensorFlow's variables can use the array's
-        memory without a copy.
+        If `rows` reads them, TensorFlow's variables can use the memory of the
+        array without a copy.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -161,10 +161,10 @@ class Tensor:
         return array
 
     def _check_finite(self, array):
-        """Return the values, 16-bit ones as float32; refuse NaN."""
+        """Return the values, float32 instead of 16 bits; refuse NaN and inf."""
         if array.dtype.itemsize < 4:
             array = array.astype("float32")
-        # min and max of an array with a NaN are NaN, and allocate nothing.
+        # If there is a NaN, min and max are NaN. They allocate no memory.
         ends = (array.min(), array.max()) if array.size else ()
         if not all(map(np.isfinite, ends)):
             raise WeightsError(
@@ -186,7 +186,7 @@ class Tensor:
         return same and np.array_equal(self.load(), other.load())
 
     def map_values(self, shape, function):
-        """Return a tensor of this shape: `function` of all the values."""
+        """Return a `Tensor` of this shape, with `function` of the values."""
         return dataclasses.replace(
             self,
             shape=tuple(shape),
@@ -196,7 +196,7 @@ class Tensor:
         )
 
     def with_check(self, check):
-        """Return the tensor with another check before its present one."""
+        """Return the tensor with `check` put before its present check."""
         others = [check, self.check]
 
         def check_all():
@@ -225,16 +225,16 @@ class Checkpoint:
         tensors: dict of the library's weight name -> `Tensor`.
         skipped: names of tensors in the files that no model has.
         read_text: returns the `TextSide`; None if there is no vocabulary.
-        embedding: how sentence embeddings are pooled, or None.
-        origin: name and commit on the Hub that the weights began as, or None.
+        embedding: dict, how sentence embeddings are pooled, or None.
+        origin: name and commit on the Hub that training began from, or None.
         license: `License` of the weights, or None.
         initializer_range: standard deviation of new weights, or None.
         untrained: names of weights that were saved while still random.
-        head_fault: `WeightsError` for which the head cannot be used; the
-            encoder can.
-        by_class: for a head that fits several classes and names none: dict of
-            class name -> function that returns its `Checkpoint`. `head` is
-            then "BertEncoder".
+        head_fault: `WeightsError` that says why the head cannot be used, or
+            None; the encoder can be used anyway.
+        by_class: dict of class name -> function that returns its `Checkpoint`,
+            if no class is named and several fit the head's tensors. `head` is
+            then "BertEncoder". Otherwise empty.
     """
 
     source: str
@@ -255,15 +255,15 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return the labels, None for the unnamed output of a regression."""
+    """Return the labels, or None for the unnamed output of a regression."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 
 
 def unnamed_labels(count):
-    """Return labels and problem of a classifier without label names.
+    """Return dict of labels and problem of a classifier without label names.
 
-    `from_preset(labels=[...])` renames as many labels.
+    `from_preset(labels=[...])` accepts other names for the same number.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
     problem = "regression" if count == 1 else "single"
@@ -271,8 +271,9 @@ def unnamed_labels(count):
 
 
 # Tables of names: the library's on the left, another format's on the right. In
-# a table, {} stands for the number of the layer. Tables list whole layers: a
-# dense layer has kernel and bias, a normalisation gamma and beta.
+# a table of names, {} stands for the layer number. The arguments of
+# `expand_names` list layers: a dense layer has kernel and bias, a layer
+# normalisation gamma and beta.
 
 
 def expand_names(dense, norm=None, ends=None):
@@ -281,8 +282,9 @@ def expand_names(dense, norm=None, ends=None):
     Args:
         dense: dict of the library's prefix -> the other format's prefix, of
             dense layers.
-        norm: the same of layer normalisations.
-        ends: the other format's two endings; the library's if None.
+        norm: the same for layer normalisations.
+        ends: the other format's names of the layer's two weights, with the
+            separator; None: the library's names.
     """
     table = {}
     for layers, names in (
@@ -297,7 +299,7 @@ def expand_names(dense, norm=None, ends=None):
 
 
 def map_name(name, table):
-    """Return the table's entry for a name, with its layer number, or None."""
+    """Return the table's entry for a name, with {} filled in, or None."""
     entry = table.get(name)
     if entry is not None:
         return entry
@@ -312,7 +314,7 @@ def map_name(name, table):
 
 
 def rename_tensors(tensors, table, source, normalize=lambda name: name):
-    """Return the tensors by library name, and the names that have none.
+    """Return dict of library name -> `Tensor`, and the names without one.
 
     Args:
         tensors: dict of the file's names -> `Tensor`.
@@ -399,7 +401,7 @@ def head_shapes(head, arguments, encoder):
         return _dense(layer, hidden, outputs)
     shapes = _dense(layer, 2 * units, outputs)
     for direction in ("forward", "backward"):
-        # Four gates side by side.
+        # The four gates' kernels are side by side in one array.
         cell = f"bilstm/both/{direction}_lstm/lstm_cell"
         shapes |= _dense(cell, hidden, 4 * units)
         shapes[f"{cell}/recurrent_kernel"] = (units, 4 * units)

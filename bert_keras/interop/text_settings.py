@@ -17,11 +17,11 @@ class TextSide:
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
         cases: dict of source -> True if it states lower-cased text.
         sequence_length: length of rows, or None.
-        prompts: name -> text that embeddings put before a text.
-        prompt: name of the one that is put there by default, or None.
-        include_prompt: False if prompts are not pooled.
-        settled: True if this package wrote `cases`: the pieces are then not
-            asked for the case.
+        prompts: dict of name -> prompt, which is put before a text to embed.
+        prompt: name of the prompt that is put there by default, or None.
+        include_prompt: False if the tokens of prompts are not pooled.
+        settled: True if this package wrote `cases`; the vocabulary is then
+            not searched for capitals.
     """
 
     pieces: list
@@ -38,7 +38,7 @@ def text_reader(path, settings):
     """Return a function that reads the text side, or None without a vocabulary.
 
     Args:
-        path: of the vocabulary file, which must be in its folder.
+        path: path of the vocabulary file; a link out of its folder is refused.
         settings: function that returns the other arguments of `TextSide`.
     """
     if not os.path.lexists(path):
@@ -48,7 +48,7 @@ def text_reader(path, settings):
 
 def check_fits(model, preprocessor):
     """Raise `InputError` if a model has fewer ids or positions than needed."""
-    # isinstance would need the class, and TensorFlow with it.
+    # isinstance would need an import of the class, and so of TensorFlow.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):
         raise InputError(
@@ -80,8 +80,8 @@ def read_pieces(path):
 def check_pieces(pieces, path):
     """Return the pieces, fit for a tokenizer, or raise an `InputError`.
 
-    An empty line gets a name that no text has. Of a repeated piece the last id
-    counts, as in the original.
+    An empty or repeated line becomes the piece "[lineN]", which no text has.
+    The last line of a repeated piece keeps it, as in the original.
     """
     last = {piece: index for index, piece in enumerate(pieces)}
     pieces = [
@@ -99,8 +99,8 @@ def write_pieces(preprocessor, path):
 
 # The case of the text: from the folder, the caller, and the pieces.
 
-# In a language with capitals a lower-cased vocabulary has none, and a cased one
-# has thousands. The case of a vocabulary below these limits stays open.
+# A lower-cased vocabulary has no capitals; a cased one has thousands, if the
+# language has capitals. Below these limits the vocabulary says nothing.
 FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 
@@ -111,9 +111,9 @@ def settle_case(source, cases, vocabulary, lowercase=None):
     Args:
         source: the folder, for messages.
         cases: dict of source -> True for lower-case.
-        vocabulary: the pieces; their capitals count too.
-        lowercase: the caller's choice. It decides if the folder states no
-            case or both, but must not contradict a single statement.
+        vocabulary: the pieces; `find_case` of them counts like a source.
+        lowercase: the caller's choice, or None. It decides if the sources
+            state no case or both, and must not contradict them if they agree.
     """
     shown = find_case(vocabulary)
     answers = dict(cases)
@@ -128,7 +128,7 @@ def settle_case(source, cases, vocabulary, lowercase=None):
 
 
 def find_case(pieces):
-    """Return True for pieces of lower-cased text, False for cased, or None."""
+    """Return True for lower-cased pieces, False for cased, None if unclear."""
     words = vocabulary.cased_words(pieces)
     capitals = sum(piece != piece.lower() for piece in words)
     if len(words) < FEW_PIECES:
