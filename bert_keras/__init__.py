@@ -1,9 +1,9 @@
 """The complete BERT on Keras 3 and TensorFlow.
 
 A public name is imported at its first use: `import bert_keras` imports neither
-Keras nor TensorFlow. Keras finds the classes in a file by their registered
-names, so they are registered as soon as both packages are imported, in either
-order.
+Keras nor TensorFlow. To load a file, Keras looks up classes by their registered
+names. The classes are registered as soon as Keras and this package are both
+imported, in either order.
 """
 
 import contextlib
@@ -104,15 +104,15 @@ def _load(name):
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
             f"not installed: pip install {package.replace('_', '-')}"
         ) from error
-    _register_classes()  # again: the last call skips half imported modules
+    _register_classes()  # an earlier call may have skipped modules
     return getattr(module, name)
 
 
 def _loadable():
     """Return the public names that can be imported, for `import *`.
 
-    Without TensorFlow these are the models; the other names raise an error
-    that says which package is missing.
+    Without TensorFlow, the names that need it are left out; using one raises
+    an error that says which package is missing.
     """
     names = []
     for name in sorted(_MODULES):
@@ -122,7 +122,7 @@ def _loadable():
     return names
 
 
-if not TYPE_CHECKING:  # to a type checker, any name would be one
+if not TYPE_CHECKING:  # else type checkers accept any name
     __getattr__ = _load
 
 
@@ -133,10 +133,10 @@ def __dir__():
 def _register_classes():
     """Import the modules with classes that register with Keras.
 
-    A module that fails is skipped: it may be half imported at this moment, and
-    its use by name raises the error. The text layers are skipped unless
-    TensorFlow is imported, as on the JAX backend. Nothing happens before Keras
-    is imported: names such as `InputError` do not need it.
+    A module that fails to import is skipped: it may be half imported now, and
+    a later use of its names raises the error. The text layers need TensorFlow
+    and are skipped unless it is imported. The function does nothing before
+    Keras is imported: names such as `InputError` do not need Keras.
     """
     if "keras" not in sys.modules:
         return
@@ -158,12 +158,12 @@ class _KerasWatch:
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         specs = (other.find_spec(name, path, target) for other in others)
         spec = next(filter(None, specs), None)
-        loader = getattr(spec, "loader", None)  # None: a folder of that name
+        loader = getattr(spec, "loader", None)  # None for a plain folder
         load = getattr(loader, "exec_module", None)
         if load is not None:
 
             def load_and_register(module):
-                del loader.exec_module  # the loader's method is visible again
+                del loader.exec_module  # restores the loader's method
                 load(module)
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)

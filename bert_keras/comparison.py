@@ -10,13 +10,13 @@ def greatest_difference(first, second, relative=False):
 
     Args:
         first: dict of name -> NumPy array, or one array.
-        second: of the same form.
+        second: the other outputs, in the same form.
         relative: divide the differences of each output by its greatest
             absolute value in `first`, if that is over 1.
 
     Returns:
-        float; infinity where names, shapes or anything but numbers differ,
-        or where a number is not finite.
+        float; infinity if names or shapes differ, if outputs without floats
+        are not equal, or if a float is not finite.
     """
     if not isinstance(first, dict):
         first, second = {"": first}, {"": second}
@@ -44,7 +44,7 @@ def _difference(first, second, relative):
 
 def check_finite(name, array):
     """Raise `InputError` if a weight has NaN or infinity."""
-    # min and max pass a NaN on and allocate nothing.
+    # min and max propagate NaN and allocate no array.
     with np.errstate(invalid="ignore"):
         ends = [array.min(), array.max()] if array.size else []
     if not np.isfinite(ends).all():

@@ -1,9 +1,9 @@
-"""The errors and warnings of the package; imports no other module of it."""
+"""Errors and warnings; imports no other module of the package."""
 
 import contextlib
 import os
 
-LONGEST = 4_000  # characters of a message: a page
+LONGEST = 4_000  # most characters of a message, about a page
 
 
 class InputError(ValueError):
@@ -23,7 +23,7 @@ class UntrainedWarning(UserWarning):
 
 
 def cut_middle(text, longest):
-    """Return the text, or its beginning and end if it is longer."""
+    """Return the text; cut its middle if it is longer than `longest`."""
     if len(text) <= longest:
         return text
     half = (longest - len(" [...] ")) // 2
@@ -46,7 +46,7 @@ def require_tensorflow(what):
 def refuse_fork(process):
     """Raise `InputError` in a fork of the process that made a model.
 
-    TensorFlow's threads are not forked: a call would not return.
+    A fork lacks TensorFlow's threads, so a call would never return.
 
     Args:
         process: id of the process that made the model.
@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append the message of an `InputError` to `faults`; None raises it."""
+    """Append `InputError`s' messages to `faults`; raise them if it is None."""
     try:
         yield
     except InputError as error:
@@ -69,11 +69,11 @@ def collect_faults(faults):
         faults.append(str(error))
 
 
-MOST_FAULTS = 20  # that a message lists
+MOST_FAULTS = 20  # most faults that one message lists
 
 
 def raise_all(faults):
-    """Raise one `InputError` of all faults, a line each, if there are any."""
+    """Raise one `InputError` that lists the faults, one a line, if any."""
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
     if len(lines) > MOST_FAULTS:
         more = len(lines) - MOST_FAULTS

@@ -1,8 +1,8 @@
 """Atomic writes of files and folders.
 
-A path may be remote (`gs://` and the like). There a file is uploaded from a
-finished local one, and a folder counts only if its manifest exists, which is
-uploaded last. No file system needs to append or rename.
+A path may be remote (`gs://` and the like). A remote file is a copy of a
+finished local file. A remote folder is valid only if its manifest exists, which
+is uploaded last. A remote file system need not support append or rename.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
-REPLACED = "-before"  # suffix of a partial name that holds the replaced folder
-# Manifests: the last file that is written to a folder, the first removed.
+REPLACED = "-before"  # suffix of the partial folder with the replaced folder
+# Names of manifests. A manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -35,17 +35,17 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_remote(path):
-    """Return True if a path names a file system, as in `gs://bucket/folder`."""
+    """Return True if a path has a scheme, as in `gs://bucket/folder`."""
     return _SCHEME.match(os.fspath(path)) is not None
 
 
 def absolute(path: PathLike) -> str:
-    """Return the path from the root of its file system."""
+    """Return the absolute path; a remote path is returned unchanged."""
     return os.fspath(path) if is_remote(path) else os.path.abspath(path)
 
 
 def is_plain_name(value):
-    """Return True for the name of something inside of a folder."""
+    """Return True for one printable file name without slashes, not `..`."""
     return (
         isinstance(value, str)
         and value not in ("", ".", "..")
@@ -69,9 +69,9 @@ def check_name(path: PathLike) -> None:
 
 
 def split_paths(text: str) -> list[str]:
-    """Return the paths of a text that separates them by commas.
+    """Split a text into paths at its commas.
 
-    A path that exists may have commas in its name.
+    A comma in the name of an existing path does not split it.
     """
     parts, paths = text.split(","), []
     while parts:
@@ -95,7 +95,7 @@ def cache_folder():
     return os.path.join(keras_home(), "datasets", "bert_keras")
 
 
-# Which files there are.
+# Queries.
 
 
 def is_file(path):
@@ -107,7 +107,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True for a folder; a remote one may be only a part of names."""
+    """Return True for a folder; a remote one may be just a prefix of names."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)
@@ -120,12 +120,12 @@ def exists(path):
 
 
 def size(path):
-    """Return the bytes of a file."""
+    """Return the size of a file in bytes."""
     return describe_version(path)[0]
 
 
 def describe_version(path):
-    """Return bytes and time of change of a file, without reading it."""
+    """Return [bytes, modification time in ns] of a file, without reading it."""
     if not is_remote(path):
         status = os.stat(path)
         return [status.st_size, status.st_mtime_ns]
@@ -155,7 +155,7 @@ def find(pattern):
 
 
 def walk(folder):
-    """Return the sorted paths of all files in a folder and in those below."""
+    """Return the sorted paths of all files in a folder and its subfolders."""
     with contextlib.ExitStack() as stack:
         if is_remote(folder):
             gfile = stack.enter_context(remote_files.gfile(folder))
@@ -170,7 +170,7 @@ def walk(folder):
 
 
 def _walk_links(folder):
-    """Walk as `os.walk` does, into links too, but not in circles."""
+    """Walk as `os.walk` does; follow links, but not in cycles."""
     folder = os.fspath(folder)
     above = {folder: {os.path.realpath(folder)}}
     for path, below, names in os.walk(folder, followlinks=True):
@@ -187,10 +187,10 @@ def refuse_input_as_output(
 ) -> None:
     """Raise `InputError` if writing `output` would replace an input.
 
-    Links are followed, and two names of one file are one file.
+    Two paths that lead to one file by links count as the same file.
 
     Args:
-        output: file or folder to write; None for none.
+        output: file or folder to write; None if nothing is written.
         *inputs: files, folders (with all that is in them) or patterns that
             are read; None and names of data sets are skipped.
     """
@@ -209,7 +209,7 @@ def refuse_input_as_output(
 
 
 def _identities(source):
-    """Return the identity of each file at a path or a pattern."""
+    """Return device and inode of files at a path or pattern; remote: paths."""
     paths = [source] if exists(source) else find(os.fspath(source))
     below = [walk(path) if is_folder(path) else [path] for path in paths]
     return {
@@ -224,20 +224,20 @@ def _identities(source):
 
 
 def check_file(path, most=None, inside=None):
-    """Return the bytes of a regular file, before it is opened.
+    """Return the size of a regular file in bytes, without opening it.
 
     Reading a pipe may never return, and a device never ends. A link in a
     downloaded folder can lead to any file of this machine.
 
     Args:
-        path: a link in it is followed.
-        most: bytes that the file may have.
+        path: local or remote; links are followed.
+        most: largest allowed size in bytes; None for any size.
         inside: the folder that the file must be in, links resolved; see
             `check_inside`.
 
     Raises:
-        InputError: it is no regular file, too large, or not in `inside`.
-        OSError: there is no file, or it may not be read.
+        InputError: the file is not regular, too large, or not in `inside`.
+        OSError: the path does not exist, is a folder or is not accessible.
     """
     if is_remote(path):
         length = size(path)
@@ -264,7 +264,7 @@ def check_file(path, most=None, inside=None):
 
 
 def check_inside(path, folder):
-    """Raise `InputError` if a link leads from a path out of `folder`.
+    """Raise `InputError` if a path, links resolved, is outside of `folder`.
 
     One exception: the cache of the Hugging Face Hub keeps each file in
     `models--NAME/blobs`, and links to it in `models--NAME/snapshots/COMMIT`.
@@ -299,7 +299,7 @@ def open_file(path, mode="rb", inside=None):
     Args:
         path: local or remote.
         mode: "rb", or "r" for UTF-8.
-        inside: the folder that it must be in; see `check_file`.
+        inside: the folder that the file must be in; see `check_file`.
     """
     if not is_remote(path):
         check_file(path, inside=inside)
@@ -309,7 +309,7 @@ def open_file(path, mode="rb", inside=None):
 
 
 def sha256(path):
-    """Return the hash of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -330,7 +330,7 @@ def plain_link(folder):
     """Yield a path that leads to `folder` and that TensorFlow accepts.
 
     TensorFlow needs UTF-8, and reads some paths with *, ?, [ or a backslash as
-    a pattern. Such a folder gets a temporary link.
+    patterns. A temporary link replaces a path that it cannot read.
     """
     folder = os.fspath(folder)
     try:
@@ -352,15 +352,15 @@ def plain_link(folder):
 
 @contextlib.contextmanager
 def atomic_output(path):
-    """Yield a free local path; at the end, what is there replaces `path`.
+    """Yield an unused local path; at the end, its content replaces `path`.
 
     The caller writes a file or a folder there. It is flushed to the disk and
     renamed to `path`. A folder is replaced by two renames. After a kill between
-    them neither folder is there; the next output in the parent puts the old
-    one back. If the caller fails, the partial output is removed.
+    them `path` is missing; the next `atomic_output` in the same parent restores
+    the old folder. If the caller fails, the partial output is removed.
 
-    A remote `path` is uploaded to. Of a folder, the old content is removed
-    and the manifest goes last: without it, the folder does not count.
+    If `path` is remote, the output is uploaded. A remote folder is emptied
+    first, and its manifest is uploaded last: without it the folder is invalid.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
@@ -380,7 +380,7 @@ def atomic_output(path):
     parent, name = os.path.split(path)
     make_folder(parent)
     _remove_old_partials(parent)
-    # Short: the name of the output may be as long as a name can be.
+    # Cut, since the output's name may already have the greatest length.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
     suffix = f"{process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
@@ -415,7 +415,7 @@ def _replace_folder(path, partial):
 
 
 def _remove_left(path):
-    """Remove a partial output; put back a folder that it did not replace."""
+    """Remove a partial output; restore the old folder if none replaced it."""
     if path.endswith(REPLACED):
         for name in list_folder(path):
             target = os.path.join(os.path.dirname(path), name)
@@ -426,10 +426,10 @@ def _remove_left(path):
 
 @functools.cache
 def process_space() -> str:
-    """Return a name of the machine's boot and of the container.
+    """Return an identifier of the machine's boot and of the container.
 
-    A process number is unique within these: containers on one machine, or with
-    one host name, number their processes separately.
+    Process IDs are unique within it. Containers number their processes
+    separately, even on one machine or under one host name.
     """
     try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -440,7 +440,7 @@ def process_space() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Return True if a process of this process space has the number."""
+    """Return True if a process with this ID runs in this process space."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -451,7 +451,7 @@ def is_running(pid: int) -> bool:
 
 
 def _remove_old_partials(folder):
-    """Remove partial outputs in `folder` of processes that were killed."""
+    """Remove partial outputs that killed processes left in `folder`."""
     for name in filter(is_partial, list_folder(folder)):
         space, _, rest = name.rpartition(PARTIAL)[2].partition("-")
         pid = rest.partition("-")[0]
@@ -461,7 +461,7 @@ def _remove_old_partials(folder):
 
 
 def is_partial(name):
-    """Return True if a name is that of a partial output."""
+    """Return True if this is the name of a partial output."""
     return name.startswith(".") and PARTIAL in name
 
 
@@ -472,7 +472,7 @@ def remove_partials(folder):
 
 
 def flush(path):
-    """Flush a file, or the names in a folder, to the disk."""
+    """Flush a file's content, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -507,7 +507,7 @@ def upload(local, path):
 
 
 def copy(source, target):
-    """Copy a file, local or remote, over what is there."""
+    """Copy a file, local or remote; overwrite `target` if it exists."""
     with remote_files.gfile(target) as gfile:
         gfile.copy(source, target, overwrite=True)
 
@@ -516,7 +516,7 @@ def make_folder(path):
     """Make the folder and its parents; raise `InputError` if that fails.
 
     Returns:
-        The outermost local folder that was missing, or None.
+        Path of the outermost local folder that was created, or None.
     """
     made = None
     try:
@@ -542,13 +542,13 @@ def make_folder(path):
 
 
 def remove_made(made):
-    """Remove what `make_folder` made, unless a file is in it by now."""
+    """Remove the folder that `make_folder` returned, if it has no file."""
     if made is not None and not walk(made):
         remove(made)
 
 
 def remove(path):
-    """Remove a file or a folder, if it is there.
+    """Remove a file or a folder, if it exists.
 
     A remote folder's manifest is removed first, which makes the rest invalid.
     """

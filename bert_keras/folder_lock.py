@@ -15,24 +15,24 @@ from bert_keras import files, json_files
 from bert_keras.errors import InputError
 
 LOCK = ".lock"
-SETTLED_AFTER = 0.5  # seconds after which a remote marker is read again
+SETTLED_AFTER = 0.5  # seconds from writing a marker to reading it again
 MOST_MARKER = 4096  # bytes
 
 
 class FolderLock:
-    """A lock on a folder, from now until `release`.
+    """A lock on a folder, taken by the constructor and held until `release`.
 
-    On a local disk the system frees it when the process ends, however it
-    ends. A remote file system has no locks: there a marker file names the
-    holder, and of two that come within half a second the later one has it. A
-    marker that a killed process of this machine left is replaced; one of
-    another machine stays until a user removes it.
+    On a local disk the operating system frees the lock when the process ends,
+    even after a kill. A remote file system has no locks: a marker file names
+    the holder. If two processes write a marker within half a second, the later
+    one gets the lock. A marker that a killed process of this machine left is
+    replaced. A marker of another machine stays until a user removes it.
 
     Args:
-        folder: may be remote; is there.
+        folder: an existing folder, local or remote.
 
     Raises:
-        InputError: another process has it; names the host and the process.
+        InputError: another process holds the lock; names host and process.
     """
 
     def __init__(self, folder):
@@ -100,7 +100,7 @@ class FolderLock:
             self._take_marker()  # a network disk without locks
             return
         self._lock = lock
-        # Only messages read it, so a full disk does not matter.
+        # Only messages use the marker, so a full disk is no error.
         with contextlib.suppress(OSError), open(self.path, "w") as file:
             json.dump(self._marker, file)
         self._inode = os.stat(self.path).st_ino
@@ -130,18 +130,18 @@ def _name(holder):
 
 
 def _read_marker(path):
-    """Return the marker in the lock's file, {} if it is none, or None."""
+    """Return the lock file's marker: {} if unusable, None if missing."""
     try:
         holder = json_files.parse_json(files.read_bytes(path, MOST_MARKER))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):  # InputError is one
+    except (OSError, ValueError):  # InputError is a ValueError
         return {}
     is_marker = isinstance(holder, dict) and type(holder.get("pid")) is int
     return holder if is_marker else {}
 
 
 def _is_stale(holder):
-    """Return True if a marker is of a process of this machine that ended."""
+    """Return True if a marker's process ran on this machine and has ended."""
     is_ours = holder.get("space") == files.process_space()
     return is_ours and not files.is_running(holder["pid"])

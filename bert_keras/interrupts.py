@@ -1,13 +1,13 @@
-"""Ctrl-C and SIGTERM: the first asks to stop, a second ends the process."""
+"""Handler of Ctrl-C and SIGTERM: one asks to stop, two end the process."""
 
 import os
 import signal
 import time
 
-EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: temporary failure
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds: `timeout` and some schedulers send a signal to the process and
-# again to its group, which is one request.
+# Seconds within which signals count as one request: `timeout` and some
+# schedulers send a signal to the process and again to its group.
 ONE_REQUEST = 0.3
 
 

@@ -1,4 +1,4 @@
-"""JSON: files, untrusted text, hashes of values."""
+"""Reading, writing and hashing of JSON, which may be untrusted."""
 
 import hashlib
 import json
@@ -7,14 +7,14 @@ import re
 
 from bert_keras.files import read_bytes
 
-# The largest real file, the multilingual model's tokenizer.json, has 3 MB; the
-# deepest one has 8 levels.
+# Limits. The largest real file, the multilingual model's tokenizer.json, has
+# 3 MB; the most deeply nested file has 8 levels.
 MOST_JSON, DEEPEST_JSON = 16 * 1024 * 1024, 64
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def json_hash(value):
-    """Return the hash of a JSON value, the same for any order of its keys."""
+    """Return the SHA-256 of a JSON value; the order of keys has no effect."""
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -42,7 +42,7 @@ def read_json(path, most=MOST_JSON):
 
     Args:
         path: path of a file, which may be untrusted.
-        most: bytes that it may have; None for any number.
+        most: largest allowed size in bytes; None for any size.
 
     Raises:
         ValueError: see `parse_json`.
@@ -56,11 +56,11 @@ def parse_json(text, **arguments):
 
     Args:
         text: str or bytes.
-        **arguments: of `json.loads`.
+        **arguments: keyword arguments of `json.loads`.
 
     Raises:
-        ValueError: it is not JSON, is nested too deep to be handled, or
-            holds half of a surrogate pair, which no text file can.
+        ValueError: the text is not JSON, is nested too deep, or has half of
+            a surrogate pair, which UTF-8 cannot encode.
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text))
@@ -71,7 +71,7 @@ def parse_json(text, **arguments):
     if text.count("[") + text.count("{") > DEEPEST_JSON:
         _check_depth(value)
     if _HALF_PAIR.search(text):
-        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError
+        json.dumps(value, ensure_ascii=False).encode()  # fails on a half pair
     return value
 
 

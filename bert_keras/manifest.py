@@ -1,7 +1,7 @@
 """Manifests: the files of a finished folder, with their size and hash.
 
 A manifest is a JSON object that is written last: a folder without one is
-unfinished. It holds the bytes and SHA-256 of each file and a hash of itself,
+unfinished. It holds the size and SHA-256 of each file and a hash of itself,
 so that one changed bit is found. Token stores, records, checkpoints and
 downloads have one.
 """
@@ -46,13 +46,13 @@ def read_manifest(
     Args:
         path: local or remote.
         what: name of the data that the manifest describes, for messages.
-        check: function of the manifest, which may hold anything; it raises
-            `KeyError`, `TypeError` or `ValueError` if this is not such a
-            manifest. Anybody can write a manifest with a hash that matches.
-        most: bytes that the file may have; None for any number.
+        check: function that takes the manifest without its hash and raises
+            `KeyError`, `TypeError` or `ValueError` if a field is missing or
+            wrong. A matching hash proves nothing: anybody can compute it.
+        most: largest allowed size in bytes; None for any size.
 
     Raises:
-        InputError: the manifest is missing, damaged, or of something else.
+        InputError: the manifest is missing, damaged, or describes other data.
     """
     folder, name = os.path.split(path)
     if not files.is_file(path):
@@ -112,10 +112,10 @@ def check_fields(fields: dict, types: dict) -> None:
 
 
 def check_entries(entries: dict) -> None:
-    """Raise `ValueError` unless all are files below the folder.
+    """Raise `ValueError` unless all entries are of files in the folder.
 
     Args:
-        entries: dict of a name, with / between folders, -> bytes and hash.
+        entries: dict of relative path, with /, -> {"bytes", "sha256"}.
     """
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
@@ -124,7 +124,7 @@ def check_entries(entries: dict) -> None:
 
 
 def describe_file(path: str) -> dict:
-    """Return a file's entry: its bytes and their hash."""
+    """Return a file's entry: a dict of its size in bytes and its SHA-256."""
     return {"bytes": files.size(path), "sha256": files.sha256(path)}
 
 
@@ -151,7 +151,7 @@ def find_size_fault(path: str, entry: dict) -> str | None:
 
 
 def find_fault(path: str, entry: dict) -> str | None:
-    """Return what is wrong with a file, every byte compared, or None.
+    """Return what is wrong with a file's size or hash, or None.
 
     Raises:
         InputError: it is a link out of its folder, or no regular file.
@@ -165,13 +165,13 @@ def find_fault(path: str, entry: dict) -> str | None:
 def check_files(
     folder: str, entries: dict[str, dict], fix: str, find=find_fault
 ) -> None:
-    """Raise `InputError` for the first file that is not as its entry says.
+    """Raise `InputError` for the first file that does not match its entry.
 
     Args:
-        folder: of the manifest.
-        entries: name -> entry, of a checked manifest.
-        fix: what to do, a sentence for the message.
-        find: `find_fault`, or `find_size_fault` to read no file.
+        folder: the folder that has the manifest's files.
+        entries: dict of name -> entry, from a checked manifest.
+        fix: sentence of the message that says what to do.
+        find: `find_fault`, or `find_size_fault` to compare only sizes.
     """
     for name, entry in entries.items():
         path = os.path.join(folder, name)

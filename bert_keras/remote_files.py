@@ -52,13 +52,13 @@ def open_file(path):
 
 
 class _Reader(io.RawIOBase):
-    """The bytes of a remote file, unbuffered."""
+    """Unbuffered reader of a remote file's bytes."""
 
     def __init__(self, path):
         self._path = path
         with gfile(path) as remote:
             self._file = remote.GFile(path, "rb")
-            self._file.seek(0)  # opens it
+            self._file.seek(0)  # opens the file
 
     def readable(self):
         return True

@@ -24,18 +24,17 @@ STAGES = "stages"
 class RunFolder:
     """A folder that one run owns, and in which the same run resumes.
 
-    A new or empty folder is taken; a run of the same settings resumes in its
-    folder; anything else is refused. While it is open no other process gets
-    it.
+    The folder must be new, empty, or of an earlier run with the same settings,
+    which then resumes. Only one process at a time can open the folder to write.
 
     Args:
-        path: the folder, made where it is missing; it may be remote.
-        settings: JSON dict of all that determines the results.
+        path: local or remote folder; it is made if it is missing.
+        settings: JSON dict of everything that determines the results.
         inputs: paths of the files that the run reads. Their size, time of
-            change and hash are recorded when the run begins. A file with
-            another time is read again and must have the same hash. Paths
+            change and hash are recorded when the run begins. On resuming, a
+            file whose time has changed must still have the same hash. Paths
             without a file are skipped.
-        writes: False in the other workers of a run: they only read.
+        writes: False in workers of a run that only read its folder.
 
     Raises:
         InputError: the folder is not writable, is not a run folder, has
@@ -102,7 +101,7 @@ class RunFolder:
         """Record that a stage is finished, with its results and its outputs.
 
         Args:
-            stage: its name.
+            stage: name of the stage.
             results: JSON value.
             outputs: names of files and folders in the run's folder; every
                 file in them is recorded with its size and its hash.
@@ -145,12 +144,12 @@ class RunFolder:
             self.close()
 
     def _remove_settings(self):
-        """Remove the settings, and the folder if it is then empty; close it.
+        """Close the run; remove settings and folder unless it has other files.
 
-        After a failed first start the folder takes other settings.
+        After a failed first start the folder can then take other settings.
         """
         if not files.is_remote(self.path):
-            # Empty folders of runs inside this run.
+            # Runs inside this run may have left empty folders.
             for name in os.listdir(self.path):
                 with contextlib.suppress(OSError):
                     os.rmdir(self.file(name))
@@ -183,7 +182,7 @@ class RunFolder:
     def _take(self, settings, inputs):
         files.remove_partials(self.path)
         path = self.file(SETTINGS)
-        # The reader of a missing file refuses it.
+        # A missing file raises an error where it is read.
         inputs = list(filter(files.is_file, inputs))
         if files.is_file(path):
             try:
@@ -235,5 +234,5 @@ def _differs(path, entry):
     size, changed = files.describe_version(path)
     if size != entry["bytes"]:
         return True
-    # A copy of the file has another time of change, and the same bytes.
+    # A copied file has a new time of change but the same bytes.
     return changed != entry["changed"] and files.sha256(path) != entry["sha256"]

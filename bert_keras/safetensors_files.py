@@ -1,7 +1,7 @@
 """The writer of safetensors files, for models, LoRA and checkpoints.
 
-Unlike that of the safetensors package it raises Python's errors, holds one
-tensor at a time in memory, and hashes the file while it writes.
+Unlike the safetensors package it raises Python's errors, holds one tensor at a
+time in memory, and hashes the file while it writes.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ import numpy as np
 
 from bert_keras.comparison import check_finite
 
-_BLOCK = 1 << 24  # bytes of a write
-# NumPy's name of a dtype -> that of safetensors.
+_BLOCK = 1 << 24  # bytes written at a time
+# NumPy's name of a dtype -> its name in safetensors.
 DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
     f"{kind}{bits}": f"{kind[0].upper()}{bits}"
     for kind in ("float", "int", "uint")
@@ -28,15 +28,15 @@ def write_safetensors(path, tensors, metadata=None, is_finite=False):
     Args:
         path: a local file.
         tensors: dict of name -> (NumPy dtype, shape, function that returns
-            the array); other dtypes are cast.
-        metadata: dict of texts for the header.
+            the array, which is cast to the dtype).
+        metadata: dict of str -> str for the header.
         is_finite: True to refuse NaN and infinity.
 
     Returns:
-        dict of "bytes" and "sha256", as a manifest states them.
+        dict of "bytes" and "sha256", the file's entry in a manifest.
 
     Raises:
-        InputError: `is_finite`, and a tensor is not.
+        InputError: `is_finite` is True and a tensor has NaN or infinity.
     """
     hashed = hashlib.sha256()
     with open(path, "wb") as file:
