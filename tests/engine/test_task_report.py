@@ -1,8 +1,9 @@
 """The page that a fine-tuning run leaves."""
 
-import html
 import re
 from xml.etree import ElementTree
+
+from markupsafe import escape
 
 from official_tasks import page as drawing
 from official_tasks.engine import task_report
@@ -65,10 +66,12 @@ def test_any_text_is_text_in_every_chart():
     confusion = drawing.confusion_table(TEXTS, eye)
     for text in TEXTS:
         line = drawing.line_chart(text, text, {text: ([1, 2], [0.5, 1])})
-        ElementTree.fromstring(re.sub(r"=([\w.]+)(?=[ />])", r"='\1'", line))
-        assert line.count(html.escape(text)) >= 3
+        ElementTree.fromstring(
+            re.sub(r"=([\w.]+)(?=[ />])", r"='\1'", str(line))
+        )
+        assert line.count(escape(text)) >= 3
         if len(text) < 40:
-            assert html.escape(" ".join(text.split())) in confusion
+            assert escape(" ".join(text.split())) in confusion
 
 
 def test_lines_are_where_their_values_are():

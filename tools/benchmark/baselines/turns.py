@@ -18,7 +18,6 @@ from bert_keras.errors import InputError
 from official_tasks import progress
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 THIS = "bert_keras"  # the system that the others are compared with
 # Seconds before each turn: threads of the last system keep looking for work
 # for a while.
@@ -44,7 +43,11 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(HERE.parents[2]),
+                **(variables or {}),
+            },
             text=True,
         )
         self._name = job
