@@ -1,7 +1,7 @@
 """The exact path: any bytes to ids in a graph of core operations.
 
-Text becomes words in normalizer.py; here words become tokens, by the greedy
-longest match of `WordPiece`, and tokens get their spans in the text.
+normalizer.py splits text into words. This file splits words into tokens, by
+the greedy longest match of `WordPiece`, and finds their spans in the text.
 """
 
 import collections
@@ -17,9 +17,9 @@ from bert_keras.text.normalizer import (
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# The first two nodes of the trie: before any token, and behind "##".
+# The trie has two roots: one for a word's first token, one for "##" tokens.
 WORD_ROOT, REST_ROOT = 0, 1
-NO_SYMBOL = 0  # a character that no token has, and the end of a word
+NO_SYMBOL = 0  # stands for characters in no token, and for the end of a word
 
 Tokens = collections.namedtuple("Tokens", "ids words starts lengths")
 Tokens.__doc__ = """The tokens of some words, one after another.
@@ -31,12 +31,12 @@ Tokens.__doc__ = """The tokens of some words, one after another.
 
 
 class ExactText:
-    """Ids of strings as `WordPiece` makes them, whatever is in the strings.
+    """Tokenizer of any strings, with the ids of `WordPiece`.
 
-    The tokens form a trie. Its nodes are numbered so that the edge to node
-    i + 2 has index i in a sorted vector of (node, symbol). All characters of
-    all distinct words are searched at once for the longest token that begins
-    there. The tokens that follow each other from a word's start are kept.
+    The tokens form a trie. Its edges are a sorted vector of (node, symbol);
+    edge i leads to node i + 2. One search finds the longest token that begins
+    at each character of all distinct words. A word keeps the token at its
+    start, then the token that begins where that one ends, and so on.
 
     Args:
         settings: a `WordPiece`.
@@ -70,7 +70,7 @@ class ExactText:
 
         Args:
             strings: `(B,)`.
-            unit: of starts and ends, "characters" or "bytes".
+            unit: unit of starts and ends, "characters" or "bytes".
         """
         words = self._normalize(strings)
         tokens = self._tokens(words)
@@ -101,7 +101,7 @@ class ExactText:
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
         is_start, is_end = inside == 0, inside == tf.gather(count, word)
-        # The end of the last word may be after the last character.
+        # The end position of the last word may be past the last character.
         code_points = tf.pad(code_points, [[0, 1]])
         symbols = self._symbols(
             tf.gather(code_points, tf.gather(starts, word) + inside)
@@ -120,7 +120,7 @@ class ExactText:
             tf.ones_like(stuck[:, 0], tf.bool),
         )
         is_unknown = tf.gather(unknown, word)
-        # One position per token; an unknown word has its start only.
+        # One position per token; an unknown word keeps its start only.
         kept = tf.where(is_unknown, is_start, reached & ~is_end)
         ids = tf.gather(tf.constant(self._ids), node)
         ids = tf.where(is_unknown, self._unknown, ids)
@@ -134,12 +134,12 @@ class ExactText:
         )
 
     def _find_longest(self, symbols, is_start):
-        """Return the trie's node of the longest token from each position."""
+        """Return the trie node of the longest token at each position."""
         edges, ids = tf.constant(self._edges), tf.constant(self._ids)
         symbols = tf.cast(symbols, tf.int64)
 
         def step(ahead, positions, nodes, longest):
-            # One search for all positions that have an edge left.
+            # One search looks up the next edge of all positions.
             key = nodes * self._count + tf.gather(symbols, positions + ahead)
             edge = tf.searchsorted(edges, key, out_type=tf.int64)
             exists = tf.where(tf.gather(edges, edge) == key)
@@ -156,7 +156,7 @@ class ExactText:
             )
             return ahead + 1, positions, nodes, longest
 
-        # (positions,), fewer with each step: those that have an edge left.
+        # (positions,): where a token may still match; fewer with each step.
         positions = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), positions)
@@ -182,14 +182,18 @@ def _row_splits(words, tokens, strings):
 
 
 def _find_distinct(words, ends):
-    """Return the first of each distinct word, and each word's index in it."""
+    """Return the distinct words, and the number of each word among them.
+
+    Returns:
+        `int64 (distinct,)`, the index of each distinct word's first
+        occurrence; `int32 (words,)`, the index of each word in that vector.
+    """
     strings = tf.strings.unicode_encode(
         tf.RaggedTensor.from_row_splits(
             words.code_points, ends, validate=False
         ),
         "UTF-8",
     )
-    # (distinct,) and (words,)
     distinct, index = tf.unique(strings)
     first = tf.math.unsorted_segment_min(
         tf.range(tf.size(index, tf.int64)), index, tf.size(distinct)
@@ -200,7 +204,8 @@ def _find_distinct(words, ends):
 def _follow_tokens(is_start, depth):
     """Return the positions that consecutive tokens reach from a start.
 
-    In each round every reached position jumps; jumps double in length.
+    In each round, the position that a jump from a reached position leads to
+    is reached too. A jump spans twice as many tokens as in the round before.
     """
 
     def jump_all(_, reached, jump):
@@ -208,7 +213,7 @@ def _follow_tokens(is_start, depth):
         after = tf.tensor_scatter_nd_update(
             reached, to, tf.ones_like(to[:, 0], tf.bool)
         )
-        # The next jump is this one twice: log2(tokens) rounds.
+        # Each round doubles the jumps, so log2(tokens) rounds are enough.
         return tf.reduce_any(after != reached), after, tf.gather(jump, jump)
 
     jump = tf.range(tf.size(depth, tf.int64)) + depth
@@ -221,16 +226,16 @@ def _follow_tokens(is_start, depth):
 
 
 def _repeat(tokens, index, count):
-    """Return the `Tokens` of all words, given those of the distinct words."""
+    """Return the `Tokens` of all words from the `Tokens` of distinct words."""
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(tokens.words), tokens.words, count
     )
-    # (words,): where the tokens of each begin, and their number.
+    # (words,): the index of each word's first token, and its token count.
     first = tf.gather(tf.cumsum(of_word, exclusive=True), index)
     number = tf.gather(of_word, index)
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
     before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
-    # (P,): the index of each token among those of the distinct words.
+    # (P,): the index of each token among the tokens of the distinct words.
     position = tf.range(tf.size(words, tf.int64)) - before
     return Tokens(
         tf.gather(tokens.ids, position),
@@ -241,11 +246,11 @@ def _repeat(tokens, index, count):
 
 
 def _build_trie(bodies, symbols):
-    """Return the edges, and the token's id (or -1) and depth of each node.
+    """Return the edges, and each node's token id (-1 if none) and depth.
 
     Args:
         bodies: token -> id; a token that continues a word begins with "##".
-        symbols: code point -> number from 1.
+        symbols: code point -> symbol number, from 1.
     """
     rest = np.array([token.startswith("##") for token in bodies])
     numbers = [
@@ -261,7 +266,7 @@ def _build_trie(bodies, symbols):
     total = REST_ROOT + 1
     for depth in range(padded.shape[1]):
         alive = lengths > depth
-        # Level by level, so that the edges come out sorted.
+        # The trie is built level by level, so the edges come out sorted.
         keys = node[alive] * (len(symbols) + 1) + padded[alive, depth]
         distinct, inverse = np.unique(keys, return_inverse=True)
         node[alive] = total + inverse
@@ -272,7 +277,7 @@ def _build_trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
-    # An edge that no key equals: a search may end after the last one.
+    # The last edge equals no key: a search may end after all real edges.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),
@@ -291,8 +296,8 @@ def _spans(words, tokens, strings, unit):
     token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
     position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
-    # (P,): the first decoded character of each token and the one after it;
-    # minimum and maximum, because sorting marks may have moved them.
+    # (P,): the first decoded character of each token, and the one after its
+    # last. Sorting may have moved marks, so each is a minimum or maximum.
     first = tf.math.segment_min(tf.gather(words.sources, position), token)
     last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":
@@ -306,7 +311,7 @@ def _spans(words, tokens, strings, unit):
     )
     start, end = (tf.gather(begins.values, x) for x in (first, last - 1))
     code_point = tf.gather(characters.values, last - 1)
-    # The bytes of each last character in UTF-8.
+    # Add the number of UTF-8 bytes of each token's last character.
     end += 1 + sum(
         tf.cast(code_point >= bound, tf.int64)
         for bound in (0x80, 0x800, 0x10000)

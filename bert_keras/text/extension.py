@@ -1,4 +1,4 @@
-"""Words of a domain added to a vocabulary, and to the model that has it."""
+"""Add a domain's words to a vocabulary and to the model that uses it."""
 
 import collections
 import re
@@ -15,7 +15,7 @@ from bert_keras.text.wordpiece import (
 )
 
 UNUSED = re.compile(r"\[unused\d+\]")
-# Ends of the paths of weights that have a row for each token.
+# Weights that have a row for each token, by the end of their path.
 TABLES = ("embeddings/token/embeddings", "mlm/bias")
 
 Extension = collections.namedtuple("Extension", "vocabulary replaced")
@@ -27,17 +27,18 @@ Extension.__doc__ = """A vocabulary with new tokens.
 
 
 def extend_vocabulary(vocabulary, words):
-    """Return the `Extension` of a vocabulary by words, each one token.
+    """Return the `Extension` that adds words to a vocabulary, one token each.
 
-    The words replace `[unusedN]`, in their order, and then get new ids at the
-    end. Old tokens keep their ids.
+    The first words replace the `[unusedN]` tokens, in order; the others get
+    new ids at the end. Old tokens keep their ids.
 
     Args:
         vocabulary: the old tokens.
-        words: new ones, normalised as the vocabulary's tokenizer does.
+        words: new words, normalised as the vocabulary's tokenizer does.
 
     Raises:
-        InputError: for a word that is there already, or that is not one.
+        InputError: for a word that the vocabulary has, or that is not a
+            single word.
     """
     wordpiece = WordPiece(vocabulary, False)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -65,14 +66,15 @@ def domain_words(
     Args:
         vocabulary: list of tokens.
         texts: iterable of strings, read once.
-        number: words to return, at most.
-        lowercase: as the tokenizer.
-        strip_accents: as the tokenizer.
-        in_order: as of `learn_vocabulary`.
+        number: maximum number of words to return.
+        lowercase: setting of the tokenizer.
+        strip_accents: setting of the tokenizer.
+        in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. A word that is "[UNK]" counts as one
-        of two tokens. A word longer than the longest token is left out.
+        A list for `extend_vocabulary`. A word that becomes "[UNK]" costs as
+        much as a word of two tokens. A word of more than 256 bytes, the limit
+        of a token, is left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()
@@ -89,10 +91,10 @@ def domain_words(
 def extend_model(model, extension):
     """Return a copy of the model with a row for each token of the extension.
 
-    Each new row is the mean of the rows of the old tokens of its text, in
-    the token table and, where the model predicts tokens, in their bias. All
-    other weights are equal, and so are the outputs for text without the new
-    tokens.
+    The token embeddings and, if the model predicts tokens, the output bias
+    get new rows. A new row is the mean of the rows of the old tokens that its
+    word had. All other weights stay equal, and so do the outputs for text
+    without the new tokens.
 
     Args:
         model: a `BertEncoder` or a model with one.

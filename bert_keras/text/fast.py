@@ -1,8 +1,8 @@
 """The fast path: rows of plain text through tensorflow-text's operations.
 
-A row is plain if these operations are known to return the ids of `WordPiece`:
-it is valid UTF-8, and they treat each of its characters as `WordPiece` does,
-with any neighbours. Most text is plain; one regular expression recognises it.
+A row is plain if it is valid UTF-8 and tensorflow-text treats each of its
+characters as `WordPiece` does, next to any other character. Then the ids are
+equal. Most text is plain; one regular expression recognises it.
 """
 
 import functools
@@ -21,12 +21,12 @@ from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# Most bytes that one character becomes: three characters of four bytes.
+# One character becomes at most 12 bytes: three characters of four bytes.
 LONGEST_CHARACTER = 12
 
 
 class FastText:
-    """Ids of strings: of plain ones fast, of the others by the exact path.
+    """Tokenizer with a fast path for plain strings; others take the exact path.
 
     Args:
         exact: function that returns the `ExactText` with the same settings.
@@ -51,18 +51,18 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return ids by tensorflow-text, and which strings they are right for.
+        """Return tensorflow-text's ids, and the strings that have correct ids.
 
         Returns:
             Flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
-            where the ids are certain, the others being of no use; and a bool,
-            True if all are.
+            for strings whose ids are correct (the other ids have no use); and
+            a bool, True if all are correct.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # Made here, so that the models are constants of the calling graph.
+        # Making it here turns the models into constants of the calling graph.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),
@@ -86,14 +86,14 @@ class FastText:
         """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
         tensorflow-text limits the bytes of a word, `WordPiece` its characters.
-        So a row is in doubt if it has an "[UNK]", and a word that may have
-        more bytes than that limit.
+        So a row is in doubt if it has an "[UNK]" and also a word that may
+        exceed the limit in bytes.
         """
         is_unknown = ids.values == self._unknown
 
         def look():
             rows = tf.searchsorted(
-                # The row of each "[UNK]", once.
+                # The row of each "[UNK]".
                 ids.row_splits[1:],
                 tf.where(is_unknown)[:, 0],
                 side="right",
@@ -114,7 +114,7 @@ class FastText:
         return in_doubt
 
     def with_exact(self, strings, values, row_splits, certain):
-        """Replace the ids of uncertain rows by those of the exact path."""
+        """Replace the ids of uncertain rows by the exact path's ids."""
         ids = tf.RaggedTensor.from_row_splits(
             values, row_splits, validate=False
         )
@@ -122,7 +122,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # The index of each row: among the fast ones, or after all of them.
+        # The index of each row in the list of all fast rows, then exact rows.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         order = tf.where(certain, rows, tf.size(strings) + number)
@@ -140,7 +140,8 @@ def _build_normalizer(lowercase):
 def _build_vocabulary(vocabulary, max_word_length):
     """Return tensorflow-text's compiled vocabulary, `uint8 (N,)`.
 
-    Without its class, which converts the bytes to a list: that takes a second.
+    tensorflow-text's builder class is not used: it takes a second to convert
+    the bytes to a list.
     """
     try:
         model = pieces_builder.build_fast_wordpiece_model(
@@ -160,11 +161,11 @@ def _build_vocabulary(vocabulary, max_word_length):
 
 
 def _long_word(max_bytes):
-    """Return a regular expression for text that may have a longer word.
+    """Return a pattern of text that may have a word over `max_bytes`.
 
-    A word is what ASCII white space and punctuation separate. Each character
-    counts as 12 bytes, the longest decomposition: every word of more than
-    `max_bytes` is found, and some shorter ones. RE2 counts to 1,000.
+    ASCII white space and punctuation separate words. Each character counts as
+    12 bytes, the longest result, so the pattern finds every word of more than
+    `max_bytes`, and some shorter ones. RE2 limits a repetition to 1,000.
     """
     least = min(max_bytes // LONGEST_CHARACTER + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
@@ -177,8 +178,8 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for both. Plain characters are those that
-    # stripping accents does not change.
+    # tensorflow-text has one switch for lower case and accents. So here only
+    # characters that stripping accents does not change are plain.
     with_it = unicode.map_code_points(lowercase, True)
     without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()

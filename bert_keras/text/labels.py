@@ -2,11 +2,11 @@
 
 OUTSIDE = "O"
 PREFIXES = "BIESLU"
-BEGIN, END = "BSU", "ELSU"  # those that begin, that end an entity
+BEGIN, END = "BSU", "ELSU"  # prefixes that begin, that end an entity
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """Prefix and type of a label; a bare type counts as I-."""
+    """Return the prefix and type of a label; a bare type counts as I-."""
     if label[1:2] == "-" and label[0] in PREFIXES:
         return label[0], label[2:]
     return (OUTSIDE, "") if label == OUTSIDE else ("I", label)

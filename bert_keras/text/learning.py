@@ -20,9 +20,9 @@ from bert_keras.text.wordpiece import (
     utf8_length,
 )
 
-MOST_WORDS = 4_000_000  # distinct ones in memory, about 500 MB
-CHARACTERS = 1_000_000  # of text that are counted at once
-# Fraction of words that are [UNK]: with more, little is left to learn.
+MOST_WORDS = 4_000_000  # distinct words in memory, about 500 MB
+CHARACTERS = 1_000_000  # characters of text that are counted at once
+# Largest fraction of words that may be [UNK]; above it, learning is refused.
 MOST_UNKNOWN = 0.5
 # Fraction of words with accents above which accents distinguish words. In the
 # Universal Declaration of Human Rights it is below 0.001 in English, Dutch and
@@ -47,22 +47,22 @@ def learn_vocabulary(
     characters, the most frequent pair of neighbouring tokens is merged until
     there are `size` tokens or no pair occurs `min_count` times. Of equally
     frequent pairs, the one with the earlier tokens is merged; a pair that
-    would make a token of more than 256 bytes is not. Memory grows with the
-    distinct words; beyond some millions the rarest are dropped.
+    would make a token of more than 256 bytes is skipped. Memory grows with
+    the distinct words; beyond 4 million, the rarest are dropped.
 
     Args:
         texts: iterable of strings, read once.
         size: tokens to learn, special tokens included.
-        lowercase: as the tokenizer that will use it.
-        strip_accents: as the tokenizer; None is `lowercase`.
+        lowercase: setting of the tokenizer that will use the vocabulary.
+        strip_accents: setting of the tokenizer; None is as `lowercase`.
         min_count: characters and pairs seen less often are not learned.
         unused: tokens `[unused0]`, `[unused1]`, ... to keep free for words
-            of a later domain. They stand where the original has them: 994
-            of them put `[UNK]` at 100, as in its uncased vocabulary.
-        progress: called with (pieces so far, `size`).
-        in_order: a `map` that may work in parallel, called with a picklable
-            function and the stretches of text that it is to count. The
-            result is the same for any.
+            of a later domain. They have the positions of the original: with
+            994 of them, `[UNK]` has id 100, as in its uncased vocabulary.
+        progress: called with (tokens so far, `size`).
+        in_order: a function like `map`, which may run in parallel. It is
+            called with a picklable function and an iterable of lists of
+            texts. The vocabulary does not depend on it.
 
     Returns:
         A list of at most `size` tokens.
@@ -82,7 +82,7 @@ def first_pieces(size, unused=0):
     """Return the special and unused tokens, in the original's order.
 
     Raises:
-        InputError: a vocabulary of `size` has no room for more.
+        InputError: `size` leaves no room for other tokens.
     """
     free = [f"[unused{i}]" for i in range(unused)]
     pad, *others = SPECIAL_TOKENS
@@ -100,7 +100,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 
     Args:
         counts: dict of word -> count, from `count_words`.
-        first: from `first_pieces`.
+        first: first tokens, from `first_pieces`.
         size: see `learn_vocabulary`.
         min_count: see `learn_vocabulary`.
         progress: see `learn_vocabulary`.
@@ -121,9 +121,10 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 
 
 def _select_symbols(counts, min_count, room):
-    """Return the single characters to learn, "##" before those in a word.
+    """Return the characters to learn, with "##" except at a word's start.
 
-    The most frequent that occur `min_count` times, at most half of `room`.
+    They are the most frequent that occur `min_count` times or more, and at
+    most half of `room`.
     """
     totals = collections.Counter()
     for word, count in counts.items():
@@ -158,8 +159,9 @@ def _split_symbols(word):
 class _Merger:
     """Words as lists of token ids, and the counts that merging needs.
 
-    `pairs` counts each pair of neighbours, `positions` the words it may be in,
-    and `heap` has every pair under a count that is at least its present one.
+    `pairs` has the count of each pair of neighbours, `positions` the indices
+    of the words that may have it. `heap` has an entry for each pair, whose
+    count may be out of date, but only too high.
     """
 
     def __init__(self, counts, pieces):
@@ -187,7 +189,7 @@ class _Merger:
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
                 if utf8_length(self._join(pair)) > LONGEST_PIECE:
-                    continue  # too long for any vocabulary, such as a rule
+                    continue  # too long for a token, such as a drawn line
                 self._merge(pair)
                 return True
             if min_count <= now < -count:
@@ -225,7 +227,7 @@ class _Merger:
 
 
 def _merge_pair(ids, pair, merged):
-    """Replace each such pair of neighbours, from the left."""
+    """Replace each `pair` of neighbours by `merged`, from the left."""
     after, index = [], 0
     while index < len(ids):
         if tuple(ids[index : index + 2]) == pair:
@@ -249,14 +251,14 @@ def count_words(
     """Return a `Counter` of the words of `texts`.
 
     If there are more than `most` distinct words, the rarest are dropped until
-    half as many are left, the same ones for any `in_order`.
+    at most half of `most` are left. The result does not depend on `in_order`.
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)
     for counted in in_order(counter, _group_texts(texts)):
         counts.update(counted)
         if len(counts) > most:
-            # Those more frequent than the one at index `most // 2`.
+            # Keep the words more frequent than the word of rank `most // 2`.
             bound = sorted(counts.values(), reverse=True)[most // 2]
             kept = {word: n for word, n in counts.items() if n > bound}
             counts = collections.Counter(kept)
@@ -283,10 +285,10 @@ def strip_counts(counts):
 
 
 class _CountWords:
-    """Function that counts the words of texts, here or in another process.
+    """Picklable function that counts the words of texts.
 
-    The stretches between blanks are counted first, so that `WordPiece`, which
-    is slow, sees each distinct one once.
+    It first counts the strings between blanks, so that `WordPiece`, which is
+    slow, splits each distinct string once.
     """
 
     def __init__(self, lowercase, strip_accents):
@@ -306,14 +308,14 @@ class _CountWords:
 
     def _words(self, stretch):
         if stretch.isascii() and stretch.isprintable():
-            # What `WordPiece` amounts to here, and most text is of this kind.
+            # For printable ASCII, most of all text, this equals `WordPiece`.
             stretch = stretch.lower() if self._lowercase else stretch
             return _ASCII_WORD.findall(stretch)
         return self._wordpiece.words(stretch)
 
 
 def _group_texts(texts):
-    """Yield lists of texts that have about `CHARACTERS` together."""
+    """Yield lists of texts with about `CHARACTERS` characters in total."""
     stretch, size = [], 0
     for text in texts:
         stretch.append(text)

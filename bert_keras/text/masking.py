@@ -1,6 +1,6 @@
 """The masked-language-model rule: tokens to predict, and their replacements.
 
-In NumPy, for pre-training; `TokenMasker` wraps it for `Dataset.map`.
+Pre-training applies it in NumPy; `TokenMasker` wraps it for `Dataset.map`.
 """
 
 import copy
@@ -17,14 +17,14 @@ from bert_keras.text.vocabulary import check_vocabulary
 if TYPE_CHECKING:  # the rule needs no TensorFlow
     import tensorflow as tf
 
-# The paper, section 3.1, task 1: tokens to predict; percent of these that
-# become [MASK], any token, and stay.
+# The paper, section 3.1, task 1: the fraction of tokens to predict; the
+# percentages of these that become [MASK], become any token, and stay.
 MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
 
 class Pieces:
-    """Special ids of a vocabulary, and which tokens continue a word.
+    """Special ids of a vocabulary, and a mask of tokens that continue a word.
 
     Args:
         vocabulary: list of str, with [PAD], [CLS], [SEP] and [MASK].
@@ -36,19 +36,19 @@ class Pieces:
         self.cls_id = vocabulary.index("[CLS]")
         self.sep_id = vocabulary.index("[SEP]")
         self.mask_id = vocabulary.index("[MASK]")
-        # Whether a token continues a word that an earlier token began.
+        # (V,): True for a token that continues a word.
         self.continues = np.array([piece[:2] == "##" for piece in vocabulary])
 
 
 def generator(*key: int) -> np.random.Generator:
-    """Return a generator of numbers that depend on the key alone."""
+    """Return a random generator whose numbers depend on the key alone."""
     if min(key) < 0:
         raise InputError(f"A seed must not be negative; got {min(key)}.")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
 def check_mask_rules(rules):
-    """Raise `InputError` for a rate or a mix that cannot be drawn."""
+    """Raise `InputError` if `mask_rate` or `mask_mix` is out of range."""
     if not 0 <= rules.mask_rate <= 1:
         raise InputError(
             f"mask_rate must be between 0 and 1; got {rules.mask_rate}."
@@ -66,13 +66,13 @@ def check_mask_rules(rules):
 
 
 def count_predictions(length: int, rate: float) -> int:
-    """Return the most tokens that a rate masks in a length, at least 1.
+    """Return the maximum number of masked tokens in a row, at least 1.
 
-    The paper: 15 % are 20 of 128 and 77 of 512.
+    At the paper's rate of 15 %, it is 20 of 128 tokens and 77 of 512.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
-        return 1  # refused by type
-    # 0.1 x 30 is 3.0000000000000004.
+        return 1  # `SamplingRules` refuses the type later
+    # Rounded before `ceil`, because 0.1 * 30 is 3.0000000000000004.
     return max(1, min(length, math.ceil(round(length * rate, 9))))
 
 
@@ -80,32 +80,34 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     """Add masks to rows by the original BERT's rule.
 
     In each row, single tokens or whole words are drawn (see `choose_words`).
-    Their number is `mask_rate` times all tokens, [CLS] and [SEP] included,
-    rounded half to even; at least one and at most `max_predictions`. By
-    `mask_mix`, each drawn token becomes [MASK] or any token, or stays.
+    The number of drawn tokens is `mask_rate` times the number of all tokens,
+    [CLS] and [SEP] included, rounded half to even. It is at least 1 and at
+    most `max_predictions`. Each drawn token becomes [MASK], becomes any
+    token, or stays, with the probabilities of `mask_mix`.
 
     Args:
         rows: dict with int32 token_ids, padding_mask `(B, T)`.
-        rules: `SamplingRules`, or an object with its attributes of masks.
+        rules: `SamplingRules`, or an object with the same mask attributes.
         pieces: `Pieces` of the vocabulary.
         rng: NumPy generator.
 
     Returns:
-        A dict with the rows' entries and int32 mask_positions and mask_ids,
-        float32 mask_weights `(B, M)`: real ones first, by position.
+        A dict with the rows' entries, and int32 mask_positions and mask_ids
+        and float32 mask_weights, each `(B, M)`. Real masks come first, in
+        the order of their positions.
     """
     ids = rows["token_ids"]
     word = rows["padding_mask"].astype(bool)
     for special in (pieces.cls_id, pieces.sep_id, pieces.mask_id):
         word &= ids != special
     length = rows["padding_mask"].sum(1)
-    # Half to even, as Python's round, which the original calls.
+    # The original calls Python's `round`, which also rounds half to even.
     count = np.rint(length * rules.mask_rate).astype(np.int64)
     count = np.clip(count, 1, rules.max_predictions)
     if rules.whole_word:
         starts = word & ~pieces.continues[ids]
         starts[:, 0] |= word[:, 0]  # a row without [CLS]
-        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first
+        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first token
         chosen = choose_words(word, starts, count, rng)
     else:
         chosen = choose_pieces(word, count, rng)
@@ -126,7 +128,7 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
 
 
 def _as_positions(chosen, most: int):
-    """Return the true columns of each row `(B, M)`, and a mask of real ones."""
+    """Return the columns that are true `(B, M)`, and a mask of real ones."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each true column within its row.
@@ -137,7 +139,7 @@ def _as_positions(chosen, most: int):
 
 
 def _replace(truth, rules, pieces: Pieces, rng):
-    """Return the replacement of each drawn piece: 80/10/10 in the paper."""
+    """Return the replacement of each drawn token, 80/10/10 in the paper."""
     masked, replaced, _ = np.cumsum(rules.mask_mix) / 100
     coin = rng.random(truth.shape)
     other = rng.integers(0, pieces.size, truth.shape)
@@ -146,19 +148,19 @@ def _replace(truth, rules, pieces: Pieces, rng):
     )
 
 
-# Random choices of tokens, of whole words, and of runs of words.
+# Random choices of tokens and of whole words.
 
 
 def choose_pieces(word, count, rng):
     """Choose `count` random tokens of each row, or all if there are fewer.
 
     Args:
-        word: bool `(B, T)`, what may be chosen.
-        count: int `(B,)`, 1 at least.
+        word: bool `(B, T)`, True at tokens that may be chosen.
+        count: int `(B,)`, at least 1.
         rng: NumPy generator.
 
     Returns:
-        bool `(B, T)`.
+        bool `(B, T)`, True at chosen tokens.
     """
     keys = rng.random(word.shape, np.float32)
     keys[~word] = 2  # above every random number: these columns come last
@@ -177,18 +179,18 @@ def choose_pieces(word, count, rng):
 def choose_words(word, starts, count, rng):
     """Choose whole words of each row, at most `count` tokens.
 
-    The original's rule: words are taken in random order; a word with more
-    tokens than are left is skipped. If no word is short enough, single tokens
-    are chosen.
+    The original's rule: words are taken in random order; a word is skipped if
+    it has more tokens than may still be chosen. If every word is too long,
+    single tokens are chosen.
 
     Args:
-        word: bool `(B, T)`, what may be chosen.
-        starts: bool `(B, T)`, the first token of each word.
-        count: int `(B,)`, 1 at least.
+        word: bool `(B, T)`, True at tokens that may be chosen.
+        starts: bool `(B, T)`, True at the first token of each word.
+        count: int `(B,)`, at least 1.
         rng: NumPy generator.
 
     Returns:
-        bool `(B, T)`.
+        bool `(B, T)`, True at chosen tokens.
     """
     shape = len(word), int(starts.sum(1).max(initial=1))  # (B, words)
     order = np.argsort(rng.random(shape, np.float32), axis=1)
@@ -210,14 +212,14 @@ def choose_words(word, starts, count, rng):
 class TokenMasker:
     """The masks of pre-training, drawn within `Dataset.map` or eagerly.
 
-    A thin layer on `mask_rows`, the rule by which `create_pretraining_data`
-    and `pretrain` draw them. `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are never
-    selected. It runs Python: a saved graph cannot hold it.
+    It calls `mask_rows`, as `create_pretraining_data` and `pretrain` do.
+    `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are never selected. It runs Python,
+    so a saved graph cannot contain it.
 
     Args:
         vocabulary: word pieces in the order of their ids.
-        max_predictions: positions for masked tokens in a row, M; where None,
-            as many as `mask_rate` masks in T tokens.
+        max_predictions: M, the number of positions for masked tokens in a
+            row; None for as many as `mask_rate` masks in T tokens.
         mask_rate: fraction of a row's tokens to predict.
         mask_mix: percent of these replaced by `[MASK]`, by any token of the
             vocabulary, and left as they are.
@@ -225,18 +227,19 @@ class TokenMasker:
 
     Call arguments:
         token_ids: int32 `(B, T)`, or one row `(T,)`.
-        seed: two integers, not negative, such as of
-            `tf.data.Dataset.random` or a step; the masks depend on them and
-            on the batch alone.
+        seed: two integers of 0 or more, for instance from
+            `tf.data.Dataset.random`, or a number and the step. The masks
+            depend on the seed and the batch alone.
 
     Returns:
-        dict of `token_ids` with the replacements, `(B, T)`; `mask_positions`
-        ascending, `mask_ids`, both int32, and `mask_weights` (float32, 1 at
-        real ones), `(B, M)`, 0 at positions that are left over.
+        dict of int32 `token_ids` with the replacements, `(B, T)`; int32
+        `mask_positions`, ascending, and `mask_ids`, the true ids, `(B, M)`;
+        float32 `mask_weights`, 1 at real masks, `(B, M)`. Unused positions
+        are 0 in the last three.
 
     Raises:
-        InputError: for a rate or a mix that cannot be drawn, or a vocabulary
-            that `check_vocabulary` refuses.
+        InputError: `mask_rate` or `mask_mix` is out of range, or
+            `check_vocabulary` refuses the vocabulary.
 
     Example:
 
@@ -293,5 +296,5 @@ class TokenMasker:
         return [masked[name] for name in MASKED]
 
     def _count(self, length):
-        """Return M of rows of this length."""
+        """Return M, the number of mask positions, for rows of this length."""
         return self.max_predictions or count_predictions(length, self.mask_rate)
