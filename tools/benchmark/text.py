@@ -50,9 +50,7 @@ def define_flags():
 def main(values):
     script.prepare_output(values)
     documents = list(read_part(values.input, values.megabytes))
-    results = time_tokenizers(
-        values.vocabulary, list(paragraphs(documents)), values
-    )
+    results = time_tokenizers(documents, values)
     tokenizer = bert_keras.WordPieceTokenizer(values.vocabulary)
     tokenizer(["Warm."])
     with tempfile.TemporaryDirectory() as folder:
@@ -73,11 +71,12 @@ def read_part(pattern, megabytes):
         yield document
 
 
-def time_tokenizers(path, lines, values):
+def time_tokenizers(documents, values):
     """Return the times of both tokenizers over lines with equal ids."""
     import tensorflow as tf
     import tokenizers
 
+    path, lines = values.vocabulary, list(paragraphs(documents))
     peer = tokenizers.BertWordPieceTokenizer(path)
     ours = bert_keras.WordPieceTokenizer(path, max_word_length=100)
 

@@ -18,6 +18,7 @@ from bert_keras.errors import InputError
 from official_tasks import progress
 
 HERE = Path(__file__).resolve().parent
+ROOT = str(HERE.parents[2])
 THIS = "bert_keras"  # the system that the others are compared with
 # Seconds before each turn: threads of the last system keep looking for work
 # for a while.
@@ -43,11 +44,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(HERE.parents[2]),
-                **(variables or {}),
-            },
+            env=os.environ | {"PYTHONPATH": ROOT} | (variables or {}),
             text=True,
         )
         self._name = job
