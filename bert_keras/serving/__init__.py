@@ -1,1 +1,1 @@
-"""One SavedModel that takes raw strings: written, checked and called."""
+"""Writers, checks and callers of a SavedModel that takes raw strings."""

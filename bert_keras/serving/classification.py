@@ -1,4 +1,4 @@
-"""`classify`, `choose`, `rank`, `entail`: labels, and the best of texts."""
+"""The signatures `classify`, `choose`, `rank` and `entail`."""
 
 import tensorflow as tf
 
@@ -13,8 +13,8 @@ from bert_keras.serving.graph import (
 )
 from bert_keras.text.windows import in_chunks
 
-NO_CHOICE = -1e30  # a logit
-HYPOTHESIS = "This example is {}."  # of `entail`, as in transformers
+NO_CHOICE = -1e30  # the logit of an empty choice
+HYPOTHESIS = "This example is {}."  # default of `entail` and transformers
 LIST_TRUNCATED = {
     "truncated": "bool (B,): one of the texts was cut to what a row holds"
 }
@@ -26,7 +26,7 @@ def classify(model, rows, pair=False, long_text="truncate"):
     Args:
         model: a `BertClassifier` in float32.
         rows: `Rows` of its preprocessor.
-        pair: True if it reads `text` and `text_pair`.
+        pair: True if the signature reads `text` and `text_pair`.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
     """
@@ -83,7 +83,7 @@ def _single_label(labels):
 
 
 def _several_labels(labels, thresholds):
-    # The empty name and -1 pad rows with fewer labels than others.
+    # Rows with fewer labels than others are padded with "" and -1.
     names = tf.constant([*labels, ""])
     indices = tf.constant([*range(len(labels)), -1])
     least = tf.constant(thresholds or [0.5] * len(labels), tf.float32)
@@ -127,8 +127,8 @@ def _regression(labels):
 def choose(model, rows):
     """Return the signature `choose`: the best choice for a prompt.
 
-    An empty choice does not count. The model reads some choices at a time and
-    skips empty ones, so that one long list does not pad the others.
+    An empty choice is never the best. The model reads a few choices at a time
+    and skips empty ones, so one long list does not cost padding in the others.
 
     Args:
         model: a `BertChooser` in float32.
@@ -166,7 +166,7 @@ def choose(model, rows):
 def rank(model, rows):
     """Return the signature `rank`: how well each passage answers a query.
 
-    An empty passage does not count.
+    An empty passage is not scored by the model.
 
     Args:
         model: a `BertClassifier` with problem "ranking", in float32.
@@ -202,8 +202,9 @@ def rank(model, rows):
 def find_entailment(labels):
     """Return the indices of the label for entailment and of its opposite.
 
-    As in transformers, the name of the first one begins with "entail". The
-    opposite is the first other label that is not "neutral".
+    As in transformers, the label for entailment is the first one that begins
+    with "entail". The opposite is the first other label that does not begin
+    with "neutral".
 
     Returns:
         A pair of integers, or None if a label is missing.
@@ -218,9 +219,9 @@ def find_entailment(labels):
 def entail(model, rows, hypothesis=HYPOTHESIS):
     """Return the signature `entail`: labels that the model never saw.
 
-    Each candidate label makes a hypothesis, and the model says if the text
-    entails it (Yin et al. 2019). Equals transformers' zero-shot pipeline. An
-    empty candidate does not count.
+    Each candidate label is put into a hypothesis, and the model says if the
+    text entails it (Yin et al. 2019). The results equal those of transformers'
+    zero-shot pipeline. An empty candidate is never the best.
 
     Args:
         model: a `BertClassifier` of pairs with labels that `find_entailment`
@@ -273,7 +274,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
 
 def _score_lists(score, rows, first, lists, width=1):
-    """Return logits of a text with each of its list, and cuts (B,).
+    """Return logits of each text with each entry of its list, and the cuts.
 
     Args:
         score: function of the model's inputs (n, T); returns float32
@@ -285,13 +286,15 @@ def _score_lists(score, rows, first, lists, width=1):
         width: number of logits, W.
 
     Returns:
-        float32 (B, K, W), bool (B,).
+        logits, float32 (B, K, W); and bool (B,), True if a row of the text
+        was cut.
     """
     lists = pad_to(lists, [None, 1])
     is_there = tf.strings.length(lists) > 0  # (B, K)
-    # (N, 2); the first entry if all are empty: a model takes no empty batch.
+    # (N, 2). A model takes no empty batch: if all entries are empty, the first
+    # one is read.
     entries = pad_to(tf.where(is_there), [1, None])
-    # More tokens than fit into a row, so that `are_cut` returns True.
+    # A long text keeps more tokens than fit, so that `are_cut` returns True.
     most = rows.sequence_length
     first_ids = rows.tokenizer(first)[:, :most]
     list_ids = rows.tokenizer(tf.gather_nd(lists, entries))[:, :most]

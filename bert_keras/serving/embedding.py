@@ -1,4 +1,4 @@
-"""`embed`: one vector a text, and on request one a token."""
+"""The signature `embed`: a vector for each text, and optionally each token."""
 
 import dataclasses
 import functools
@@ -35,11 +35,11 @@ def embed(
     prompt=None,
     name="embed",
 ):
-    """Return the signature `embed`: one vector a text.
+    """Return the signature `embed`: one vector for each text.
 
     Args:
-        model: an encoder, or a model with one. `settle_options` has read the
-            pooling of a `BertEmbedder`.
+        model: an encoder, or a model with one. A `BertEmbedder`'s own pooling
+            is not read here: `settle_options` puts it into `pooling`.
         rows: `Rows` of its preprocessor.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls" or "last", the vector of [CLS] or of the last token;
@@ -48,10 +48,10 @@ def embed(
         truncate_dim: number of values to keep of each vector, or None.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
-        features: adds a vector a token; see `find_recipe`. Weights of a sum
-            are not learned here, so a weighted one is refused.
-        prompt: text put before each; None: the default of the preprocessor.
-        name: of the signature.
+        features: adds a vector for each token; see `find_recipe`. A weighted
+            sum is refused, because its weights are not learned here.
+        prompt: text put before each text; None: the preprocessor's default.
+        name: name of the signature.
     """
     encoder = getattr(model, "encoder", model)
     if prompt is None:
@@ -86,8 +86,8 @@ def embed(
 class _Texts:
     """The outputs of `embed` for texts, by the arguments of `embed`.
 
-    `unpooled` is the number of first tokens that are not pooled, those of the
-    prompt; None pools all.
+    `unpooled` is the number of tokens at the beginning, those of the prompt,
+    that are not pooled; None pools all tokens.
     """
 
     encoder: BertEncoder
@@ -158,8 +158,9 @@ class _Texts:
 def embed_with_prompts(model, rows, options):
     """Return the signatures `embed_query` and `embed_document`.
 
-    They are those of sentence-transformers' `encode_query` and
-    `encode_document`; none where the preprocessor has no prompts.
+    They put the same prompts before a text as `encode_query` and
+    `encode_document` of sentence-transformers. The list is empty if the
+    preprocessor has no prompts.
     """
     if not any(rows.prompts.values()):
         return []
@@ -174,8 +175,9 @@ def embed_with_prompts(model, rows, options):
 def trace_embedder(model, rows):
     """Return the graph of `BertEmbedder.encode`, one for all prompts.
 
-    It takes strings (B,), the prompt before each, a string (), and the number
-    of first tokens that are not pooled, int32 (). It returns float32 (B, D).
+    It takes the texts, strings (B,); their prompt, a string (); and the number
+    of tokens of the prompt that are not pooled, int32 (). It returns float32
+    (B, D).
 
     Args:
         model: a `BertEmbedder`.
@@ -206,11 +208,11 @@ def trace_embedder(model, rows):
 
 
 def count_unpooled(rows, prompt):
-    """Return the number of first tokens that are not pooled.
+    """Return the number of tokens at the beginning that are not pooled.
 
     Args:
         rows: `Rows` or a `BertPreprocessor`.
-        prompt: text put before each.
+        prompt: text that is put before each text.
     """
     if rows.include_prompt:
         return 0
@@ -242,4 +244,4 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
             "whose weights are 1."
         )
     if recipe:
-        recipe.find_layers(encoder.num_layers)  # refuses layers it lacks
+        recipe.find_layers(encoder.num_layers)  # raises if a layer is missing

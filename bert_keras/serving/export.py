@@ -69,7 +69,7 @@ def export_saved_model(
     `next_sentence` and `embed`, an embedder and an encoder `embed`; every
     export answers `tokenize`. The first model's first answer is also
     `serving_default`. Text longer than the preprocessor's `sequence_length` is
-    cut, and said to be.
+    cut, and `truncated` is True.
     `signature_card.json` in the folder says what goes in and what comes out.
 
     Args:
@@ -77,45 +77,47 @@ def export_saved_model(
         preprocessor: the `BertPreprocessor` that they were trained with.
         folder: a new folder, or one with the same export, which is kept.
         pair: True if the classifier reads `text` and `text_pair`; None: as
-            in the classifier.
-        top_k: number of pieces of `fill_mask` for a mask, and of answers of
-            `answer`; None: 5.
-        pooling: of `embed`: "mean" or "max" over the tokens, "cls" or
+            the classifier was made.
+        top_k: number of pieces for each mask of `fill_mask`, and of answers
+            of `answer`; None: 5.
+        pooling: pooling of `embed`: "mean" or "max" over the tokens, "cls" or
             "pooled"; None: as in the weights' folder, else "mean".
         normalize: True for vectors of `embed` of length 1; None: as in the
             weights' folder, else False.
         truncate_dim: number of values of a vector of `embed` to keep; None: as
             in the weights' folder, else all.
-        features: `embed` also returns a vector a token, of these layers:
-            "embeddings", "second_to_last", "last", "sum_last_four",
-            "concat_last_four", "sum_all", or such as "concat:-1,-2".
-        hypothesis: of `entail`, with {} in place of a candidate label; None:
-            "This example is {}."
+        features: layers from which `embed` also returns a vector for each
+            token: "embeddings", "second_to_last", "last", "sum_last_four",
+            "concat_last_four", "sum_all", or a list like "concat:-1,-2".
+        hypothesis: sentence for `entail` with {} in place of a candidate
+            label; None: "This example is {}."
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping windows; `classify` and `embed` return the
-            mean. By default as a classifier was trained.
+            mean. None: as the classifier was trained, else "truncate".
         ids_signature: adds `ids`, which takes the first model's ids under
             the names of "ours", "original", "transformers" or "model_garden".
-        portable: only operations of TensorFlow's core, for servers without
-            tensorflow_text; the tokenizer is slower.
-        dtype: "float32", whatever the model was trained in; "bfloat16", half
-            the size; "int8", a quarter. See `quantize.py`.
-        license: of the weights, for the card, such as "apache-2.0"; None:
-            that of the weights' folder. Its text, if any, is written too.
+        portable: True to use only operations of TensorFlow's core, for servers
+            without tensorflow_text; the tokenizer is slower.
+        dtype: dtype of the weights: "float32", also for a model trained in
+            another one; "bfloat16", half the size; "int8", a quarter of it.
+            See `quantize.py`.
+        license: license of the weights for the card, such as "apache-2.0";
+            None: the license in the weights' folder, whose text, if any, is
+            then written too.
         allow_untrained: True to export random weights of a loaded model. If
             False, they are refused, and a pre-trainer with one trained task
             gets the signature of this task alone.
         verify: True to load the result in a fresh process and refuse it if
-            strings differ from those of this process, or numbers by more
-            than 1e-5 (bfloat16: 0.05).
+            its strings differ from this process's, or its numbers differ by
+            more than 1e-5 (bfloat16: 0.05).
 
     Returns:
         The folder's path.
 
     Raises:
-        InputError: another folder of that name, a model that cannot be
-            served, two models with the same signature, an option that does
-            not fit, random weights, a difference found by `verify`.
+        InputError: the folder exists and is not the same export, a model
+            cannot be served, two models have the same signature, an option
+            does not fit, weights are random, or `verify` finds a difference.
     """
     options = dict(locals())
     require_tensorflow("An export")
@@ -187,7 +189,7 @@ def _check_answers(folder, answered, tolerance):
 
 
 def find_foreign_operations(folder, portable):
-    """Return operation -> count, of those outside TensorFlow's core.
+    """Return dict of operation -> count, for those outside TensorFlow's core.
 
     Raises:
         InputError: the export is `portable` and needs such operations.
@@ -216,7 +218,7 @@ def find_foreign_operations(folder, portable):
 
 
 def _make_card(signatures, functions, options):
-    """Return inputs and outputs of each signature, with an example."""
+    """Return dict of signature name -> its inputs, outputs and an example."""
     entries = {}
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}
@@ -247,7 +249,7 @@ def _make_card(signatures, functions, options):
 def _needs(foreign):
     """Return the packages that the export needs, and their versions."""
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
-    # Not by the metadata: tensorflow may be installed as tensorflow-cpu.
+    # Package metadata is not used: TensorFlow's may be named tensorflow-cpu.
     versions = {
         name: importlib.import_module(name).__version__
         for name in ("keras", *needs)
@@ -262,7 +264,7 @@ def _needs(foreign):
 
 
 def _to_json(tensor):
-    """Return a tensor as the card shows it: decoded, at most 8 of an axis."""
+    """Return a tensor as a list for the card, with up to 8 values an axis."""
     values = tensor.numpy()
     values = values[tuple(slice(8) for _ in values.shape)]
     if values.dtype == object:
@@ -278,7 +280,7 @@ def _names(folder):
 
 
 def compute_fingerprint(models, preprocessor, options):
-    """Return a hash of all that decides the answers of the export."""
+    """Return a hash of everything that the export's answers depend on."""
     digest = hashlib.sha256()
 
     def add(value):
@@ -297,8 +299,8 @@ def compute_fingerprint(models, preprocessor, options):
 def _without_names(config):
     """Return a layer's configuration without names and adaptation.
 
-    They change no answer: Keras numbers names by process, and the adaptation
-    says which weights train.
+    Both change no answer: Keras numbers names within a process, and the
+    adaptation says which weights train.
     """
     if not isinstance(config, dict):
         return config
@@ -310,10 +312,10 @@ def _without_names(config):
 
 
 def is_present(folder, fingerprint):
-    """Return True if the folder has the same export, False if it has nothing.
+    """Return True if the folder has this export, False if missing or empty.
 
     Raises:
-        InputError: it has another export, a damaged one or other files.
+        InputError: the folder has another or a damaged export, or other files.
     """
     files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):

@@ -1,4 +1,4 @@
-"""The description of a signature, and rows of strings for its model."""
+"""The description of a signature, and its model's inputs from strings."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,22 +26,23 @@ TOKENS = {
 class Signature:
     """One signature of the SavedModel.
 
-    Outputs are dense, batch first; rows of unequal length are padded and
-    have a `count`.
+    Outputs are dense tensors with the batch on the first axis. If rows have
+    unequal lengths, they are padded, and the output `count` has the lengths.
 
     Attributes:
         name: name of the signature.
         inputs: input name -> an example for one row: a string, a list of
             strings, a list of integers or a list of such lists.
-        function: tensors, in the order of `inputs`, to a dict of tensors.
-        outputs: output name -> what it means.
+        function: function of one tensor for each of `inputs`, in order;
+            returns a dict of tensors.
+        outputs: output name -> description of the output.
         padded: outputs with a second axis padded to the batch's largest
             `count`.
-        per_token: outputs with an axis of tokens; values at padding mean
-            nothing. The second input is then the padding mask.
+        per_token: outputs with an axis of tokens, whose values at padding have
+            no meaning. The second input is then the padding mask.
         labels: names of the classes, in their order.
-        skips_padding: True if the model skips padding outside of attention;
-            its outputs at padding then differ.
+        skips_padding: True if the model also skips padding outside of
+            attention, which changes its outputs at padding.
     """
 
     name: str
@@ -67,8 +68,8 @@ class Signature:
     def trace(self):
         """Return the function as a graph that a SavedModel can hold."""
 
-        # Some operations take no empty batch: it gets one row, and the
-        # output of this row is removed.
+        # Some operations take no empty batch. So an empty batch gets one row,
+        # and the output of this row is removed.
         def answer(*tensors):
             count = tf.shape(tensors[0])[0]
             outputs = self.function(*map(_with_a_row, tensors))
@@ -82,7 +83,7 @@ class Signature:
 
 def _with_a_row(tensor):
     """Return the tensor, with one row and one column if it has no rows."""
-    # 1 where there are no rows, else 0: most batches are not padded.
+    # 1 if there are no rows; else 0, with which `pad_to` adds nothing.
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 
@@ -106,7 +107,7 @@ class Rows:
     Args:
         preprocessor: the `BertPreprocessor` that the model was trained with;
             its tokenizer and its `sequence_length` are used.
-        portable: use TensorFlow's core operations alone.
+        portable: True to use only operations of TensorFlow's core.
     """
 
     def __init__(self, preprocessor, portable=False):
@@ -129,14 +130,14 @@ class Rows:
 
     def pack(self, *segments):
         """Return the model's inputs (B, T) for ragged ids of each segment."""
-        # T of a batch without rows is 1.
+        # In an empty batch, T is 1.
         return {
             name: pad_to(rows, [None, 1])
             for name, rows in self._packer(segments).items()
         }
 
     def are_cut(self, *segments):
-        """Return True, (B,), for ragged ids (B, None) longer than a row."""
+        """Return bool (B,): True if the segments' ids do not fit into a row."""
         # (B,)
         lengths = sum(segment.row_lengths() for segment in segments)
         return lengths > self.sequence_length - len(segments) - 1
@@ -145,9 +146,10 @@ class Rows:
         """Return the mean of `function` over overlapping windows of each text.
 
         Args:
-            function: of the model's inputs; returns float (rows, `width`).
+            function: function of the model's inputs; returns float (rows,
+                `width`).
             ids: ragged ids (B, None) of any length.
-            width: number of values that the function returns for a row.
+            width: number of values that `function` returns for a row.
 
         Returns:
             float32 (B, width); each window has the weight of its length.
@@ -168,7 +170,7 @@ class Rows:
 
     def tokens(self, ids, start, end):
         """Return the outputs `TOKENS` and their `count` for ragged tensors."""
-        # (B, None), then each output (B, most pieces of a text).
+        # `pieces` is (B, None); outputs are (B, most pieces of a text).
         pieces = ids.with_values(self.pieces(ids.values))
         return {
             "pieces": pieces.to_tensor(""),

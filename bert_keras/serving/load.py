@@ -1,4 +1,4 @@
-"""Calls of a SavedModel from Python: lists of strings in, plain values out."""
+"""Calls of a SavedModel with lists of strings, which return plain values."""
 
 import os
 import reprlib
@@ -35,7 +35,7 @@ ENTRY_FIELDS = {
 
 
 def load_saved_model(folder: files.PathLike) -> "ServedModel":
-    """Load a SavedModel of `export_saved_model`; one method a signature.
+    """Load a SavedModel of `export_saved_model`; each signature is a method.
 
     Every file is compared with its hash in the card first.
 
@@ -43,8 +43,8 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
         A `ServedModel`.
 
     Raises:
-        InputError: no such folder, not a SavedModel of this package, or one
-            with a file that is missing or was changed.
+        InputError: the folder does not exist or is not an export of this
+            package, or one of its files is missing or was changed.
 
     Example:
 
@@ -63,7 +63,7 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
 
 
 def read_card(folder):
-    """Return the signature card of an export, checked.
+    """Read and check the signature card of an export; return it as a dict.
 
     Raises:
         InputError: the folder is no export, or its card is damaged.
@@ -105,7 +105,7 @@ def _check_card(card):
 
 
 def read_signatures(folder):
-    """Return name -> the signature as TensorFlow Serving describes it."""
+    """Return dict of name -> signature as TensorFlow Serving describes it."""
     proto = saved_model_pb2.SavedModel()
     with files.open_file(os.path.join(folder, PROTO)) as file:
         proto.ParseFromString(file.read())
@@ -121,11 +121,11 @@ def read_signatures(folder):
 
 
 class ServedModel:
-    """A loaded SavedModel; each signature is a method of its name.
+    """A loaded SavedModel with one method for each signature, of the same name.
 
-    A method takes one list of strings an input, in order or by name, and
-    returns a dict: strings decoded, rows of unequal length as lists, all
-    else as NumPy arrays.
+    A method takes a list for each input, in order or by name. It returns a
+    dict, in which strings are decoded, rows of unequal length are lists, and
+    all other values are NumPy arrays.
 
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.
@@ -181,7 +181,7 @@ class ServedModel:
 
 
 def _name_columns(name, order, texts, named):
-    """Return input name -> rows of a call's arguments."""
+    """Return dict of input name -> rows from the arguments of a call."""
     columns = dict(zip(order, texts, strict=False)) | named
     if len(columns) != len(texts) + len(named) or len(texts) > len(order):
         raise InputError(
@@ -192,7 +192,7 @@ def _name_columns(name, order, texts, named):
 
 
 def read_columns(name, entry, columns):
-    """Return input name -> list of rows, checked, in the signature's order.
+    """Check the rows; return input name -> list, in the signature's order.
 
     Args:
         name: name of the signature.
@@ -244,14 +244,14 @@ def _to_lists(value):
     if hasattr(value, "tolist"):
         return value.tolist()
     is_text = isinstance(value, str | bytes)
-    # A dict or a table would yield its keys, which are no rows.
+    # Iterating over a dict or a table yields keys, not rows: no list is made.
     if is_text or hasattr(value, "keys") or not isinstance(value, Iterable):
         return encodable(value)
     return [_to_lists(item) for item in value]
 
 
 def _rows(name, key, rows, kind):
-    """Return the rows of an input; raise `InputError` if one does not fit."""
+    """Return list of an input's rows; raise `InputError` if one is wrong."""
     if not isinstance(rows, list):
         is_text = isinstance(rows, str | bytes)
         what = "one string" if is_text else reprlib.repr(rows)
@@ -271,7 +271,7 @@ def _rows(name, key, rows, kind):
 
 
 def parse_kind(kind):
-    """Return dtype and number of axes of a kind such as "string (B, N)"."""
+    """Return dtype name and number of axes of, say, "string (B, N)"."""
     dtype, _, axes = kind.partition(" ")
     return dtype, sum(map(str.isalpha, axes))
 
@@ -289,13 +289,13 @@ def _fits(value, dtype, axes):
 
 
 def make_spec(kind):
-    """Return the `tf.TensorSpec` of an input's kind."""
+    """Return the `tf.TensorSpec` of a kind; see `parse_kind`."""
     dtype, axes = parse_kind(kind)
     return tf.TensorSpec([None] * axes, dtype)
 
 
 def as_tensor(rows, spec):
-    """Return strings or integers, in lists at any depth, as a tensor.
+    """Return a tensor of strings or integers in lists of any depth.
 
     Rows of unequal length are padded with "" or 0.
     """

@@ -1,4 +1,4 @@
-"""Signatures with word pieces: `tokenize`, `ids`, `fill_mask` and others."""
+"""The signatures `tokenize`, `ids`, `fill_mask` and `next_sentence`."""
 
 import tensorflow as tf
 
@@ -10,7 +10,8 @@ from bert_keras.serving import graph
 from bert_keras.serving.graph import SENTENCE, Signature
 from bert_keras.text.windows import in_chunks
 
-# Masks per call of the head: logits of 31 MB with a vocabulary of 30,522.
+# Masks per call of the head. With a vocabulary of 30,522 their logits take 31
+# MB.
 MASKS_AT_ONCE = 256
 
 
@@ -31,7 +32,7 @@ def tokenize(rows):
 
 
 def fill_mask(model, rows, top_k=5):
-    """Return the signature `fill_mask`: likely pieces at each `[MASK]`."""
+    """Return the signature `fill_mask`: the best pieces for each `[MASK]`."""
 
     def function(text):
         ids = _tokenize_with_masks(rows.tokenizer, text)
@@ -76,7 +77,7 @@ def _tokenize_with_masks(tokenizer, text):
     """Return ragged ids of strings (B,); `[MASK]` is the mask token."""
     between = tf.strings.split(text, graph.MASK)  # (B, masks + 1)
     ids = tokenizer(between.values)  # (B * (masks + 1), None)
-    # A mask before each part, without the first one of each row.
+    # Put a mask before each part, then remove the first mask of each row.
     masks = tf.fill([ids.nrows(), 1], tokenizer.mask_id)
     ids = tf.concat([tf.cast(masks, ids.dtype), ids], axis=1)
     rows = tf.RaggedTensor.from_row_splits(ids, between.row_splits)
@@ -86,16 +87,16 @@ def _tokenize_with_masks(tokenizer, text):
 def _likeliest(head, vectors, vocabulary_size, top_k):
     """Return probabilities and ids of the likeliest pieces, (N, top_k) each.
 
-    Logits of all masks may be 16 times as large as all else, so they are
-    computed for a few masks at a time.
+    The logits of all masks may take 16 times the memory of all other tensors,
+    so they are computed for a few masks at a time.
 
     Args:
         head: a `MaskedLanguageModelHead`.
         vectors: (N, D), outputs of the encoder at the masks.
-        vocabulary_size: the head may have more rows, as padding.
-        top_k: how many.
+        vocabulary_size: number of pieces; the head may be padded to more.
+        top_k: number of pieces for each mask.
     """
-    # The head takes no empty batch.
+    # The head takes no empty batch, so one more vector is added.
     vectors = tf.pad(vectors, [[0, 1], [0, 0]])
 
     def of_masks(begin, end):
@@ -116,11 +117,11 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
 
 
 def next_sentence(model, rows):
-    """Return the signature `next_sentence`: if the second text follows."""
+    """Return the signature `next_sentence`: does the second text follow?"""
 
     def function(text, text_pair):
         inputs = rows.pack(rows.tokenizer(text), rows.tokenizer(text_pair))
-        # The masked-word head is not used: one position is the least.
+        # The masked-word output is not used; it needs at least one position.
         inputs["mask_positions"] = tf.zeros_like(inputs["token_ids"][:, :1])
         logits = model(inputs, training=False)["nsp"]
         return {"probability": tf.nn.softmax(logits)[:, 0]}
@@ -130,7 +131,7 @@ def next_sentence(model, rows):
     return Signature("next_sentence", inputs, function, outputs)
 
 
-# `ids`: token ids in, model outputs out, under the names of other servers.
+# `ids`: token ids to model outputs. Other servers' names can be used for both.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> its names of token_ids, padding_mask and segment_ids.
@@ -201,14 +202,14 @@ _OUTPUTS = {
 
 
 def ids(model, rows, style):
-    """Return the signature `ids`: the model on token ids of the client.
+    """Return the signature `ids`: the model's outputs for token ids.
 
     Args:
         model: an encoder or a task model in float32; a chooser takes ids
             (B, K, T), every other (B, T).
         rows: `Rows` of its preprocessor.
-        style: names of inputs and outputs: "original" (of its code and hub
-            modules), "transformers", "model_garden" (of its serving
+        style: source of the names of inputs and outputs: "original" (Google's
+            code and hub modules), "transformers", "model_garden" (its serving
             modules) or "ours".
     """
     if style not in INPUTS:
@@ -226,7 +227,7 @@ def ids(model, rows, style):
     def function(*tensors):
         inputs = dict(zip(ID_INPUTS, tensors, strict=True))
         ids = inputs["token_ids"]
-        # A lookup in int8 weights counts a negative id from the end.
+        # Without the checks, a negative id in int8 weights counts from the end.
         message = f"Token ids are numbers from 0 to {size - 1}"
         checks = [
             tf.debugging.assert_non_negative(ids, message),
@@ -247,7 +248,7 @@ def ids(model, rows, style):
         function,
         dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
         per_token=tuple(n for name, n in names_by_style if name in of_tokens),
-        # Outputs at padding stay those of the server that this one replaces.
+        # Outputs at padding equal those of the server that this one replaces.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier

@@ -1,8 +1,8 @@
 """Export of a model on token ids to LiteRT and ONNX, with its tokenizer.
 
-`keras.Model.export` writes the model, a tool of the format int8. The format's
-runtime must answer as the live model does, or nothing is written. Any batch
-size, any length.
+`keras.Model.export` writes the model, and a tool of the format makes it int8.
+If the format's runtime answers otherwise than the live model, nothing is
+written. The model takes any batch size and any length.
 """
 
 import functools
@@ -27,8 +27,9 @@ from bert_keras.serving.signatures import refuse_random_weights
 MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
 NEEDS = {"litert": ["ai_edge_litert"], "onnx": ["tf2onnx", "onnxruntime"]}
 DTYPES = ("float32", "int8")
-# In standard deviations of an output: the tools round the inputs of a product
-# too. all-MiniLM-L6-v2 on random ids: 0.18 in ONNX, 0.13 in LiteRT.
+# Greatest RMS difference, in standard deviations of an output. It is large
+# because the tools also round the inputs of a product: all-MiniLM-L6-v2 differs
+# by 0.18 in ONNX and 0.13 in LiteRT on random ids.
 INT8_TOLERANCE = 0.5
 SETTINGS, VOCABULARY = "tokenizer_settings.json", "vocab.txt"
 
@@ -44,28 +45,28 @@ def export_on_ids(
     """Write `model.tflite` or `model.onnx`, the vocabulary and the settings.
 
     `tokenizer_settings.json` has the settings of the tokenizer and the names of
-    inputs and outputs. Its `long_text` is "windows" for a model that was
-    trained on windows of long texts; the caller makes them.
+    inputs and outputs. Its `long_text` is "windows" if the model was trained on
+    windows of long texts; the caller of the model then makes the windows.
 
     Args:
         model: a `BertEncoder` or a task model.
         preprocessor: the `BertPreprocessor` that it was trained with.
-        folder: a new one.
+        folder: path of a new folder.
         format: "litert" or "onnx".
         allow_untrained: True to export random weights of a loaded model.
-        dtype: of the weights: "float32", or "int8" by ONNX Runtime's dynamic
-            quantisation or LiteRT's of dynamic range.
+        dtype: dtype of the weights: "float32", or "int8" by the dynamic
+            quantisation of ONNX Runtime or the dynamic range one of LiteRT.
 
     Returns:
-        float, the greatest difference from the live model in float32, divided
-        by the greatest value of the output if that is over 1; of int8, the
-        root of an output's mean square difference, in standard deviations of
-        this output.
+        float, the greatest difference of an output from the live model's in
+        float32, divided by the greatest absolute value of the output if that
+        is over 1. For int8: the greatest RMS difference of an output, in
+        standard deviations of that output.
 
     Raises:
-        InputError: an existing folder, a missing package, another model's
-            preprocessor, random weights, a model with int8 weights, a
-            difference above 1e-5, of int8 above half a standard deviation.
+        InputError: the folder exists, a package is missing, the preprocessor
+            does not fit the model, weights are random or int8, or the
+            difference is above 1e-5, for int8 above 0.5.
     """
     _check_request(model, preprocessor, folder, format, dtype)
     random = drop_unused_pooler(model, untrained_weights(model))
@@ -132,7 +133,7 @@ def _write(model, path, format, dtype):
         os.rename(path, exact)
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        quantize_dynamic(  # a scale for each column
+        quantize_dynamic(  # `per_channel`: a scale for each column
             exact, path, per_channel=True, weight_type=QuantType.QInt8
         )
         os.remove(exact)
@@ -186,19 +187,19 @@ RUNTIMES = {"litert": open_litert, "onnx": open_onnx}
 
 
 def compare_with_model(run, model, compare=None):
-    """Return the greatest difference of outputs, for some random rows.
+    """Return the greatest difference of outputs for some random rows.
 
-    Outputs at padding are left out. One batch has no rows.
+    Outputs at padding are left out. One of the batches is empty.
 
     Args:
-        run: function of a dict of arrays.
+        run: function of a dict of input arrays; returns the outputs.
         model: the live model.
-        compare: function of two dicts of arrays; None: the difference, by the
-            greatest value of an output that is over 1.
+        compare: function of two dicts of arrays; None: `greatest_difference`
+            with `relative=True`.
     """
     compare = compare or functools.partial(greatest_difference, relative=True)
     worst = 0.0
-    # LiteRT cannot read an output that is empty after one that was not.
+    # The empty batch is first: after another one LiteRT cannot read its output.
     for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
         found = run(inputs)
@@ -206,7 +207,7 @@ def compare_with_model(run, model, compare=None):
             if any(len(value) for value in found.values()):
                 return np.inf
             continue
-        if len(found) == 1:  # its name in the file is arbitrary
+        if len(found) == 1:  # the name of a single output is arbitrary
             (found,) = found.values()
         worst = max(
             worst,

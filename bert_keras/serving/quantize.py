@@ -9,19 +9,23 @@ from bert_keras.comparison import check_finite
 from bert_keras.errors import InputError
 from bert_keras.modeling.layers import Projection, Table
 
-# dtype of an export -> largest difference from the model of the same dtype.
+# dtype of an export -> its greatest allowed difference from a model with the
+# same dtype.
 TOLERANCES = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 0.05}
 
 
 def convert_weights(model, dtype):
-    """Return a copy of the model with weights in the dtype of an export.
+    """Return the model with weights in the dtype of an export.
+
+    The result is `model` if it has this dtype policy, else a copy.
 
     Args:
         model: a `BertEncoder` or a task model.
-        dtype: "float32"; "bfloat16", weights and products, half the size; or
-            "int8", a quarter: the matrices and the token table, with a scale
-            an output or a token. Products run in float32: Keras's "int8",
-            which rounds the inputs too, took three times as long on a CPU.
+        dtype: "float32"; "bfloat16", half the size, for weights and products;
+            or "int8", a quarter of it, for matrices and the token table, with
+            a scale for each output or token. Products then run in float32:
+            rounding the inputs too, as Keras's "int8" does, took three times
+            as long on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(
@@ -45,13 +49,14 @@ def _with_int8_weights(model):
         activation_quantizer=None
     )
     for layer in _quantizable(model):
-        # Keras skips subclasses by default; these compute the same.
+        # Without type_check=False, Keras refuses subclasses of its layers.
+        # These ones compute the same as the base class.
         layer.quantize("int8", type_check=False, config=weights_only)
     return model
 
 
 def _quantizable(model):
-    # The masked-word head multiplies by the token table: float32 there.
+    # With a masked-word head the token table stays float32: the head uses it.
     is_tied = getattr(model, "mlm", None) is not None
     token = getattr(model, "encoder", model).embeddings.token
     for layer in model._flatten_layers():
@@ -62,5 +67,5 @@ def _quantizable(model):
 
 
 def has_int8_weights(model) -> bool:
-    """Return True if a layer of the model has int8 weights, or fewer bits."""
+    """Return True if a layer of the model is quantized to int8 or less."""
     return any(layer.quantization_mode for layer in model._flatten_layers())

@@ -25,7 +25,7 @@ from bert_keras.serving.load import read_columns, read_signatures, to_tensors
 
 PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
 KEYS = {"signature_name", "instances", "inputs"}
-MAX_VALUES = 1 << 21  # of an answer, padding included: 40 MB of JSON
+MAX_VALUES = 1 << 21  # most values of an answer with padding, 40 MB of JSON
 MAX_DROPPED = 64 << 20  # bytes read of a body that is too large
 BODY_SECONDS = 10
 WAITING = 4  # largest requests that may wait
@@ -52,9 +52,9 @@ class Limits:
     """Limits of one request.
 
     Attributes:
-        max_rows: rows.
-        max_bytes: bytes of all its texts.
-        max_tokens: tokens that the model reads; 32 rows of 512.
+        max_rows: most rows.
+        max_bytes: most bytes of all texts together.
+        max_tokens: most tokens that the model reads, by default 32 rows of 512.
     """
 
     max_rows: int = 64
@@ -69,7 +69,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
         served: a `ServedModel`.
         name: name of the model in the addresses.
         limits: `Limits` of a request.
-        hosts: names that the `Host` of a request may have.
+        hosts: values that the `Host` header of a request may have.
     """
     service = _Service(served, name, limits or Limits())
     path = "/v1/models/{rest:path}"
@@ -85,7 +85,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
             Route(path, service.describe, methods=["GET"]),
             Route(path, service.predict, methods=["POST"]),
         ],
-        # Refuse pages of a site with a name that resolves to 127.0.0.1.
+        # Refuse requests of a foreign page whose name resolves to 127.0.0.1.
         middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
         exception_handlers=dict.fromkeys(REFUSED, service.refuse),
     )
@@ -95,7 +95,7 @@ class _Service:
     def __init__(self, served, name, limits):
         self.served, self.name, self.limits = served, name, limits
         self.signatures = read_signatures(served.folder)
-        # TensorFlow uses every core for one call: one at a time.
+        # TensorFlow uses every core for one call, so calls run one at a time.
         self.worker = concurrent.futures.ThreadPoolExecutor(1)
         self.turn = asyncio.Lock()
         self.waiting = 0  # bytes of the requests that wait
@@ -108,9 +108,9 @@ class _Service:
                 f"{error.detail}: {request.method} {request.url.path[:200]}. "
                 f"Expected POST /v1/models/{self.name}:predict."
             )
-        # TensorFlow adds nodes of the graph.
+        # Remove the graph nodes that TensorFlow adds to a message.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-        # The unread part of a body would be taken for the next request.
+        # Close: the unread part of a body would be read as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):
@@ -150,16 +150,16 @@ class _Service:
         return Response(content, media_type="application/json")
 
     def _find_action(self, request):
-        """Return what follows the model in the path."""
+        """Return the end of the path after the model, such as ":predict"."""
         found = PATH.fullmatch(request.scope["path"])
         if not found or found[1] != self.name or found[2] not in (None, "1"):
             raise HTTPException(404)
         return found[3]
 
     async def _body(self, request):
-        """Return the body; read one that is too large to its end.
+        """Return the body; raise `RequestError` if it is too large.
 
-        A client reads why it was refused only after it has sent all.
+        It is then read on: a client reads the error after it has sent all.
         """
         most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0
@@ -238,7 +238,7 @@ def parse(body, card, limits):
 
 
 def _decode(value):
-    """Return {"b64": ...} as bytes, in lists and objects."""
+    """Return the value with each {"b64": ...} in it decoded to bytes."""
     if isinstance(value, list):
         return [_decode(item) for item in value]
     if isinstance(value, dict) and set(value) == {"b64"}:
@@ -252,14 +252,14 @@ def _decode(value):
 
 
 def _encode(value):
-    """Return texts as bytes, in lists."""
+    """Return the value with each text in it, also in lists, as bytes."""
     if isinstance(value, list):
         return [_encode(item) for item in value]
     return value.encode() if isinstance(value, str) else value
 
 
 def _columns(content, order, by_row):
-    """Return input name -> rows, of a list of rows or a dict of columns."""
+    """Return dict of input name -> rows, from rows or columns of a request."""
     if by_row and not isinstance(content, list):
         raise RequestError("`instances` is not a list.")
     rows = content if by_row else [content]
@@ -279,7 +279,7 @@ def _columns(content, order, by_row):
 
 
 def _texts(columns):
-    """Return the texts of all rows, in lists or not; no token ids."""
+    """Return a flat list of the texts of all rows, without token ids."""
     rows = [row for column in columns.values() for row in column]
     lists = [row if isinstance(row, list) else [row] for row in rows]
     return [
@@ -288,9 +288,9 @@ def _texts(columns):
 
 
 def _count_tokens(name, columns, card, tokenize):
-    """Return the tokens that the model reads for each row, padding included."""
+    """Return list of the number of tokens that the model reads for each row."""
     rows = list(zip(*columns.values(), strict=True))
-    # Each candidate of `entail` stands in this text.
+    # `entail` puts each candidate into this text.
     around = card["options"]["hypothesis"] if name == "entail" else ""
     around = around.encode()
     texts = sorted({*_texts(columns), around}, key=len)
@@ -326,9 +326,9 @@ def _count_tokens(name, columns, card, tokenize):
 
 
 def to_json(outputs, by_row):
-    """Return an answer, output name -> tensor, as TensorFlow Serving does."""
+    """Return the outputs, name -> tensor, as the JSON of TensorFlow Serving."""
     values = {key: _plain(x.numpy()) for key, x in outputs.items()}
-    if len(values) == 1:  # its values stand alone
+    if len(values) == 1:  # a single output has no name in the answer
         (values,) = values.values()
     elif by_row:
         rows = zip(*values.values(), strict=True)

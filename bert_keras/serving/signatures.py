@@ -40,10 +40,10 @@ class Family:
 
     Attributes:
         build: function of a model, its `Rows` and the options below; returns
-            the `Signature` of its name.
-        options: names of arguments of `export_saved_model` that it takes.
-        unread: prefixes of weights that it does not use.
-        unchanged_by: options that are allowed and change nothing.
+            the `Signature`, which has the function's name.
+        options: names of arguments of `export_saved_model` that `build` takes.
+        unread: prefixes of weights that the signature does not use.
+        unchanged_by: names of options that are allowed and change nothing.
     """
 
     build: Callable
@@ -70,12 +70,12 @@ EMBED = Family(
 # of pairs with a label for entailment.
 RANK = Family(rank)
 ENTAIL = Family(entail, ("hypothesis",))
-# By name; the table of heads says which classes answer them.
+# Signature name -> `Family`. `HEADS` says which classes have the signature.
 FAMILIES = {
     family.name: family
     for family in (
         Family(classify, ("pair", "long_text")),
-        # It reads windows of a long text anyway.
+        # `answer` always reads windows of a long text.
         Family(answer, ("top_k",), unchanged_by=("long_text",)),
         Family(tag, ("long_text",)),
         Family(choose),
@@ -84,15 +84,15 @@ FAMILIES = {
         Family(next_sentence, (), ("mlm/",)),
     )
 }
-# Of a pre-trainer that learnt one of them, the other one is left out.
+# If a pre-trainer learnt one of the two, the export lacks the other one.
 PRETRAINING = {"fill_mask", "next_sentence"}
 
 
 def find_families(model):
-    """Return the signatures that the model answers, its default first.
+    """Return list of the model's `Family` objects, the default first.
 
     Raises:
-        InputError: it is not a model that can be exported.
+        InputError: the model is of a class that cannot be exported.
     """
     if getattr(model, "problem", None) == "ranking":
         return [RANK]
@@ -160,17 +160,17 @@ def _has_option(option, families):
 
 
 def find_untrained_signatures(models, options):
-    """Return names of signatures to leave out, as their weights are random.
+    """Return names of signatures that are left out for their random weights.
 
-    That is one of the two tasks of a pre-trainer that was trained on the other
-    one; an `UntrainedWarning` names it.
+    A pre-trainer that was trained on one of its two tasks lacks the signature
+    of the other task; an `UntrainedWarning` names it.
 
     Args:
-        models: in the dtype that they were trained in.
-        options: of the export, settled.
+        models: the models, in the dtype that they were trained in.
+        options: options of the export, from `settle_options`.
 
     Raises:
-        InputError: other answers would come from weights that are random.
+        InputError: another signature uses random weights.
     """
     left_out = []
     for index, model in enumerate(models):
@@ -213,11 +213,11 @@ def _find_random_weights(model, options, has_ids):
 
 
 def make_signatures(model, rows, options):
-    """Return the signatures of the model, its default first."""
+    """Return list of the model's `Signature` objects, the default first."""
     _check_top_k(model, rows, options)
     families = find_families(model)
     if not options["pair"] and ENTAIL in families:
-        families.remove(ENTAIL)  # it reads two texts
+        families.remove(ENTAIL)  # `entail` reads pairs
     signatures = [f.signature(model, rows, options) for f in families]
     if EMBED in families:
         chosen = {name: options[name] for name in EMBED.options}
@@ -235,10 +235,10 @@ def all_signatures(models, rows, options, left_out=()):
     """Return dict of name -> signature, the default first.
 
     Args:
-        models: in the dtype that they are served in.
+        models: the models, in the dtype that they are served in.
         rows: `Rows` of their preprocessor.
-        options: settled.
-        left_out: names; see `find_untrained_signatures`.
+        options: options of the export, from `settle_options`.
+        left_out: names from `find_untrained_signatures`.
     """
     signatures = {}
     for model in models:
@@ -259,7 +259,7 @@ def all_signatures(models, rows, options, left_out=()):
 
 
 def _check_segments(model, signature):
-    """Raise `InputError` for a signature of pairs of a model without them."""
+    """Raise `InputError` if it reads pairs and the model has one segment."""
     is_pair = len(signature.inputs) == 2
     if is_pair and getattr(model, "encoder", model).num_segments == 1:
         raise InputError(

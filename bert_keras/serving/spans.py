@@ -1,4 +1,4 @@
-"""Signatures with slices of a text: `answer` and `tag`."""
+"""The signatures `answer` and `tag`, which return slices of a text."""
 
 import tensorflow as tf
 
@@ -8,8 +8,8 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 
 # `answer`: the slice of a context that answers a question.
 
-# From the original's run_squad.py: tokens of a question, tokens of an answer,
-# and from one window of the context to the next.
+# From the original's run_squad.py: most tokens of a question, most tokens of an
+# answer, and the tokens from one window's start to the next one's.
 QUESTION_LENGTH = 64
 ANSWER_LENGTH = 30
 STRIDE = 128
@@ -20,16 +20,16 @@ NOWHERE = -1e30
 def answer(model, rows, top_k=5):
     """Return the signature `answer`: the best answers in a context.
 
-    The context is read in windows that overlap by all but 128 tokens. A span
-    of at most 30 tokens counts in the window where its first token has most
-    context around it. Scores are start logit plus end logit, as the
-    original's; every span is compared, not only those of the best 20 starts
-    and ends.
+    The context is read in windows that start 128 tokens apart. A span has at
+    most 30 tokens and is scored in the window in which its first token has most
+    context around it. As in the original, the score is start logit plus end
+    logit. Unlike the original, which takes the best 20 starts and ends, every
+    span is compared.
 
     Args:
         model: a `BertSpanPredictor` in float32.
         rows: `Rows` of its preprocessor.
-        top_k: how many answers.
+        top_k: number of answers.
     """
     outputs = _describe_answers(model, top_k)
     inputs = {
@@ -45,7 +45,7 @@ def answer(model, rows, top_k=5):
 
 
 def _describe_answers(model, top_k):
-    """Return output name -> what it means."""
+    """Return dict of output name -> its description in the card."""
     outputs = {
         "answer": f"string (B, {top_k}): cut from the context, best first",
         "start": f"int32 (B, {top_k}): its first character, -1 padded",
@@ -97,7 +97,7 @@ def _find_answers(model, rows, top_k, question, context):
 
 
 def _spans(model, rows, question_ids, cut, top_k):
-    """Return the best spans of each window, and its null score.
+    """Return the best spans and the null score of each window.
 
     Returns:
         `scores` float32 (W, top_k), `first` and `last` int32 (W, top_k),
@@ -137,7 +137,7 @@ def _spans(model, rows, question_ids, cut, top_k):
 
 
 def _shift(values, before, length):
-    """Return ragged bool (n, None) as (n, `length`), shifted by `before`."""
+    """Return ragged bool (n, None) as (n, `length`), after `before` x False."""
     lead = tf.ragged.range(before)
     lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
     rows = tf.concat([lead, values], axis=1).to_tensor(False)
@@ -167,7 +167,7 @@ def _by_text(cut, values, missing):
 
 
 def _at(offsets, indices):
-    """Return ragged offsets (B, None) at indices (B, top_k); 0 if none."""
+    """Return offsets (B, top_k) at indices (B, top_k) of ragged offsets."""
     flat = indices + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
     padded = tf.concat([offsets.values, [0]], axis=0)
     return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
@@ -177,18 +177,18 @@ def _at(offsets, indices):
 
 
 def tag(model, rows, long_text="truncate"):
-    """Return the signature `tag`: entities, by each word's first piece.
+    """Return the signature `tag`: the entities of a text.
 
-    Labels are `O`, `B-TYPE`, `I-TYPE`, also `E-`, `L-`, `S-` and `U-`, or
-    bare types. An entity goes on over words of one type until a label that
-    begins another, or the word after one that ends it. Its score is the mean
-    probability of its words' labels.
+    A word's label is that of its first piece. Labels are `O`, `B-TYPE`,
+    `I-TYPE`, also `E-`, `L-`, `S-` and `U-`, or bare types. An entity has
+    successive words of one type. It ends before a `B-` label and after an `E-`
+    label, for example. Its score is the mean probability of the words' labels.
 
     Args:
         model: a `BertTagger` in float32.
         rows: `Rows` of its preprocessor.
         long_text: "truncate", or "windows": windows that overlap by half;
-            each token counts where it has most context around it.
+            a token's label is from the window with most context around it.
     """
     types, type_of, begins, ends = _read_scheme(model.labels)
     is_inner = tf.constant(
@@ -228,10 +228,10 @@ def tag(model, rows, long_text="truncate"):
 
 
 def _read_scheme(labels):
-    """Return the types; and arrays with an entry for each label.
+    """Return the types, and three arrays with an entry for each label.
 
-    They are the index of its type, or -1 for O, and whether the label begins
-    and whether it ends an entity.
+    The entries are the index of the label's type, -1 for O; True if the label
+    begins an entity; and True if it ends one.
     """
     split = [split_label(label) for label in labels]
     types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
@@ -273,7 +273,7 @@ def _words(ids, first, after, probabilities, is_inner):
     """Return text, offsets, label and score of each word: dict of (words,)."""
     text = ids.value_rowids()
     is_first = ~tf.gather(is_inner, ids.values)
-    # An unusual vocabulary may begin a text within a word.
+    # A text's first piece begins a word, even if it starts with "##".
     is_first |= _changes(text)
     words, _ = _merge(text, first.values, after.values, is_first)
     of_first = tf.boolean_mask(probabilities, is_first)
@@ -305,18 +305,18 @@ def _entities(words, type_of, begins, ends):
 
 
 def _changes(values):
-    """Return True at a value unlike the one before, and at the first."""
+    """Return bool, True at the first value and where a value changes."""
     return tf.concat(
         [tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0
     )
 
 
 def _merge(text, first, after, is_first):
-    """Merge consecutive spans, from each `is_first` to the next.
+    """Merge consecutive spans; one with `is_first` starts a merged span.
 
     Returns:
-        dict of the merged spans' text, first and after; and a function that
-        returns the mean of the spans' values in each.
+        dict of the merged spans' text, first and after; and a function of the
+        spans' values that returns the mean for each merged span.
     """
     group = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
     count = tf.reduce_sum(tf.cast(is_first, tf.int32))
@@ -361,9 +361,9 @@ def _make_outputs(text, entities, types):
 
 
 def cut_out(text, first, after, is_real):
-    """Return slices of strings by bytes, in time linear in the text.
+    """Cut slices out of strings by bytes, in time linear in the text.
 
-    One string operation for each slice would copy the whole text each time.
+    `tf.strings.substr` for each slice would copy the whole text each time.
 
     Args:
         text: strings (B,).
@@ -372,11 +372,12 @@ def cut_out(text, first, after, is_real):
         is_real: bool (B, N); False if there is no slice.
 
     Returns:
-        the slices, strings (B, N); their first character and the one after
-        their last, int32 (B, N); "" and -1 if there is no slice.
+        strings (B, N), the slices, "" if there is none; int32 (B, N), the
+        index of a slice's first character; and int32 (B, N), the index after
+        its last character; both -1 if there is no slice.
     """
     first, after = (tf.where(is_real, x, 0) for x in (first, after))
-    # Each text up to the end of its last slice.
+    # `head` is each text up to the end of its last slice.
     reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
     head = tf.strings.substr(text, tf.zeros_like(reach), reach)
     bytes_of = tf.strings.bytes_split(head)  # (B, None)
@@ -387,7 +388,7 @@ def cut_out(text, first, after, is_real):
     # its last value is their total.
     _, begins = tf.strings.unicode_decode_with_offsets(
         head, "UTF-8", errors="ignore"
-    )  # as `tokenize` reads them: without bytes that are not UTF-8
+    )  # like `tokenize`, ignore bytes that are not UTF-8
     begins += tf.cast(origin, tf.int64)
     is_begin = tf.scatter_nd(
         begins.values[:, tf.newaxis],
@@ -403,7 +404,7 @@ def cut_out(text, first, after, is_real):
 
 
 def _join_bytes(values, first, after):
-    """Return strings of one byte joined from each `first` to its `after`."""
+    """Join the one-byte strings from each `first` to its `after`; (B, N)."""
     # (B * N, None): the bytes of each slice.
     indices = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
     slices = tf.strings.unsorted_segment_join(

@@ -1,4 +1,4 @@
-"""Comparison of an export in a fresh process with its model in this one.
+"""Comparison of an export's answers in this and in a fresh process.
 
 The saved functions answer some requests here; a process that imports TensorFlow
 alone loads the folder and answers them again.
@@ -42,7 +42,7 @@ def answer_here(signatures, functions, preprocessor, options):
     of the export.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # For windows, a text of some rows is enough.
+    # Where windows are read, a text of some rows is long enough.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     in_windows = options["long_text"] == "windows"
     answered = []
@@ -64,7 +64,7 @@ def answer_here(signatures, functions, preprocessor, options):
 
 
 def make_request(examples, texts):
-    """Return a request of the texts, rotated by one for each further input.
+    """Return dict of input name -> texts, rotated by one for each input.
 
     Args:
         examples: dict of input name -> an example for one row.
@@ -92,8 +92,8 @@ def make_ids_request(signature, preprocessor, texts):
 def difference(folder, answered):
     """Return the greatest difference of answers here and in a fresh process.
 
-    Those of an output are divided by its greatest absolute value here, if that
-    is over 1. The result is infinite if the outputs have other names.
+    Differences of an output are divided by its greatest absolute value here, if
+    this value is over 1. See `greatest_difference` for an infinite result.
     """
     requests = [(s.name, request) for s, request, _ in answered]
     fresh = answer_in_fresh_process(folder, requests)
@@ -112,7 +112,7 @@ def difference(folder, answered):
 
 
 def _drop_padding(signature, request, answer):
-    """Return the answer without its values at padding; flat."""
+    """Return the answer with flat arrays of the values that are no padding."""
     values = dict(answer)
     for name in signature.padded:
         width = np.arange(values[name].shape[1])
@@ -125,15 +125,15 @@ def _drop_padding(signature, request, answer):
 
 
 def answer_in_fresh_process(folder, requests):
-    """Return the export's answers, by a process that imports TensorFlow.
+    """Return the export's answers from a process that imports TensorFlow.
 
     Args:
-        folder: of `export_saved_model`.
+        folder: folder that `export_saved_model` wrote.
         requests: list of (signature, {input: rows}); rows are strings, bytes,
             or lists of them or of integers, all of one length.
 
     Returns:
-        list of dict, output -> NumPy array; strings as bytes.
+        list of dict of output name -> NumPy array, in which strings are bytes.
     """
     packages = [n for n in read_card(folder)["needs"] if n != "tensorflow"]
     encoded = [
@@ -166,7 +166,7 @@ def answer_in_fresh_process(folder, requests):
 
 
 def _encode(value):
-    """Return a value for JSON: text in base64; lists item by item."""
+    """Return the value for JSON, with each text in it as {"b64": ...}."""
     if isinstance(value, list):
         return [_encode(item) for item in value]
     if isinstance(value, int):
