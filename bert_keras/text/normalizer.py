@@ -1,6 +1,6 @@
 """Text to normalised words in a graph of TensorFlow's core operations.
 
-Equals `WordPiece.words` on any bytes, in linear time. Rows are decoded to one
+The words equal `WordPiece.words` for any bytes. Rows are decoded to one
 long vector of code points, with a line feed after each row, and every step of
 `WordPiece` is an operation on that vector. The tables at the end hold the
 result for each character.
@@ -15,14 +15,15 @@ import tensorflow as tf
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
-# Stand-ins for special tokens: characters that are dropped from any text.
+# Special tokens become one character each, from this code point on. Text never
+# keeps these characters: they are control characters, which are dropped.
 FIRST_STAND_IN = 1
 
-# A mark that is no accent: it stays, but is sorted among marks.
+# Kind of a mark that is no accent: it stays, and is sorted among marks.
 ORDERED = 6
-# The character table has KINDS * offset + kind for each code point: the result
-# is the code point plus the offset, and has this kind. A result of SEVERAL or
-# more stands for several characters: the one with number result - SEVERAL.
+# The character table has KINDS * offset + kind for each code point. Its result
+# is the code point plus the offset, and has this kind. A result from SEVERAL on
+# stands for several characters: entry result - SEVERAL of `Tables.several`.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -43,7 +44,7 @@ class Normalizer:
     """Strings to normalised words, as `WordPiece` makes them.
 
     Args:
-        lowercase, strip_accents, keep_special_tokens: as of `WordPiece`.
+        lowercase, strip_accents, keep_special_tokens: see `WordPiece`.
 
     Call arguments:
         strings: `(B,)`, any bytes.
@@ -71,7 +72,7 @@ class Normalizer:
                 self._replace_final_sigmas,
                 codes,
             )
-        # From here on as many as the results have, each with its source.
+        # One entry for each character of the results, each with its source.
         codes, kinds, sources = self._map_characters(codes)
         if self._strip_accents:
             codes, kinds, sources = _if_any(
@@ -81,11 +82,11 @@ class Normalizer:
         return _set_token_ends(words) if self._keep_special_tokens else words
 
     def _replace_final_sigmas(self, codes):
-        """Replace each capital sigma at a word's end by a final one."""
+        """Replace each capital sigma at a word's end by a final sigma."""
         roles = self._tables.roles(codes)
         positions = tf.where(roles != unicode.IGNORED)  # (stops, 1)
         roles = tf.gather_nd(roles, positions)
-        # The roles of the neighbours, ignored characters passed over.
+        # The roles of the nearest neighbours that are not ignored.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
         after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
         is_final = (
@@ -109,12 +110,12 @@ class Normalizer:
         """Insert the results that have several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
-        # (C,): the number of the result, and how many characters it has.
+        # (C,): the number of the result, and its number of characters.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
-        # From (C,) to the number of characters of all results.
+        # From (C,) to one entry for each character of the results.
         sources = tf.repeat(sources, length)
-        # The index of a character in its result; not used for other characters.
+        # The index of each character in `results`, used only where `several`.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
         position = tf.range(tf.size(sources, tf.int64)) + tf.gather(
             offset, sources
@@ -136,9 +137,9 @@ class Normalizer:
         classes = tf.cast(self._tables.classes(codes), tf.int64)
         positions = tf.where(there & (classes > 0))  # (marks, 1)
         run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
-        # A class is below 256: sorts by run, then by class.
+        # Classes are below 256, so the key sorts by run, then by class.
         key = tf.gather_nd(run * 256 + classes, positions)
-        # (marks, 1): the mark that each position gets.
+        # (marks, 1): the old position of the mark that each position gets.
         origin = tf.gather(positions, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(
@@ -167,11 +168,11 @@ def _split_words(codes, kinds, sources, row_splits):
     ends = tf.gather(_ends(sources, is_mark), seen)
     kinds = tf.gather(kinds, seen)
     is_space = kinds == unicode.SPACE
-    # Characters that are a word each.
+    # Characters that are words by themselves.
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
-    # A word begins at a character that is one, and behind the end of one.
+    # A word begins at such a character, and after one or after a space.
     starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
     seen = tf.gather(seen, letters)
     sources = tf.gather(sources, seen)
@@ -186,16 +187,16 @@ def _split_words(codes, kinds, sources, row_splits):
 
 
 def _ends(sources, is_mark):
-    """Return the decoded character after each one and its accents."""
+    """Return the index after each decoded character and its accents."""
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
-    # The number of the next character that is no accent.
+    # The index in `bases` of the next character that is no accent.
     number = tf.cumsum(tf.cast(~is_mark, tf.int32))
     following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
     return tf.maximum(sources + 1, following)
 
 
 def _insert_stand_ins(codes):
-    """Replace each special token by one stand-in, and other stand-ins by 0."""
+    """Replace special tokens by stand-ins, and stand-ins of the text by 0."""
     count = len(SPECIAL_TOKENS)
     is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
     codes = tf.where(is_stand_in, 0, codes)
@@ -204,7 +205,7 @@ def _insert_stand_ins(codes):
         here = tf.ones_like(codes, tf.bool)
         for offset, character in enumerate(token):
             here &= ahead[offset : tf.size(codes) + offset] == ord(character)
-        # The token's other characters are dropped.
+        # The token's other characters become 0, which is dropped.
         for offset in range(1, len(token)):
             codes = tf.where(tf.roll(here, offset, axis=0), 0, codes)
         codes = tf.where(here, FIRST_STAND_IN + number, codes)
@@ -212,7 +213,7 @@ def _insert_stand_ins(codes):
 
 
 def _set_token_ends(words):
-    """Set the ends of stand-ins to those of their tokens."""
+    """Set the end of each stand-in to the end of its special token."""
     more = [0] * FIRST_STAND_IN + [len(token) - 1 for token in SPECIAL_TOKENS]
     codes = words.code_points
     number = tf.where(codes < len(more), codes, 0)
@@ -244,7 +245,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
         kinds[stand_ins] = unicode.IDEOGRAPH  # a word by itself
         roles[stand_ins] = unicode.STOPS
     classes = np.array(bytearray(unicode.combining_classes()))
-    after = kinds.copy()  # what to do with each once accents are handled
+    after = kinds.copy()  # the kinds of characters in the results
     if strip_accents:
         after[(classes > 0) & (kinds != unicode.MARK)] = ORDERED
     else:
@@ -260,7 +261,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
 
 
 def _make_character_table(kinds, kinds_after, results):
-    """Return entries of characters; starts, lengths, entries of long ones."""
+    """Return the arrays for `characters` and `several` of `Tables`."""
     table = kinds_after.astype(np.int64)
     entries, starts, lengths = [], [], []
     for code, result in results.items():
@@ -286,10 +287,10 @@ BLOCK = 256
 
 
 class CodePointTable:
-    """An integer for each code point, kept once for each distinct block.
+    """Table of an integer for each code point; equal blocks are stored once.
 
-    Most of the 4,352 blocks of 256 code points are alike, so that a table of
-    a million entries takes some tens of kilobytes of a graph.
+    Most of the 4,352 blocks of 256 code points are equal, so a table of a
+    million entries adds some tens of kilobytes to a graph.
 
     Args:
         values: integers `(1114112,)`.
@@ -324,7 +325,7 @@ class CodePointTable:
 
 
 def make_table(entries, default):
-    """Return a `CodePointTable` of a dict and a default."""
+    """Return a `CodePointTable` of a dict; other code points get `default`."""
     values = np.full(unicode.CODE_POINTS, default, np.int32)
     values[list(entries)] = list(entries.values())
     return CodePointTable(values)

@@ -13,12 +13,12 @@ from bert_keras.errors import InputError
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class SegmentPacker(keras.layers.Layer):
-    """One or more segments a row, framed as BERT reads them.
+    """Layer that packs one or more segments into a row, as BERT reads them.
 
     A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
-    then padding. A row that is too long loses one token at a time, from the
-    end of the segment that is then the longest, the last of equal ones, as
-    in the original.
+    then padding. A row that is too long loses one token at a time, as in the
+    original: from the end of the segment that is the longest at that time,
+    at a tie from the last.
 
     Args:
         sequence_length: tokens in a row, the special ones included.
@@ -104,7 +104,7 @@ class SegmentPacker(keras.layers.Layer):
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
-        """Return the number of tokens that fit in a row of so many segments."""
+        """Return how many tokens fit in a row of `num_segments` segments."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(
@@ -117,7 +117,7 @@ class SegmentPacker(keras.layers.Layer):
     def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Frame segments that fit by [CLS] and [SEP]; pad them."""
+        """Return the rows of segments that fit: add [CLS], [SEP], padding."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
@@ -125,11 +125,11 @@ class SegmentPacker(keras.layers.Layer):
             parts += [segment, self.sep_id * column]
             last += tf.cast(segment.row_lengths(), tf.int32) + 1
             ends.append(last)  # (B,), the position after its [SEP]
-        # Ragged (B, None): each row as long as it is; then (B, T).
+        # Ragged (B, None), then padded (B, T).
         tokens = tf.concat(parts, axis=1)
         tokens = tokens.to_tensor(self.pad_id, shape=(None, self._width))
         positions = tf.range(self._width or tf.shape(tokens)[1])  # (T,)
-        # Segments before each position, (B, T): at padding all of them.
+        # (B, T): how many segments end before each position; at padding, all.
         before = sum(
             tf.cast(positions >= end[:, None], column.dtype) for end in ends
         )
@@ -165,7 +165,7 @@ class SegmentPacker(keras.layers.Layer):
 
 
 def check_length(sequence_length):
-    """Raise `InputError` unless this is a whole number."""
+    """Raise `InputError` unless `sequence_length` is an integer."""
     if not isinstance(sequence_length, Integral):
         raise InputError(
             f"sequence_length is {sequence_length!r}; expected a whole number."
@@ -188,9 +188,9 @@ def _first(rows, lengths):
 def longest_first(lengths, room):
     """Return the lengths after cuts to `room`, the longest segment first.
 
-    Equals removing one token at a time from the longest segment, the last of
-    equal ones, until the row fits. All segments that are cut then have one
-    length; the first of them may have one token more.
+    Equals removing one token at a time from the longest segment, at a tie
+    from the last, until the row fits. All segments that are cut end at the
+    same length, except that the first ones may keep one token more.
 
     Args:
         lengths: integers `(B, segments)`.
@@ -201,8 +201,8 @@ def longest_first(lengths, room):
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # All (B, segments), in ascending order: the tokens of each segment if the
-    # shorter ones are not cut and the others share the rest.
+    # (B, segments), from the shortest: each level is the length of a segment
+    # if the shorter ones are not cut and the others share the remaining room.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)

@@ -15,7 +15,7 @@ from bert_keras.text.tokenizer import (
     as_strings,
 )
 
-# Side of a search -> names of its prompt; the first one that is there counts.
+# Side of a search -> names of its prompt; the first that a model has is used.
 PROMPTS = {
     "query": ("query",),
     "document": ("document", "passage", "corpus"),
@@ -34,7 +34,7 @@ class PreprocessorArguments(TokenizerArguments, total=False):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertPreprocessor(keras.layers.Layer):
-    """Strings, or pairs of them, to the dict that BERT models read.
+    """Layer from strings, or pairs of strings, to the inputs of BERT models.
 
     Works eagerly, in `tf.function` and as the function of `Dataset.map`, for
     strings, `(strings, labels)` and `((first, second), labels)`.
@@ -44,24 +44,24 @@ class BertPreprocessor(keras.layers.Layer):
         sequence_length: tokens in a row, the special ones included.
         pad_to_longest: make rows as long as the longest of the batch, as
             serving does, rather than `sequence_length`.
-        prompts: name -> text that embeddings put before a text, such as
-            {"query": "query: "}.
-        prompt: name of the prompt that is put before each text here, None
-            for none. Pairs take none.
+        prompts: dict of name -> prompt, a string to put before a text that
+            is embedded, such as {"query": "query: "}.
+        prompt: name of the prompt to put before each text; None for no
+            prompt. Pairs get no prompt.
         include_prompt: False leaves [CLS] and the prompt out of the pooling
             of `BertEmbedder`.
 
     Call arguments:
         x: strings `(B,)` (a tensor, an array or a list), one string, or a
-            tuple of such, one for each segment.
+            tuple of these, one for each segment.
         y: labels, passed on.
         sample_weight: weights, passed on.
 
     Returns:
-        `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`, in a
-        dict; with a prompt that is not to be pooled, also `pooling_mask`, 1
-        at the tokens behind it. With `y`, a tuple of the dict and the
-        others.
+        A dict of `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`;
+        with `include_prompt=False` and a prompt also `pooling_mask`, 1 at the
+        tokens after the prompt. With `y`, a tuple of the dict, `y` and, if
+        given, `sample_weight`.
 
     Example:
 
@@ -107,7 +107,7 @@ class BertPreprocessor(keras.layers.Layer):
             pad_id=tokenizer.pad_id,
             pad_to_longest=pad_to_longest,
         )
-        self._unpooled = 0  # tokens at the start of a row
+        self._unpooled = 0  # tokens at a row's start that are not pooled
         if prompt is not None and not include_prompt:
             self._unpooled = count_prompt(
                 tokenizer, self.prompts[prompt], sequence_length
@@ -116,7 +116,7 @@ class BertPreprocessor(keras.layers.Layer):
 
     @property
     def prompts(self) -> dict[str, str]:
-        """Texts that are put before a text, by name."""
+        """Dict of name -> prompt."""
         return self._prompts.texts
 
     def with_prompt(self, prompt: str | None) -> Self:
@@ -140,8 +140,8 @@ class BertPreprocessor(keras.layers.Layer):
     ) -> Self:
         """Load the preprocessor of published or saved weights.
 
-        `arguments` are of this class and of `WordPieceTokenizer`, over what
-        the preset says; `revision` is a branch, tag or commit on the Hub.
+        `arguments`, of this class or of `WordPieceTokenizer`, override the
+        preset's. `revision` is a branch, tag or commit on the Hub.
         """
         from bert_keras.interop.presets import load_preprocessor
 
@@ -183,7 +183,7 @@ class BertPreprocessor(keras.layers.Layer):
     def each(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
-        """Make separate rows of each of K texts, for `BertEmbedder`.
+        """Return a separate row for each of K texts, for `BertEmbedder`.
 
         Args:
             x: a tuple of K batches of strings `(B,)`, one for each text of an
@@ -192,7 +192,7 @@ class BertPreprocessor(keras.layers.Layer):
             sample_weight: weights, passed on.
 
         Returns:
-            As a call, but `int32 (B, K, T)`.
+            The same as a call, but with arrays `int32 (B, K, T)`.
         """
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
@@ -233,10 +233,10 @@ class BertPreprocessor(keras.layers.Layer):
 
 
 def find_prompt(prompts, kind):
-    """Return the name of a search's prompt; None where there is none.
+    """Return the name of the prompt for one side of a search, or None.
 
     Args:
-        prompts: texts by name.
+        prompts: dict of name -> prompt.
         kind: "query" or "document".
     """
     return next((name for name in PROMPTS[kind] if name in prompts), None)
@@ -245,15 +245,15 @@ def find_prompt(prompts, kind):
 def with_search_prompt(preprocess, kind):
     """Return a preprocessor with the prompt of queries or documents.
 
-    Without such a prompt, as without a search, the default one stays.
+    If there is no such prompt, `preprocess` itself is returned.
     """
     name = find_prompt(preprocess.prompts, kind)
     return preprocess if name is None else preprocess.with_prompt(name)
 
 
 def count_prompt(tokenizer, prompt, sequence_length):
-    """Return the tokens of [CLS] and a prompt; 0 of a prompt without text."""
-    with tf.init_scope():  # also where a saved layer is made within a graph
+    """Count the tokens of [CLS] and a prompt; return 0 for an empty prompt."""
+    with tf.init_scope():  # needed where a saved layer is made within a graph
         tokens = int(tf.size(tokenizer(prompt))) if prompt else 0
     if tokens + 2 > sequence_length:
         raise InputError(
@@ -265,7 +265,7 @@ def count_prompt(tokenizer, prompt, sequence_length):
 
 
 def leave_out(mask, count):
-    """Return the mask (..., T) with 0 at the first positions."""
+    """Return the mask (..., T) with 0 at the first `count` positions."""
     positions = tf.range(tf.shape(mask)[-1])
     return mask * tf.cast(positions >= count, mask.dtype)
 
@@ -273,8 +273,8 @@ def leave_out(mask, count):
 def _segments(x):
     """Return the segments of a call's argument.
 
-    A list of strings is a batch; but a tuple comes as a list, of tensors,
-    from a model's saved configuration.
+    A list of strings is one batch. A list of tensors is a tuple of segments:
+    a model's saved configuration stores tuples as lists.
     """
     is_list = isinstance(x, list) and len(x) > 0
     if isinstance(x, tuple) and not x:

@@ -39,23 +39,24 @@ class TokenizerArguments(TypedDict, total=False):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class WordPieceTokenizer(keras.layers.Layer):
-    """Layer from strings to ids, equal to those of `WordPiece`.
+    """Layer from strings to the ids that `WordPiece` returns.
 
-    Rows of plain text go through tensorflow-text's operations; the others,
-    and all where it is portable or tensorflow-text is not installed, through
-    TensorFlow's core operations. The ids are the same. The layer saves with
-    its vocabulary inside.
+    Rows of plain text go through tensorflow-text's operations, other rows
+    through TensorFlow's core operations. With `portable`, or if tensorflow-text
+    is not installed, all rows take the core operations. The ids are the same.
+    A saved layer contains its vocabulary.
 
     Args:
         vocabulary: tokens in the order of their ids, or the path of a file
             with one a line. A `tokenizer_config.json` next to the file
             decides `lowercase` and `strip_accents`.
         lowercase: lower-case the text, as "uncased" vocabularies need; None
-            is True where no file says otherwise.
-        strip_accents: drop accents; None does as `lowercase` says.
-        max_word_length: longest word, in characters, that is not "[UNK]".
-        keep_special_tokens: "[CLS]", "[MASK]", ... in the text are tokens,
-            not plain text.
+            takes the file's setting, or True if it has none.
+        strip_accents: drop accents; None takes the file's setting, or the
+            value of `lowercase`.
+        max_word_length: most characters of a word; longer ones are "[UNK]".
+        keep_special_tokens: treat "[CLS]", "[MASK]", ... in the text as
+            tokens, not as plain text.
         portable: use core operations only, for servers and platforms that
             have no tensorflow-text. Slower.
 
@@ -137,8 +138,8 @@ class WordPieceTokenizer(keras.layers.Layer):
     ) -> Self:
         """Load the tokenizer of published or saved weights.
 
-        `arguments` are of this class, over what the preset says; `revision`
-        is a branch, tag or commit on the Hub.
+        `arguments`, of this class, override the preset's. `revision` is a
+        branch, tag or commit on the Hub.
         """
         from bert_keras.interop.presets import load_tokenizer
 
@@ -146,12 +147,12 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        # A list: a model's file must not name another file.
+        # A string would be read as a path; a model's file must not name one.
         return cls(**{**config, "vocabulary": list(config["vocabulary"])})
 
     @property
     def vocabulary(self) -> list[str]:
-        """The tokens in the order of their ids, not to be changed.
+        """Tokens in the order of their ids. Do not change this list.
 
         `get_vocabulary()` returns a copy.
         """
@@ -198,11 +199,11 @@ class WordPieceTokenizer(keras.layers.Layer):
         is slower than `call`.
 
         Args:
-            strings: as `call`.
+            strings: as for a call.
             unit: "characters", as Python counts them, or "bytes".
 
         Returns:
-            `(ids, starts, ends)`, each as `call` returns ids, int32.
+            `(ids, starts, ends)`, int32, each of the shape that a call returns.
         """
         if unit not in UNITS:
             raise InputError(
@@ -275,19 +276,19 @@ class WordPieceTokenizer(keras.layers.Layer):
         return {**super().get_config(), **settings}
 
 
-# Two, for training and its export, or two models to compare: a graph keeps its
-# vocabulary in memory.
+# A graph keeps its vocabulary in memory, so only two are cached: enough for
+# training and its export, or for two models to compare.
 @functools.lru_cache(maxsize=2)
 def _make_graphs(portable, *settings):
     """Return the graphs of a tokenizer; equal tokenizers share them.
 
-    Tracing one takes time. The graphs are not attributes of the layer, so that
-    an export holds only those that it uses. The tables of the exact path are
-    made when it is traced.
+    Tracing a graph takes time. Keras does not track the graphs, so an export
+    contains only the graphs that it uses. The exact path makes its tables when
+    it is first traced.
 
     Args:
         portable: use core operations alone.
-        *settings: of `WordPiece`, the vocabulary as a tuple.
+        *settings: arguments of `WordPiece`, with the vocabulary as a tuple.
 
     Returns:
         A namespace of functions of strings `(B,)`: `ids`; and for each of
@@ -313,9 +314,9 @@ def _make_graphs(portable, *settings):
 
 
 def _in_two_steps(text):
-    """Return the function of strings `(B,)` of a `FastText`.
+    """Return a function from strings `(B,)` to the ids of a `FastText`.
 
-    In a graph both paths are one graph. Eagerly, plain rows come first: if all
+    In a graph, it adds both paths. Eagerly, it runs the fast path first: if all
     rows are plain, the exact path, which is slow to trace, is not traced.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
@@ -337,12 +338,12 @@ def _in_two_steps(text):
 
 
 def as_strings(value):
-    """Return a value of Python or Keras as a string tensor, ragged or not.
+    """Return strings of any type as a string tensor, ragged or not.
 
     Halves of surrogate pairs in Python's strings are dropped.
 
     Raises:
-        InputError: something in it is not a string.
+        InputError: `value` contains something that is not a string.
     """
     if isinstance(value, tf.RaggedTensor):
         return value
@@ -385,13 +386,13 @@ def _by_string(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
     Args:
-        function: strings `(B,)` to a list: flat values, one or more, and the
-            row splits that all of them have.
+        function: takes strings `(B,)`; returns a list of one or more vectors
+            of flat values, and last the row splits that they share.
         strings: a tensor or ragged tensor.
 
     Returns:
         A list of ragged tensors with one axis more than `strings`; for one
-        string, of vectors.
+        string, a list of vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
         ragged = _by_string(function, strings.flat_values)
@@ -417,8 +418,8 @@ def _by_string(function, strings):
 def _compile(function, *more):
     """Return the function of strings `(B,)` as one graph for all callers.
 
-    It stays on the CPU, where strings are, also where there is a GPU. `more`
-    are the specs of further arguments.
+    It runs on the CPU, where strings are, even if there is a GPU. `more` are
+    the specs of further arguments.
     """
 
     def on_cpu(*arguments):

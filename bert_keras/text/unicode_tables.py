@@ -1,4 +1,4 @@
-"""Unicode 14.0 by code point, whatever Python, ICU or RE2 is installed.
+"""Tables of Unicode 14.0, independent of the installed Python, ICU and RE2.
 
 Token ids must not depend on the installed Unicode version, so
 unicode_14.npz pins it. tools/maintenance/make_unicode_tables.py writes the
@@ -14,12 +14,12 @@ CODE_POINTS = 0x110000
 
 # Types of characters for WordPiece, by Unicode's general categories.
 # DROPPED: NUL, U+FFFD, Cc and Cf, except tab, line feed and carriage return.
-# SPACE: these three, Zs, Zl and Zp. PUNCTUATION: P*, and all visible ASCII but
-# letters and digits. MARK: Mn, the accents. IDEOGRAPH: a word by itself.
+# SPACE: the three exceptions, Zs, Zl and Zp. PUNCTUATION: P*, and visible ASCII
+# except letters and digits. MARK: Mn, the accents. IDEOGRAPH: a whole word.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
-# Roles of a character next to a capital sigma, when the nearest cased character
-# is searched: the search stops there, passes over it, or finds it.
+# The lower case of a capital sigma depends on the nearest cased character on
+# each side. In that search, a character stops it, is skipped, or is found.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
@@ -42,8 +42,8 @@ def kinds():
 def spacing():
     """Return code point -> its replacement before words are split.
 
-    Nothing for a dropped one, a blank for white space, and blanks around each
-    ideograph; others have no entry.
+    A dropped character becomes "", white space a blank, and an ideograph gets
+    blanks around it. Other characters have no entry.
     """
     return {
         code: {DROPPED: "", SPACE: " "}.get(kind, f" {chr(code)} ")
@@ -66,16 +66,16 @@ def combining_classes():
 
 @functools.cache
 def lower_case():
-    """Return code point -> its lower case, where they differ.
+    """Return a dict of code point -> lower case, where they differ.
 
-    Capital sigma is here as if it never stood at a word's end.
+    Capital sigma has the lower case that it has inside a word.
     """
     return {ord(one): other for one, other in table("lower_case").tolist()}
 
 
 @functools.cache
 def decompositions():
-    """Return code point -> its full canonical decomposition, if different."""
+    """Return code point -> full canonical decomposition, where they differ."""
     return {ord(one): other for one, other in table("decompositions").tolist()}
 
 

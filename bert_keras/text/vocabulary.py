@@ -21,7 +21,7 @@ from bert_keras.text.wordpiece import (
     utf8_length,
 )
 
-# LaBSE has the largest published one: 501,153 tokens, 5 MB.
+# The largest published vocabulary, LaBSE's, has 501,153 tokens in 5 MB.
 MOST_PIECES, MOST_BYTES = 1_000_000, 16 * 1024 * 1024
 SETTINGS = "tokenizer_config.json"
 
@@ -30,8 +30,8 @@ def read_vocabulary(path):
     """Read the tokens of a `vocab.txt`, in the order of their ids.
 
     Raises:
-        InputError: a line, which it names, is empty, not UTF-8 or a
-            duplicate; or a special token is missing.
+        InputError: a line is empty, not UTF-8 or a duplicate (the message
+            has its number), or a special token is missing.
     """
     return check_vocabulary(read_pieces(path), str(path))
 
@@ -87,8 +87,8 @@ def write_vocabulary(tokens, path):
         file.writelines(f"{token}\n" for token in tokens)
 
 
-# A file next to a vocabulary holds the tokenizer settings that it was learned
-# for, by Hugging Face's name and keys.
+# A file next to a vocabulary holds the tokenizer settings that the vocabulary
+# was learned with. Its name and keys are those of Hugging Face.
 
 
 def write_settings(path, lowercase, strip_accents):
@@ -107,12 +107,12 @@ def settle_settings(path, lowercase=None, strip_accents=None):
     """Return `lowercase` and `strip_accents` for a vocabulary file.
 
     Args:
-        path: of the vocabulary; its settings are next to it.
+        path: the vocabulary file; its settings file is in the same folder.
         lowercase: argument of the caller; None if not set.
         strip_accents: argument of the caller; None if not set.
 
     Returns:
-        Two booleans, each None if neither sets it.
+        Two booleans, each None if neither caller nor settings file sets it.
 
     Raises:
         InputError: the caller contradicts the settings, or they cannot be
@@ -134,7 +134,7 @@ def settle_settings(path, lowercase=None, strip_accents=None):
 
 
 def _read_settings(path):
-    """Return what the file says; an empty dict where there is none."""
+    """Return a vocabulary's settings as a dict, empty if it has no file."""
     path = _settings_path(path)
     if not is_file(path):
         return {}
@@ -151,7 +151,7 @@ def _read_settings(path):
             raise InputError(
                 f"{path}: {names[name]} is {value!r}; expected true or false."
             )
-    if found["strip_accents"] is None:  # it follows the case
+    if found["strip_accents"] is None:  # the default equals `lowercase`
         found["strip_accents"] = found["lowercase"]
     return found
 
@@ -216,7 +216,7 @@ def _is_text(token):
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
-# Of printable ASCII, as nearly all tokens are.
+# Nearly all tokens are printable ASCII, which needs no other check.
 _USUAL = re.compile(f"[!-~]{{1,{LONGEST_PIECE}}}")
 
 
@@ -242,10 +242,10 @@ def _shorten(token):
 
 
 def cased_words(pieces):
-    """Return the words that might begin with a capital, if most might.
+    """Return the words that could begin with a capital, if at least half could.
 
-    Otherwise none: Hebrew or Chinese tokens with a few Latin ones do not show
-    whether text is lower-cased. Georgian has capitals, but not at beginnings.
+    Otherwise return none: Hebrew or Chinese tokens with a few Latin ones do not
+    show whether text is lower-cased. Georgian words never begin with a capital.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

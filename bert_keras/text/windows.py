@@ -1,11 +1,11 @@
-"""Long texts as overlapping windows, and their results merged."""
+"""Cut long texts into overlapping windows, and merge the windows' results."""
 
 import dataclasses
 
 import tensorflow as tf
 
-# Rows that go through the model at once, so that a text of any length needs the
-# memory of one batch.
+# The model gets at most this many rows at once, so that a text of any length
+# needs the memory of one batch.
 ROWS_AT_ONCE = 32
 
 
@@ -15,11 +15,11 @@ class Windows:
 
     Attributes:
         ids: ragged (W, None), the texts' windows one after the other.
-        text: int64 (W,), the row of the batch that a window is of.
-        start: int64 (W,), the position of its first id in that row.
+        text: int64 (W,), the index of each window's text in the batch.
+        start: int64 (W,), the position of each window's first id in its text.
         positions: ragged int64 (W, None), the index of each id among the
             flat ids of all texts.
-        num_texts: int64, B.
+        num_texts: int64, the number of texts, B.
     """
 
     ids: tf.RaggedTensor
@@ -29,26 +29,26 @@ class Windows:
     num_texts: tf.Tensor
 
     def mean(self, values):
-        """Return the mean by text (B, C) of windows (W, C), by length."""
+        """Return the mean of each text (B, C); see `mean_by_text`."""
         return mean_by_text(
             values, self.text, self.ids.row_lengths(), self.num_texts
         )
 
 
 def mean_by_text(values, text, lengths, num_texts):
-    """Return the mean over the windows of each text, (B, C).
+    """Return the weighted mean over the windows of each text, (B, C).
 
     Args:
-        values: float (W, C), of each window.
-        text: int64 (W,), the number of its text.
-        lengths: int64 (W,), its weight: the number of its ids.
-        num_texts: B.
+        values: float (W, C), the values of each window.
+        text: int64 (W,), the index of each window's text.
+        lengths: int64 (W,), the number of ids of each window, its weight.
+        num_texts: the number of texts, B.
     """
 
     def sum_by_text(each):
         return tf.math.unsorted_segment_sum(each, text, num_texts)
 
-    lengths = tf.maximum(lengths, 1)  # an empty text's is 0
+    lengths = tf.maximum(lengths, 1)  # an empty text has length 0
     weights = tf.cast(lengths, values.dtype)[:, tf.newaxis]
     return sum_by_text(values * weights) / sum_by_text(weights)
 
@@ -69,7 +69,7 @@ def windows(ids, room, stride):
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
     stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
     beyond = tf.maximum(lengths - room, 0)
-    # (B,), number of windows: one, and one for each further stride begun.
+    # (B,): one window, and one for each stride or part of one beyond it.
     counts = 1 + -(-beyond // stride)
     numbers = tf.ragged.range(counts)  # (B, windows of each)
     text = numbers.value_rowids()
@@ -83,16 +83,16 @@ def windows(ids, room, stride):
 
 
 def best_context(cut):
-    """Return True for each token of a window that has the most context.
+    """Return True for each token in the window where it has most context.
 
     Context is min(tokens before, tokens after) + 0.01 * (length of the window);
-    of equal windows the first counts. Equals the maximum-context rule of
-    run_squad.py, in its float64. Each token counts in exactly one window.
+    at a tie, the first window counts. Equals the maximum-context rule of
+    run_squad.py, in float64 too. Each token is True in exactly one window.
 
     Returns:
         ragged bool (W, None).
     """
-    # From here on a value for each token of each window, (tokens of all,).
+    # All vectors from here on have a value for each token of each window.
     lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())
     before = tf.ragged.range(cut.ids.row_lengths()).values
     after = lengths - 1 - before
@@ -119,7 +119,7 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
             returns a list of tensors with these rows as the first axis.
         count: int64, number of rows.
         specs: `tf.TensorSpec` of each tensor, the first axis None.
-        at_once: number of rows of a call.
+        at_once: maximum number of rows in a call.
 
     Returns:
         list of tensors, each with a first axis of `count`.

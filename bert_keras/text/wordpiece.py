@@ -16,11 +16,11 @@ UNKNOWN = "[UNK]"
 _ANY_SPECIAL_TOKEN = re.compile(
     "(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")"
 )
-LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
+LONGEST_PIECE = 256  # bytes, as in tensorflow-text; published tokens have 60
 
 
 def utf8_length(piece):
-    """Return the bytes of a token; half a surrogate pair counts as one."""
+    """Return a token's length in bytes; half a surrogate pair counts as one."""
     return len(piece.encode(errors="replace"))
 
 
@@ -30,18 +30,18 @@ class WordPiece:
     In order: bytes are decoded, invalid ones dropped; NUL, U+FFFD, control
     and format characters vanish; white space separates words, and each
     ideograph is a word; words are lower-cased (with final sigma) and lose their
-    accents (canonical decomposition, less Mn); each punctuation character
-    becomes a word. Then, from the left, the longest token in the vocabulary
-    is taken, "##" before all but a word's first; a word that cannot be
-    covered, or is longer than `max_word_length`, is one "[UNK]".
+    accents (canonical decomposition without category Mn); each punctuation
+    character becomes a word. Then each word is split, from the left, into the
+    longest tokens of the vocabulary, with "##" before all but the first. A
+    word is one "[UNK]" if no tokens fit or it exceeds `max_word_length`.
 
     Args:
         vocabulary: tokens in the order of their ids; "[UNK]" among them.
         lowercase: lower-case the text, as "uncased" vocabularies need.
         strip_accents: drop accents; None does as `lowercase` says.
         max_word_length: characters; 200 in the original, 100 in transformers.
-        keep_special_tokens: take "[CLS]" and its like, where they stand in
-            the text, for the token (True, as transformers) or for plain text
+        keep_special_tokens: treat "[CLS]" and the other special tokens in
+            the text as tokens (True, as transformers) or as plain text
             (False, as the original).
     """
 
@@ -121,10 +121,10 @@ class WordPiece:
 
 
 def lower(word):
-    """Return the word in lower case; a capital sigma by its position."""
+    """Return the word in lower case, with a final sigma at its end."""
     for found in re.finditer(unicode.CAPITAL_SIGMA, word):
         index = found.start()
-        # Final with a cased letter before it and none after it.
+        # A sigma is final if a cased letter precedes it and none follows.
         if (
             _first_role(reversed(word[:index])) == unicode.CASED
             and _first_role(word[index + 1 :]) != unicode.CASED
@@ -153,7 +153,7 @@ def _first_role(characters):
 def _in_canonical_order(word):
     """Sort each run of marks by combining class, stably."""
     classes = unicode.combining_classes()
-    # A run of others, all of class 0, stays as it is.
+    # Other characters are all of class 0, so their runs stay as they are.
     runs = itertools.groupby(word, lambda mark: classes[ord(mark)] > 0)
     return "".join(
         character
@@ -163,7 +163,7 @@ def _in_canonical_order(word):
 
 
 def _split_punctuation(word):
-    """Split a word at punctuation; each mark is a part."""
+    """Split a word at punctuation; each punctuation character is a part."""
     kinds = unicode.kinds()
     spaced = "".join(
         f" {c} " if kinds[ord(c)] == unicode.PUNCTUATION else c for c in word
@@ -172,14 +172,14 @@ def _split_punctuation(word):
 
 
 def encodable(value):
-    """Return text that UTF-8 can hold: without halves of surrogate pairs.
+    """Return strings without halves of surrogate pairs.
 
-    JSON can spell them, but neither a file nor a tensor can hold them. They
-    are dropped, as the tokenizer drops bytes that are not UTF-8.
+    JSON may contain such halves, but UTF-8 files and tensors cannot. They are
+    dropped, as the tokenizer drops bytes that are not UTF-8.
 
     Args:
-        value: a string, or a list or tuple of such, of any depth; other
-            values stay as they are.
+        value: a string, or a list or tuple of strings, nested to any depth;
+            other values stay as they are.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "ignore").decode("utf-8")

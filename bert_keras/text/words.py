@@ -23,18 +23,18 @@ def align_words(
     5.3). Words beyond the row's length are cut off.
 
     Args:
-        preprocessor: the model's.
+        preprocessor: the model's preprocessor.
         texts: the words of each text, B of them.
         labels: a class for each word, from 0; None to predict.
 
     Returns:
-        `(inputs, word_ids)`: the model's inputs, and int32 (B, T), the index
-        of the word that begins here, elsewhere -1. With labels
+        `(inputs, word_ids)`: the model's inputs, and int32 (B, T), which has
+        the index of a word at its first token and -1 elsewhere. With labels
         `(inputs, targets, weights)`, as `fit` takes them: weights are 1 at
         first tokens and 0 elsewhere.
 
     Raises:
-        InputError: no texts, or labels that are not one a word.
+        InputError: the texts have no words, or the labels do not fit them.
 
     Example:
 
@@ -50,7 +50,7 @@ def align_words(
         raise InputError("The labels are not one for each word of each text.")
     pieces, word, is_first = word_pieces(texts, preprocessor.tokenizer)
     inputs = preprocessor.packer((pieces,))
-    # Index among all words -> index in the word's text.
+    # The index of each token's word in its text, (tokens of all texts,).
     index = np.concatenate([np.arange(count) for count in counts])[word]
     first = pieces.with_values(np.where(is_first, index, -1).astype("int32"))
     width = int(inputs["token_ids"].shape[1])
@@ -75,9 +75,9 @@ def word_pieces(texts, tokenizer):
         tokenizer: a `WordPieceTokenizer`.
 
     Returns:
-        Ragged ids `(B, None)`; and for each of their flat values the number
-        of its word among the words of all texts, and whether it is the
-        word's first. A word that has no tokens is one `[UNK]`.
+        Ragged ids `(B, None)`; for each of their P flat values, the index of
+        its word among the words of all texts, int64 `(P,)`; and bool `(P,)`,
+        True at the first token of a word. A word without tokens is `[UNK]`.
     """
     words = [word for text in texts for word in text]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
