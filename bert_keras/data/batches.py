@@ -3,9 +3,9 @@
 An element is `(x, y, w)`: x a dict of int32 token_ids, segment_ids,
 padding_mask `(B, T)` and mask_positions `(B, M)`; y a dict of int32 mlm
 `(B, M)`, the true ids, and nsp `(B,)`, the next-sentence labels; w a dict of
-float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones. Of packed
-rows, x has example_ids and position_ids `(B, T)` too, and both nsp are `(B, E)`
-with weight 1 where there is an example.
+float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones. For packed
+rows, x also has example_ids and position_ids `(B, T)`, and nsp in y and w is
+`(B, E)`, with weight 1 where there is an example.
 """
 
 import functools
@@ -19,7 +19,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
-_WINDOWS = 3  # a batch spans two windows at most, while the next one loads
+_WINDOWS = 3  # in memory: a batch spans at most two while another one loads
 
 
 def pretraining_dataset(
@@ -42,10 +42,10 @@ def pretraining_dataset(
         seed: int.
         first_step: the step to begin at.
         rules: how pairs and masks are drawn from a store, and whether they
-            are packed; what records hold is drawn already.
+            are packed; ignored for records, whose examples are drawn already.
 
     Raises:
-        InputError: nothing usable at `source`.
+        InputError: `source` has neither a store nor records, or is damaged.
     """
     examples = open_examples(source, seed, rules)
     draw = _Batches(examples, batch_size)
@@ -102,9 +102,9 @@ def check_source(
         The manifest.
 
     Raises:
-        InputError: names the file that is missing, cut, changed or foreign,
-            or says that the data were made with another vocabulary or for
-            the other side.
+        InputError: a file is missing, cut, changed or not in the manifest
+            (the message names it), or the data were made with another
+            vocabulary or for the other side.
     """
     is_store = token_store.is_store(source)
     check = token_store.check_store if is_store else record_files.check_shards
@@ -130,7 +130,7 @@ def open_examples(source: str, seed: int, rules: SamplingRules | None):
 
 
 class _Batches:
-    """The rows of any step; keeps the windows that it used last."""
+    """Function from a step to its rows, with a cache of the last windows."""
 
     def __init__(self, examples, batch_size: int):
         self._examples = examples

@@ -1,8 +1,8 @@
-"""Pre-training data on many machines: the build as Apache Beam pipelines.
+"""Create pre-training data on many machines with Apache Beam.
 
-The tasks of the local build run as Beam's steps, so that stores, shards and
-manifests have the same bytes. A task writes files of the shared folder, so
-that no runner has to return anything. Apache Beam is imported only here.
+Beam runs the tasks of the local build, so stores, shards and manifests have
+the same bytes. Each task writes its results to files in the shared folder and
+returns nothing that is needed. Only this module imports Apache Beam.
 """
 
 import contextlib
@@ -36,14 +36,14 @@ def create_pretraining_data_with_beam(
 ) -> dict[str, dict]:
     """Run `create_pretraining_data` on the machines that Beam's flags name.
 
-    Each text file is tokenised by one worker, so that a corpus of many files
-    uses many; each shard is written by one. This process assembles the
-    stores. Called again, it makes the files and shards that are missing.
+    One worker tokenises each text file, so a corpus of many files uses many
+    workers. One worker writes each shard. This process assembles the stores.
+    A second call makes only the files and shards that are missing.
 
-    The other arguments, and the result, are those of the local build. As
-    there, `source`, `layout` and `text_field` are those of `read_documents`.
+    For `source`, `layout` and `text_field` see `read_documents`; the other
+    arguments and the result are those of `create_pretraining_data`.
     Workers tokenise files; this process tokenises `hf:` and `documentation:`.
-    Every worker must reach `folder` under this name.
+    Every worker must have access to `folder` under the same name.
     `beam_flags` are flags of Beam, such as `--runner=FlinkRunner`.
     """
     run = _make_runner(beam_flags)
@@ -71,7 +71,7 @@ def create_pretraining_data_with_beam(
 
 @contextlib.contextmanager
 def _remove_after_error(folder):
-    """Remove a folder of parts if the block refuses them."""
+    """Remove a folder of parts if the block raises `InputError`."""
     try:
         yield
     except InputError:
@@ -80,7 +80,7 @@ def _remove_after_error(folder):
 
 
 def _make_runner(flags):
-    """Return a function that runs a task over items by Beam, to the end."""
+    """Return a function that runs a task on items with Beam until it ends."""
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -137,7 +137,7 @@ class TokeniseFile:
 def _build_stores(
     source: str, tokenizer, folder: str, task: TokeniseFile, run
 ) -> dict[str, TokenStore]:
-    """Return the stores of a source of files."""
+    """Return the stores of a source that consists of files."""
     building.find_finished(folder, task.names, task.settings)
     _, paths = corpus.find_files(source)
     sizes = list(map(files.size, paths))

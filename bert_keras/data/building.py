@@ -1,8 +1,8 @@
 """Documents to token stores, for training and for evaluation.
 
-Documents are tokenised in parts. The tokens of a part are one file, named by
-the part's content, so that an interrupted build finds what is done. The parts,
-in order, become the stores.
+Documents are tokenised in parts. The tokens of a part are in one file, named by
+the part's content hash, so an interrupted build finds the finished parts. The
+stores are made from these files, in order.
 """
 
 import contextlib
@@ -53,20 +53,21 @@ def build_stores(
     Args:
         documents: any number; only a few are in memory.
         tokenizer: a `WordPieceTokenizer`.
-        folder: where to write; made where it is missing. For a remote one
+        folder: output folder; created if it is missing. For a remote folder,
             the stores are built on this machine (see `work_folder`) and
             uploaded at the end.
         held_out_share: about this fraction of the documents, chosen by the
             hash of their content, goes to `held_out`; 0 for no such store.
-        sentences: "split" finds the sentences of each paragraph, "lines"
-            takes each paragraph as one. Documents with `sentences_given` are
-            taken as they are.
+        sentences: "split" splits each paragraph into sentences, "lines"
+            takes each paragraph as one sentence. Documents with
+            `sentences_given` are not split.
         workers: number of processes, for a corpus of 64 MB or more. A script
             that sets several must guard its call by
             `if __name__ == "__main__"`.
         progress: called with the documents and the characters done so far.
-        held_out: documents that all go to `held_out`, instead of a fraction;
-            one of `documents` with the same text is left out.
+        held_out: documents that go to `held_out`, instead of a fraction of
+            `documents`. A document with the same text in `documents` is
+            left out.
 
     Raises:
         InputError: the fraction is out of range, a side has fewer than two
@@ -122,10 +123,10 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
 
 @dataclasses.dataclass
 class Part:
-    """Some documents of a corpus, by the store that they go to."""
+    """Some documents of a corpus, grouped by the name of their store."""
 
     documents: dict[str, list[Document]]
-    hashes: dict[str, bytearray]  # of the documents' contents, joined
+    hashes: dict[str, bytearray]  # concatenated content hashes of documents
     characters: int = 0
 
 
@@ -137,8 +138,8 @@ def iterate_parts(
 ) -> Iterator[Part]:
     """Yield documents in parts of about `_PART` characters.
 
-    Those of `held_out` come first, so that a document with the same text can
-    be left out of `documents`.
+    The documents of `held_out` come first, so that documents with the same
+    text can be left out of `documents`.
     """
 
     def empty_part():
@@ -169,7 +170,7 @@ def iterate_parts(
 
 
 class Tokenise:
-    """Function from documents to arrays of ids; can be pickled.
+    """Picklable function from documents to arrays of ids.
 
     Args:
         tokenizer: a `WordPieceTokenizer`; another process builds it again.
@@ -177,7 +178,8 @@ class Tokenise:
 
     Returns:
         The ids of all sentences, the number of ids of each sentence, and the
-        number of sentences of each document; without empty ones.
+        number of sentences of each document. Empty sentences and documents
+        are left out.
     """
 
     def __init__(self, tokenizer, sentences: str):
@@ -186,7 +188,7 @@ class Tokenise:
                 f"sentences must be 'split' or 'lines'; got {sentences!r}."
             )
         self._tokenizer = tokenizer
-        # JSON: the lists that Keras wraps cannot be pickled.
+        # As JSON, because the lists that Keras wraps cannot be pickled.
         self._config = json.dumps(tokenizer.get_config())
         self._sentences = sentences
 
@@ -208,14 +210,14 @@ class Tokenise:
         return ids, lengths[full], counts[counts > 0]
 
     def _encode(self, texts: list[str]):
-        """Return the ids of all texts, and the number of each one's ids."""
+        """Return the ids of all texts, and the number of ids of each text."""
         if self._tokenizer is None:
             self._tokenizer = _build_tokenizer(json.loads(self._config))
         ends = np.cumsum([len(text) for text in texts]) // _BATCH
         cuts = np.flatnonzero(np.diff(ends, prepend=-1, append=-1))
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
-            # As an array: Keras looks at each item of a list.
+            # As an array, because Keras slowly inspects each item of a list.
             rows = self._tokenizer(np.array(texts[start:stop], object))
             ids.append(rows.values.numpy())
             lengths.append(rows.row_lengths().numpy())
@@ -237,9 +239,9 @@ def _build_tokenizer(config: dict):
 
 @dataclasses.dataclass(frozen=True)
 class WritePart:
-    """Task that writes the tokens of a part, unless their file is there.
+    """Task that writes a part's tokens to a file, unless the file exists.
 
-    Returns the file's path and the part's documents and characters.
+    Returns the file's path and the part's numbers of documents and characters.
     """
 
     tokenise: Tokenise
@@ -258,7 +260,7 @@ class WritePart:
 def write_tokens(
     path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
 ):
-    """Write the tokens of parts, by store, to one file."""
+    """Write the tokens of parts to one file, with separate arrays per store."""
     rows = {name: [tokenise([])] for name in names}
     hashes = {name: bytearray() for name in names}
     for part in parts:
@@ -276,7 +278,7 @@ def write_tokens(
 
 
 def _read_tokens(path: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a part's file, which has a checksum of each."""
+    """Return the arrays of a part's file; the file has their checksums."""
     try:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
@@ -291,7 +293,7 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
 
 
 def describe_build(tokenizer, sentences: str, held_out_share: float) -> dict:
-    """Return the settings, for the manifest, that decide a store's bytes."""
+    """Return the settings that a store's bytes depend on, for its manifest."""
     return {
         **describe_tokenizer(tokenizer),
         "sentence_rule": sentences,
@@ -306,10 +308,10 @@ def assemble_stores(
     tokenizer,
     settings: dict,
 ) -> dict[str, TokenStore]:
-    """Write the stores of all parts' files, in their order.
+    """Write the stores from the files of all parts, in order.
 
     Raises:
-        InputError: fewer than two documents; the folder is removed.
+        InputError: a store has fewer than two documents; `folder` is removed.
     """
     with contextlib.ExitStack() as stack:
         writers = {
@@ -352,7 +354,7 @@ def _refuse_few(name: str, documents: int):
 def work_folder(folder: str) -> str:
     """Return the folder for unfinished files of a build.
 
-    It is in the build's folder or, if that is remote, in `cache_folder()`.
+    It is in `folder` or, if `folder` is remote, in `cache_folder()`.
     """
     if not files.is_remote(folder):
         return os.path.join(folder, ".building")
@@ -363,7 +365,7 @@ def work_folder(folder: str) -> str:
 def find_finished(
     folder: str, names: list[str], settings: dict
 ) -> dict[str, dict] | None:
-    """Return the manifests of a folder's stores; None if it lacks one.
+    """Return the manifests of a folder's stores; None if a store is missing.
 
     A damaged store counts as missing: it is built again.
 
@@ -397,7 +399,7 @@ def _is_intact(folder: str, manifest: dict) -> bool:
 
 
 def _check_corpus(parts: Iterator[Part], finished: dict[str, dict], folder):
-    """Raise `InputError` if finished stores are of other documents."""
+    """Raise `InputError` if finished stores were built from other documents."""
     hashes = {name: hashlib.sha256() for name in finished}
     for part in parts:
         for name, value in part.hashes.items():
@@ -420,8 +422,8 @@ def move_stores(
     """Move the stores of a work folder to their folder, local or remote.
 
     Raises:
-        InputError: the folder has finished stores of other documents. They
-            stay.
+        InputError: the folder has finished stores of other documents. These
+            are kept.
     """
     moved = {}
     finished = {

@@ -40,12 +40,12 @@ _ENDS = re.compile(r"\W$")
 
 @dataclasses.dataclass
 class Document:
-    """A text that belongs together: a file, an article, a module's docs.
+    """One text, such as a file, an article or the docstrings of a module.
 
     Args:
-        name: for messages and reports.
-        group: its library or folder; "" for none.
-        paragraphs: its text, in paragraphs or, with `sentences_given`, in
+        name: name of the document in messages and reports.
+        group: library, folder or data set of the document; "" for none.
+        paragraphs: the text as paragraphs or, with `sentences_given`, as
             sentences.
         sentences_given: True if each paragraph is one sentence already.
     """
@@ -70,7 +70,7 @@ def content_hash(document: Document) -> bytes:
 def held_out(document: Document, fraction: float) -> bool:
     """Return True if a document is held out, by the hash of its text.
 
-    The same text is always on the same side, with any name, position and other
+    The result depends on the text only, not on its name, its position or other
     documents. About `fraction` of all documents are held out.
     """
     return is_below(content_hash(document), fraction)
@@ -93,19 +93,19 @@ def read_documents(
             named), or `documentation:` (what is installed with Python).
         layout: what a text file holds: "document" (one document), "sentences"
             (one sentence a line, a blank line between documents: the
-            original BERT's format), or "auto" (recognised by each
-            file's beginning). A line of `.jsonl`, one JSON object, is a
-            document; so is a row of Parquet and of a data set.
-        text_field: the field or column that holds the text in these.
+            original BERT's format), or "auto" (recognised from the start
+            of each file). Each line of JSONL and each row of Parquet or of
+            a data set is a document, with any `layout`.
+        text_field: field or column of the text in JSONL, Parquet, data sets.
 
     Returns:
         An iterator over documents with text; `group` is the file's folder
         below `source`, or the data set's name.
 
     Raises:
-        InputError: no file, no text, not UTF-8 (names the file and the byte
-            offset), an unknown layout, a package that is not installed, or an
-            error of `column_rows`.
+        InputError: there is no file or no text, a file is not UTF-8, the
+            layout is unknown, a package is not installed, or `column_rows`
+            raises it.
     """
     if layout not in LAYOUTS:
         raise InputError(
@@ -124,7 +124,7 @@ def read_documents(
 
 
 def find_files(source: str) -> tuple[str, list[str]]:
-    """Return the folder that names are relative to, and the files."""
+    """Return the root folder, for relative names, and the files of a source."""
     if files.is_file(source):
         return os.path.dirname(source), [source]
     if files.is_folder(source):
@@ -177,7 +177,7 @@ def read_file(
 ) -> Iterator[Document]:
     """Yield a file's documents that hold text.
 
-    A file of one document is held in memory; of the other layouts, one
+    For layout "document" the whole file is in memory, for the others only one
     document at a time.
     """
     for number, paragraphs, given in _read_parts(path, layout, text_field):
@@ -187,7 +187,7 @@ def read_file(
 
 
 def _read_parts(path: str, layout: str, text_field: str):
-    """Yield (number, paragraphs, whether they are sentences) of each document.
+    """Yield (number, paragraphs, sentences_given) of each document.
 
     The number is None if the document is the whole file.
     """
@@ -245,11 +245,11 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
 
 
 def _find_layout(file, path: str, layout: str) -> str:
-    """Return the layout of a file: "sentences" for one sentence a line.
+    """Return the layout of a file, "sentences" or "document".
 
-    "auto" recognises that by blank lines between blocks of several lines,
-    punctuation at the end of nine of ten lines, and hardly any line with two
-    sentences.
+    "auto" finds "sentences" if blank lines separate blocks of several lines,
+    at least 90 % of the lines end with punctuation, and at least 90 % have
+    exactly one sentence.
     """
     if layout != "auto":
         return layout
@@ -274,7 +274,7 @@ def _blocks(lines) -> Iterator[list[str]]:
 
 
 def _split_paragraphs(text: str) -> list[str]:
-    """Return the paragraphs: lines, or blocks of wrapped lines."""
+    """Return a text's paragraphs: its lines, or blocks of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
@@ -328,7 +328,7 @@ def _read_column_texts(
 
 
 _MARKUP = tuple("*#;:|{!=")  # of lists, tables and headings
-_LONG = 200  # characters; no heading is so long, and Thai ends no sentence
+_LONG = 200  # characters; headings are shorter; Thai has no terminators
 
 
 def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
@@ -341,9 +341,10 @@ def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
 
 
 def _select_passages(text: str, name: str, text_field: str) -> list[str]:
-    """Return the lines of a text; of Wikipedia without headings, lists, tables.
+    """Return the lines of a text.
 
-    As in the paper, section 3.1.
+    For Wikipedia, headings, lists and tables are left out, as in the paper,
+    section 3.1.
     """
     lines = text.split("\n")
     known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
@@ -353,11 +354,11 @@ def _select_passages(text: str, name: str, text_field: str) -> list[str]:
 
 
 def _is_passage(line: str) -> bool:
-    """Return True if a line of an article is sentences.
+    """Return True if a line of an article consists of sentences.
 
-    It ends with a terminator, holds two sentences, or is longer than any
-    heading or list item. A line that begins with a blank was a list item (its
-    asterisk is gone), or a passage after a picture: it needs two sentences.
+    Such a line ends with a terminator, has two sentences, or is longer than any
+    heading or list item. If it begins with a blank, it may be a list item that
+    lost its asterisk, so a terminator at its end is not enough.
     """
     text = line.strip()
     if text.startswith(_MARKUP):

@@ -1,4 +1,4 @@
-"""Rows of Parquet files and of data sets of Hugging Face.
+"""Read rows of Parquet files and of Hugging Face data sets.
 
 A data set is named `hf:NAME[/CONFIG][:SPLIT]`. Rows come one at a time, in a
 fixed order. Each library is imported at its first use.
@@ -14,7 +14,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 
 PARQUET = ".parquet"
-# Names of a split in data sets.
+# Our name of a split -> its names in data sets.
 SPLIT_NAMES = {
     "train": ("train",),
     "dev": ("validation", "dev"),
@@ -27,17 +27,17 @@ _NEEDS = {
 }
 # From this version on, `datasets` runs no script of a data set.
 WITHOUT_SCRIPTS = 4
-_AT_ONCE = 256  # rows that become Python values together
+_AT_ONCE = 256  # rows that are converted to Python values at once
 _READ_AHEAD = 1 << 20  # bytes of each column
 
 
 def is_data_set(source) -> bool:
-    """Return True if a source is a data set's name and no file's."""
+    """Return True if a source is the name of a data set, not of a file."""
     return str(source).startswith("hf:")
 
 
 def parse_data_set(source: str, split="train") -> tuple[str, str]:
-    """Return name and split; `split` where none is named."""
+    """Return the name and the split in `source`, or `split` if it has none."""
     match = _SOURCE.fullmatch(source)
     if match is None:
         raise InputError(
@@ -52,21 +52,22 @@ def parse_data_set(source: str, split="train") -> tuple[str, str]:
 def column_rows(
     source, columns: Sequence[str], optional=(), split="train"
 ) -> Iterator[tuple[int, list]]:
-    """Yield `(number, the values of columns)` of each row, from 1.
+    """Yield `(number, values)` of each row: its number from 1, its columns.
 
-    Values are as in the file: str, bytes, a number, None, a list, ... Classes
-    of a data set come as their names. Needs the memory of some hundred rows.
+    Values have the type of the file: str, bytes, a number, None, a list, ...
+    A class of a data set is given by its name. Only some hundred rows are in
+    memory.
 
     Args:
         source: a file that ends in `.parquet`, local or remote, or a data
             set's name.
         columns: names of the columns to read.
         optional: columns that may be missing; their values are then None.
-        split: for a data set without a split in its name.
+        split: split of a data set whose name has none.
 
     Raises:
         InputError: the library, file, data set, split or column is missing,
-            a column is empty, or the file is damaged.
+            a column has type null, or the file is damaged.
     """
     if is_data_set(source):
         rows = _read_data_set_cells(source, columns, optional, split)
@@ -79,7 +80,7 @@ def _read_file_cells(source, columns, optional):
     _import("parquet", source)
     with _raise_input_errors(source), files.open_file(source) as file:
         for batch in _read_parquet(file, source, columns, optional):
-            batch.validate(full=True)  # nothing points out of the file
+            batch.validate(full=True)  # refuses offsets outside the data
             lists = [
                 batch.column(name).to_pylist()
                 if name in batch.schema.names
@@ -90,7 +91,7 @@ def _read_file_cells(source, columns, optional):
 
 
 def _read_parquet(file, source, columns, optional):
-    """Yield batches of a Parquet file; a page of each column is in memory."""
+    """Yield batches of a Parquet file; only a page a column is in memory."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(
@@ -104,7 +105,7 @@ def _read_parquet(file, source, columns, optional):
 
 
 def _select_columns(source, schema, columns, optional):
-    """Return the columns that a file has; refuse unreadable ones."""
+    """Return those of `columns` that a file has; refuse unreadable columns."""
     _check_columns(source, schema.names, columns, optional)
     for name in columns:
         if schema.names.count(name) > 1:
@@ -131,12 +132,12 @@ def _check_columns(source, names, columns, optional):
 
 @contextlib.contextmanager
 def _raise_input_errors(source):
-    """Turn what reading raises into an `InputError`."""
+    """Convert errors of reading to `InputError`."""
     try:
         yield
     except InputError:
         raise
-    # What pyarrow and datasets raise; a date out of range is arithmetic.
+    # Errors of pyarrow and datasets; a date out of range is ArithmeticError.
     except (
         OSError,
         ValueError,
@@ -164,12 +165,12 @@ def data_set_rows(source: str, split="train") -> Iterator[dict]:
 
     Args:
         source: a data set's name.
-        split: where the name says none: "train", "dev" (mostly called
-            "validation"), "test", or another that the data set has.
+        split: split if the name has none: "train", "dev" (in most data sets
+            "validation"), "test", or another split of the data set.
 
     Raises:
-        InputError: the library is missing, there is no such data set or
-            split, or it cannot be read.
+        InputError: the library, data set or split is missing, or the data
+            set cannot be read.
     """
     rows = _open(source, split)[1]
     with _raise_input_errors(source):
@@ -177,17 +178,17 @@ def data_set_rows(source: str, split="train") -> Iterator[dict]:
 
 
 def data_set_features(source: str, split="train") -> dict:
-    """Return a data set's fields by name, as its library has them."""
+    """Return a dict of field name -> feature of the `datasets` library."""
     return _open(source, split)[0]
 
 
 def _read_data_set_cells(source, columns, optional, split):
-    """Yield lists of the columns' values, classes by their names."""
+    """Yield a list of the columns' values of each row, classes as names."""
     features, rows = _open(source, split)
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
     if hasattr(rows, "select_columns"):
-        rows = rows.select_columns(present)  # the others are not decoded
+        rows = rows.select_columns(present)  # other columns are not decoded
     names = {name: _find_class_names(features[name]) for name in present}
     with _raise_input_errors(source):
         for row in rows:
@@ -195,22 +196,22 @@ def _read_data_set_cells(source, columns, optional, split):
 
 
 def _find_class_names(feature):
-    """Return the names of the classes of a feature or its lists; or None."""
+    """Return the class names of a feature or of its list items, or None."""
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 
 def _by_name(value, names):
     if hasattr(value, "tolist"):
-        value = value.tolist()  # of NumPy
+        value = value.tolist()  # from NumPy
     if isinstance(value, list):
         return [_by_name(one, names) for one in value]
     if not names or value is None:
         return value
-    return names[value] if value >= 0 else None  # -1: it is not public
+    return names[value] if value >= 0 else None  # -1: not public
 
 
 def _find_split(source, available, split):
-    """Return what the data set calls a split."""
+    """Return the data set's name of a split."""
     names = SPLIT_NAMES.get(split, (split,))
     present = [name for name in names if name in available]
     if not present:
@@ -223,8 +224,8 @@ def _find_split(source, available, split):
 def _open(source, split):
     """Return the fields of a data set by name, and its rows, streamed.
 
-    No code of a data set is run: `datasets` reads only data files since
-    version 4, and an older one is refused.
+    No code of a data set is run: since version 4, `datasets` reads only data
+    files. Older versions are refused.
     """
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"
@@ -266,7 +267,7 @@ def _open_hugging_face(datasets, name):
         if above.isidentifier() and importlib.util.find_spec(
             f"datasets.packaged_modules.{above}"
         ):
-            # For which `datasets` would search the current folder.
+            # For such a name, `datasets` would read the current folder.
             raise ValueError(f"{above} is a format, not a data set")
     return datasets.load_dataset(above, config or None, streaming=True)
 

@@ -1,8 +1,8 @@
 """The documentation that is installed with Python, as English prose.
 
-Real English that is on every machine: the docstrings of the standard library
+It is real English on every machine: the docstrings of the standard library
 and of the libraries that this package needs, and Python's language reference
-(`pydoc_data.topics`). Source files are parsed with `ast`; none is imported.
+(`pydoc_data.topics`). Source files are parsed with `ast`, not imported.
 """
 
 import ast
@@ -18,7 +18,7 @@ from pydoc_data.topics import topics
 
 from bert_keras.data.sentences import split_sentences
 
-# Docstrings to plain English: code, tables, signatures and markup go.
+# Docstrings to plain English, without code, tables, signatures and markup.
 
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 _CODE = re.compile(r">>>|\.\.\. |\$ |In \[|import |from \w+ import |@\w")
@@ -71,7 +71,7 @@ def prose(docstring: str) -> list[str]:
 def _blocks(text: str) -> list[list[str]]:
     """Return blocks of lines between blank lines, without code."""
     blocks = []
-    code_indent = None  # the indent of the text that announced code by "::"
+    code_indent = None  # indent of the text that ends with "::" before code
     for block in re.split(r"\n\s*\n", text):
         indent = len(block) - len(block.lstrip(" "))
         lines = [line.strip() for line in block.strip().split("\n")]
@@ -109,7 +109,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True for four words or more, two thirds of them plain."""
+    """Return True for at least four words, if two thirds are plain words."""
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False
@@ -117,8 +117,8 @@ def _is_prose(text: str) -> bool:
     return 3 * plain >= 2 * len(words)
 
 
-# What this package depends on, directly or not; one that is not installed is
-# left out. With all installed packages, machines would have other corpora.
+# Direct and indirect dependencies of this package; those not installed are left
+# out. A list of all installed packages would make each machine's corpus differ.
 LIBRARIES = (
     "tensorflow keras tensorflow_text numpy absl google.protobuf grpc h5py "
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
@@ -141,9 +141,9 @@ _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
     """Yield (name, library, sentences) of each module or topic.
 
-    The order is fixed. The library is "python" for the standard library. A
-    sentence of an earlier module is dropped, so that no held-out sentence is
-    trained on. Modules without prose are skipped.
+    The order is fixed. The library is "python" for the standard library. Each
+    sentence is yielded once only, so that no held-out sentence is trained on.
+    Modules without prose are skipped.
     """
     seen: set[str] = set()
     for group, name, docstrings in _modules():
@@ -160,7 +160,7 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _modules() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (library, module or topic, docstrings) of all that is there."""
+    """Yield (library, module or topic, docstrings) of all installed modules."""
     for topic, text in sorted(topics.items()):
         yield "python", f"pydoc_data.topics.{topic}", [text]
     for name, path in _python_files(sysconfig.get_paths()["stdlib"]):
@@ -199,7 +199,7 @@ def _find_docstrings(path: str) -> list[str]:
             warnings.simplefilter("ignore")  # invalid escapes in the sources
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
-                return []  # saves half of the time
+                return []  # no docstring: saves half of the time
             nodes = _find_documented(ast.parse(text))
             return [text for node in nodes if (text := ast.get_docstring(node))]
     except (OSError, SyntaxError, ValueError):
@@ -207,7 +207,7 @@ def _find_docstrings(path: str) -> list[str]:
 
 
 def _find_documented(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that may have a docstring, none within functions."""
+    """Yield nodes that may have a docstring, except those within functions."""
     if isinstance(node, _DOCUMENTED):
         yield node
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
