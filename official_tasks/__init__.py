@@ -1,7 +1,7 @@
-"""What the BERT paper did, as commands: python -m official_tasks.finetune."""
+"""Commands that do what the BERT paper did, such as official_tasks.finetune."""
 
 from official_tasks import stopping
 
-# Before the imports of a script, which take seconds.
+# Signals are handled before a script's imports, which take seconds.
 if stopping.is_program():
     stopping.install()

@@ -54,7 +54,7 @@ def _refuse(name, commands):
 
 
 def find_commands():
-    """Return name -> module and first line of the docstring of each script.
+    """Return name of a script -> (its module, the first docstring line).
 
     No script is imported: some import TensorFlow at once.
     """

@@ -29,11 +29,11 @@ HIDDEN = (
 
 
 def set_log_level():
-    """Show warnings and errors of TensorFlow, but not the known lines.
+    """Show warnings and errors of TensorFlow, but not the lines in `HIDDEN`.
 
-    Without a GPU they mean nothing, such as a failed call of CUDA.
+    Without a GPU these lines, such as a failed call of CUDA, mean nothing.
     """
-    # A script that another script starts has it in its environment.
+    # A script that another script starts inherits the variable.
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
     if not (has_device or level == "0" or "tensorflow" in sys.modules):
@@ -55,7 +55,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             def execute_and_hide(module):
                 with _hide_lines():
                     execute(module)
-                    # CUDA is called when the devices are listed first.
+                    # TensorFlow first calls CUDA when it lists the devices.
                     module.config.list_physical_devices()
 
             spec.loader.exec_module = execute_and_hide

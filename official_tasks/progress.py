@@ -1,4 +1,4 @@
-"""Progress bars of all scripts, by rich, and the line on the devices.
+"""Progress bars of all scripts, by rich, and the line about the devices.
 
 Where the output is not a terminal, a bar prints a line every half minute and
 its last state.
@@ -27,7 +27,7 @@ class _Console(Console):
     """A console that is silent once its reader has ended, such as `| head`."""
 
     def on_broken_pipe(self):
-        """Let the script go on and write its files."""
+        """Print nothing more; the script goes on and writes its files."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
@@ -35,7 +35,7 @@ class _Console(Console):
 # No markup: the user's texts and names may hold [ and ].
 console = _Console(highlight=False, markup=False)
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
-_printed: list = []  # lines on devices that this process printed
+_printed: list = []  # lines about devices that this process has printed
 
 
 class _Count(ProgressColumn):
@@ -54,7 +54,7 @@ class _Speed(ProgressColumn):
 
 
 def _format_rate(rate):
-    """Return units per second; seconds of a unit where that is below 1."""
+    """Return units per second as text, or seconds per unit if below 1/s."""
     if not rate:
         return ""
     if rate < 1:
@@ -120,7 +120,7 @@ def bar(title: str, total: int | None = None, done: int = 0):
         try:
             yield update
         except BaseException:
-            # In a log file no empty bar stands next to the error.
+            # A log file then has no empty bar next to the error.
             progress.live.transient = not console.is_terminal
             raise
 
@@ -135,7 +135,7 @@ class _Lines:
     def __call__(self, done, total, note):
         now = time.monotonic()
         if self.start is None:
-            # Until now graphs were traced, which tells no rate.
+            # The rate counts from now: the time before went into tracing.
             self.first, self.start = done, now
             return
         if now - self.last < LINE_EVERY:

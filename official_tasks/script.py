@@ -1,4 +1,4 @@
-"""What every script shares: flags, one-line messages, exit codes.
+"""Flags, one-line messages and exit codes that all scripts share.
 
 A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
 mistake or a full disk, 75 stopped by Ctrl-C or SIGTERM: the same command then
@@ -24,14 +24,14 @@ from official_tasks import loading, stopping
 
 USER_ERROR = 2
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
-# The default of a flag stays a policy: the same command then computes the
-# same way on any processor, and scores compare with those of the paper.
+# Scripts that reproduce the paper do not default to "auto": a command then
+# computes the same on any processor, and scores compare with the paper's.
 AUTO_DTYPES = ("auto", *DTYPES)
 DTYPE_HELP = (
     "Keras dtype policy of the computation; auto: bfloat16 where the "
     "processor, GPU or TPU has it, elsewhere float32."
 )
-LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
+LARGEST_SEED = 2**32 - 1  # the largest that Keras and NumPy take
 LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
 HELP = {"--help", "-h", "-help", "--helpshort"}
 # Errors of the operating system that a wrong path causes.
@@ -40,9 +40,9 @@ PATH_ERRORS = {
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
-# Flags that functions of this file define are those of the script.
+# --help then lists flags that this file defines as flags of the script.
 flags.disclaim_key_flags()
-# Of the script that this process runs:
+# What the script of this process passed to the functions named here:
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
 _choices = []  # `show_flags`
@@ -87,12 +87,13 @@ def define_seed(text):
 
 
 def define_fields(options, texts, least=None):
-    """Define a flag for each of these fields, with its type and its default.
+    """Define a flag for each field in `texts`, with its type and its default.
 
     Args:
-        options: NamedTuple or dataclass of the defaults, or a dataclass.
+        options: a dataclass, or an instance of a NamedTuple or dataclass; it
+            has the defaults.
         texts: name -> its help, or a pair of its help and the choices.
-        least: the smallest whole number; any where None.
+        least: the smallest valid integer; None: no limit.
     """
     is_class = isinstance(options, type)
     hints = typing.get_type_hints(options if is_class else type(options))
@@ -129,7 +130,7 @@ def define_flag(name, kind, default, text, least=None):
 
 
 def define_text(text):
-    """Define the flags of a tool that reads a corpus, with --input's help."""
+    """Define flags of a tool that reads a corpus; `text` is --input's help."""
     flags.DEFINE_string("input", None, text)
     flags.DEFINE_string(
         "text_field", "text", "Field of the text in JSONL, Parquet, data sets."
@@ -224,7 +225,7 @@ def load_tokenizer(values):
     """Return the `WordPieceTokenizer` that --vocabulary names.
 
     --vocabulary is a file, a model folder or the name of weights. --lowercase
-    and --strip_accents settle what it leaves open.
+    and --strip_accents decide what its settings leave open.
     """
     from bert_keras import WordPieceTokenizer, files
 
@@ -392,7 +393,7 @@ def _run(main, words):
         if reason is None:
             raise
         drop_output()
-        # Not 75: a queue would start it again on the same full disk.
+        # Not 75: a queue would run the command again on the same full disk.
         return _print_error(
             f"A file could not be written ({reason}). Finished work is kept. "
             "Make room on the disk and run the command again."
@@ -435,7 +436,7 @@ def _print_error(message):
 
 
 def drop_output():
-    """Drop unwritten output: Python would try to write it again at its end."""
+    """Drop unwritten output, which Python would try to write again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,11 +1,11 @@
 """Ctrl-C and SIGTERM end a script: one line, exit code 75, no traceback.
 
 Before and after `work` the process ends at once: no file is half-written then.
-Within `work`, `Stopped` is raised in the main thread, but not within an
-import: a module in C++ aborts the process there. Python drops an exception
-raised in a callback of the garbage collector or in a destructor, and libraries
-turn it into other errors. So the request is kept and delivered later, and
-`check` raises it.
+Within `work`, `Stopped` is raised in the main thread, except during an import,
+where a C++ module would abort the process. The exception may be lost: Python
+drops it in destructors and in callbacks of the garbage collector, and libraries
+turn it into other errors. So the request is kept, and raised later or by
+`check`.
 """
 
 import atexit
@@ -19,7 +19,7 @@ import types
 from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
 LATER = 0.05  # seconds to the next attempt to raise `Stopped`
-IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # file of frames that import
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # an import's frames
 
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
@@ -60,8 +60,8 @@ def install():
 def _ignore_signals():
     """Ignore signals while the interpreter ends.
 
-    It would reset our handlers to the system's, so that a late signal would
-    change the exit code of finished work. It leaves ignored ones as they are.
+    The interpreter resets our handlers to the system's, but not ignored
+    signals. A late signal would then change the exit code of finished work.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is _request:
@@ -96,7 +96,7 @@ def _deliver():
         _deliver_later()
         return
     _request.is_set = False
-    # Sent to the main thread, it interrupts a system call.
+    # A signal to the main thread interrupts its system call.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
 
@@ -115,7 +115,7 @@ def work():
 
 
 def check():
-    """Raise `Stopped` if a signal asked to stop and was dropped."""
+    """Raise `Stopped` if a signal came and its exception was lost."""
     if _request.is_set and _state.is_working:
         raise Stopped
 

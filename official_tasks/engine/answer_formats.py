@@ -1,4 +1,4 @@
-"""Formats of answers beyond JSONL, each written from the file of lines."""
+"""Writes answers in formats other than JSONL, from a complete JSONL file."""
 
 import csv
 import importlib
@@ -10,20 +10,20 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-ROWS_AT_ONCE = 1024  # of a Parquet file
+ROWS_AT_ONCE = 1024  # rows of one write to a Parquet file
 VECTOR = "embedding"  # name of an output of vectors
 
 
 def find_writer(path, entry):
-    """Return the function that writes the format of a name; None for JSONL.
+    """Return the function that writes the format of `path`, None for JSONL.
 
     Args:
-        path: the output.
-        entry: the signature's entry in the card.
+        path: the output; its ending names the format.
+        entry: the signature's entry in the export's card.
 
     Raises:
-        InputError: an unknown ending, or a format that cannot hold the
-            answers.
+        InputError: the ending is unknown, pyarrow is missing, or the format
+            cannot hold the answers.
     """
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in WRITERS:
@@ -54,7 +54,7 @@ def _records(lines):
 
 
 def _columns(record):
-    """Return the columns of a row: kept ones, inputs, answers."""
+    """Return column -> value of a row: kept columns, inputs, answers."""
     row = {**record.get("keep", {})}
     row |= {k: v for k, v in record["inputs"].items() if k not in row}
     for name, value in record["answer"].items():
@@ -70,7 +70,7 @@ def _write_tsv(lines, path):
     _write_text(
         lines,
         path,
-        # TSV is split at each tab and line break, and cannot quote them.
+        # Readers split TSV at each tab and line break; it has no quotes.
         lambda cell: " ".join(cell.replace("\t", " ").splitlines()),
         delimiter="\t",
         quoting=csv.QUOTE_NONE,
@@ -113,14 +113,14 @@ def _write_parquet(lines, path):
 
 
 def _narrow(pa, dtype):
-    """Return float32, the dtype of the outputs, in place of float64."""
+    """Return a type with float32, as the outputs have, in place of float64."""
     if pa.types.is_list(dtype):
         return pa.list_(_narrow(pa, dtype.value_type))
     return pa.float32() if pa.types.is_float64(dtype) else dtype
 
 
 def _write_npy(lines, path):
-    """Write float32 (rows, dim)."""
+    """Write the vectors as one float32 array (rows, dim)."""
     count = sum(1 for _ in _records(lines))
     first = next((r["answer"][VECTOR] for r in _records(lines)), [])
     with open(path, "wb") as file:

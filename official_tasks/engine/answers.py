@@ -1,7 +1,7 @@
-"""A served model's answers to many rows, in their order, in one file.
+"""Writes a served model's answers to many rows, in row order, to one file.
 
-Rows are answered in batches bucketed by length. Memory holds some hundred
-rows. A file that was interrupted is continued.
+Rows are answered in batches bucketed by length. Memory holds a few hundred
+rows. An interrupted file is resumed.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# Errors of reading a line that `predict` did not write.
+# Errors that a line may raise if `predict` did not write it.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-BATCHES_AT_ONCE = 16  # their rows are sorted by length together
+BATCHES_AT_ONCE = 16  # batches whose rows are sorted by length together
 MOST_LABELS = 100  # probabilities of 5,000 labels would take 73 kB a row
 BEST_LABELS = 10  # written if there are more than `MOST_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an output
@@ -36,22 +36,22 @@ class Answers:
 
     JSONL is written and resumed in place, a line for each row: `{"row",
     "model", "signature", "inputs", "keep", "answer", "crc32"}`, which
-    `tools/compare.py` reads; the checksum is of the text before it. Of more
-    than 100 labels, `probabilities` has the best ten and their names. Other
-    formats are made from such a file, NAME.unfinished, at the end.
+    `tools/compare.py` reads; the checksum covers the text before it. With more
+    than 100 labels, `probabilities` holds only the ten best, with their names.
+    `finish` makes other formats from such a file, NAME.unfinished.
 
     Args:
-        path: a file whose ending says the format, see `WRITERS`, or "-" for
+        path: a file whose ending names the format, see `WRITERS`, or "-" for
             standard output.
         served: a `ServedModel`.
-        signature: its name.
+        signature: name of the signature.
         keep: columns of the input to write next to the answers.
         overwrite: answer all rows again; the file at `path` is replaced when
             the answers are complete.
 
     Raises:
-        InputError: another ending; `path` has answers to other rows or of
-            another model; another process writes it.
+        InputError: the ending is unknown; `path` has answers to other rows or
+            from another model; or another process writes it.
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):
@@ -61,7 +61,7 @@ class Answers:
         self._labels = entry.get("labels", ())
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
-        self.done, self.truncated = 0, 0  # rows
+        self.done, self.truncated = 0, 0  # numbers of rows
         self.inputs_hash = hashlib.sha256()  # of the rows that are done
         self._overwrite = overwrite
         self._write = None  # function that writes another format than JSONL
@@ -103,7 +103,7 @@ class Answers:
         self._stack.close()
 
     def finish(self):
-        """Put the complete answers under their name, in their format."""
+        """Move the complete answers to `path`, in the format of its ending."""
         if self.lines in (None, self.path):
             return
         if self._write is None:
@@ -116,7 +116,7 @@ class Answers:
         os.remove(self.lines)
 
     def _read_lines(self):
-        """Count the complete lines, and cut off a partial one."""
+        """Count the complete lines; cut off a partial last line."""
         end = 0
         with open(self.lines, "rb") as file:
             for line in file:
@@ -154,15 +154,15 @@ class Answers:
         )
 
     def answer(self, rows, batch_size):
-        """Answer the rows that are not done yet; yield the number of all done.
+        """Answer the remaining rows; after each group yield the count of done.
 
-        Values depend in their last bits on the other rows of a batch, so the
-        batches are those of the whole file: after an interruption the rows of
-        an incomplete group are computed again, and not written twice.
+        The last bits of a value depend on the other rows of its batch. So a
+        resumed file has the same batches: the rows of an incomplete group are
+        computed again, and only those that are missing are written.
 
         Args:
-            rows: iterator of each row's inputs and kept values.
-            batch_size: rows at once.
+            rows: iterator of lists: a row's inputs, then its kept values.
+            batch_size: rows of a batch.
         """
         size = BATCHES_AT_ONCE * batch_size
         before = self._skip(rows, size)
@@ -182,7 +182,7 @@ class Answers:
             yield self.done
 
     def _skip(self, rows, size):
-        """Check the rows that are done; return those of an incomplete group."""
+        """Check the finished rows; return those of an incomplete group."""
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):
             inputs_hash.update(_encode(self._by_name(row)))
@@ -197,7 +197,7 @@ class Answers:
         return group
 
     def _by_name(self, row):
-        """Return the row's inputs and its kept values, by name."""
+        """Return [inputs, kept values] of a row, each a dict by name."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]
@@ -220,7 +220,7 @@ class Answers:
 
 @contextlib.contextmanager
 def _open_locked(path, output):
-    """Open a file to append to it, which no other process has locked."""
+    """Open a file to append to it; refuse it if another process has it."""
     with open(path, "ab") as file:
         if fcntl:
             try:
@@ -277,6 +277,6 @@ def _as_json(value):
     if not hasattr(value, "tolist"):
         return value
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:
-        # 0.1 in place of 0.10000000149011612, the same number as float64.
+        # JSON then has 0.1, not 0.10000000149011612: float32 0.1 as float64.
         value = value.astype(str).astype(np.float64)
     return value.tolist()

@@ -1,7 +1,7 @@
 """Weights that make all classes count the same, and label smoothing.
 
-As in scikit-learn's "balanced" a row of class c gets the weight
-R / (C R_c): R rows in C classes that occur, R_c of them of class c.
+As in scikit-learn's "balanced", a row of class c gets the weight R / (C R_c).
+R is the number of rows, C of classes that occur, R_c of rows of class c.
 """
 
 import keras
@@ -12,11 +12,11 @@ from bert_keras.errors import InputError
 
 
 def balance(task, encoded):
-    """Return rows with weights, and the loss to train on them.
+    """Return `Encoded` rows with weights, and the loss to train with.
 
-    With one class a row or token, each row or token is weighted by its class.
-    With several labels a text, each label is a problem with two classes, which
-    the loss weights.
+    If each row or token has one class, it gets the weight of its class. If a
+    text has several labels, the loss weights each label as a problem of two
+    classes.
 
     Args:
         task: `Task`.
@@ -40,12 +40,12 @@ def _weight_rows(task, encoded, classes):
     weights = encoded.weights
     if weights is None:
         weights = np.ones(classes.shape, np.float32)
-        if hasattr(encoded.targets, "with_flat_values"):  # one a token
+        if hasattr(encoded.targets, "with_flat_values"):  # for each token
             weights = encoded.targets.with_flat_values(weights)
     each = np.asarray(getattr(weights, "flat_values", weights))
     counts = np.bincount(classes, each, minlength=len(task.labels))
     factors = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
-    # Each batch divides the weights by their mean.
+    # Their mean need not be 1: each batch divides the weights by it.
     each = (each * factors[classes]).astype(np.float32)
     if hasattr(weights, "with_flat_values"):
         each = weights.with_flat_values(each)
@@ -53,7 +53,7 @@ def _weight_rows(task, encoded, classes):
 
 
 def smooth(task, loss, fraction):
-    """Return the loss of classes with labels smoothed by `fraction`.
+    """Return the cross-entropy with labels smoothed by `fraction`.
 
     Args:
         task: `Task`.
@@ -74,7 +74,7 @@ class SmoothedLabels(keras.losses.Loss):
     """Cross-entropy of logits with smoothed labels.
 
     Args:
-        fraction: of each label, spread evenly over all classes.
+        fraction: part of each label that is spread evenly over all classes.
     """
 
     def __init__(self, fraction):
@@ -93,8 +93,8 @@ class BalancedLabels(keras.losses.Loss):
     """Binary cross-entropy of logits, balanced for each label.
 
     Args:
-        targets: float `(R, C)`, 1 for the labels of each training text, from
-            which the frequencies of labels follow.
+        targets: float `(R, C)`, 1 for the labels of each training text; the
+            frequencies of the labels are computed from it.
         weights: `(R,)`, weights of these texts; 1 where None.
     """
 

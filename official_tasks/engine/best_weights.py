@@ -36,8 +36,8 @@ class BestWeights:
     def update(self, step, score, save):
         """Call `save()` and record it if no earlier step scored better."""
         best = self._read() or {"step": step}
-        # A resumed run may score a step again: a record of that step or of a
-        # later one then does not count.
+        # A resumed run may score a step again. It then replaces the record of
+        # that step or of a later one.
         if best["step"] < step and score <= best["value"]:
             return
         save()
@@ -48,7 +48,7 @@ class BestWeights:
         write_manifest(self.path, record)
 
     def check(self) -> int:
-        """Return the step of the best weights; refuse damaged ones."""
+        """Return the step of the best weights; refuse damaged files."""
         best = self._read()
         check_files(self.folder.path, best["files"], PUT_BACK)
         return best["step"]
@@ -84,7 +84,7 @@ class TargetScale(NamedTuple):
     def fit(cls, targets):
         """Return the scale of these targets."""
         targets = np.asarray(targets, np.float64)
-        # 1 if all targets are equal, as nothing is divided by 0.
+        # If all targets are equal, std is 1: `standardize` divides by it.
         return cls(float(targets.mean()), float(targets.std()) or 1.0)
 
     def standardize(self, targets):
@@ -118,6 +118,6 @@ def scaled_head(scale, head):
     try:
         yield
     finally:
-        # Exactly the old values, which `take_out_of` would round.
+        # `take_out_of` would not restore the old values exactly.
         head.kernel.assign(before[0])
         head.bias.assign(before[1])

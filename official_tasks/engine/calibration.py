@@ -13,11 +13,11 @@ from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.metrics import probabilities
 
 BINS = 15  # as in the paper
-LOWEST, HIGHEST = 0.05, 20.0  # temperatures
+LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search
 
 
 class Temperature(NamedTuple):
-    """The divisor of calibrated logits; the saved head is divided by it."""
+    """The divisor of the logits; a saved head has weights divided by it."""
 
     value: float
 
@@ -25,7 +25,7 @@ class Temperature(NamedTuple):
     def fit(cls, loss):
         """Return the temperature with the lowest `loss`, a function of it."""
         low, high = np.log(LOWEST), np.log(HIGHEST)
-        for _ in range(40):  # to 1e-6
+        for _ in range(40):  # until log(temperature) is known to 1e-6
             third = (high - low) / 3
             if loss(np.exp(low + third)) < loss(np.exp(high - third)):
                 high -= third
@@ -53,9 +53,9 @@ def calibrate(task, examples, encoded, outputs) -> Temperature:
 
     Args:
         task: `TextTask` of classes.
-        examples: of dev.
-        encoded: their rows.
-        outputs: of the model, see `Task.decode`.
+        examples: the examples of dev.
+        encoded: their `Encoded` rows.
+        outputs: outputs of the model, see `Task.decode`.
     """
     labels = np.array([example.label for example in examples])
 
@@ -77,12 +77,12 @@ def check_task(task):
 
 
 def describe(examples, before, after) -> dict:
-    """Return the expected calibration error, and the bins of confidence.
+    """Return the calibration error and the bins, before and after, as a dict.
 
     Args:
-        examples: of dev.
-        before: logits `(R, C)`.
-        after: calibrated logits.
+        examples: the examples of dev.
+        before: logits `(R, C)` before calibration.
+        after: calibrated logits `(R, C)`.
     """
     labels = np.array([example.label for example in examples])
     uncalibrated, calibrated = (
@@ -97,7 +97,7 @@ def describe(examples, before, after) -> dict:
 
 
 def count_bins(probabilities, labels) -> list[dict]:
-    """Return rows, mean confidence and accuracy of each bin that has rows.
+    """Return a dict for each bin that has rows: its rows and their means.
 
     The confidence of a row is the probability of its predicted class.
     """
@@ -117,7 +117,7 @@ def count_bins(probabilities, labels) -> list[dict]:
 
 
 def calibration_error(bins) -> float:
-    """Return the mean distance of confidence and accuracy, by rows."""
+    """Return the mean of |confidence - accuracy| of bins, weighted by rows."""
     rows = sum(one["rows"] for one in bins)
     distances = (
         one["rows"] * abs(one["confidence"] - one["accuracy"]) for one in bins

@@ -6,12 +6,12 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-LOSS = "loss"  # on dev, of each task that `has_dev_loss`
+LOSS = "loss"  # on dev; only for tasks with `has_dev_loss`
 LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 
 def rank_value(metric, scores) -> float:
-    """Return a number that is higher for better scores; -inf for NaN."""
+    """Return a number that is higher for better scores; -inf if not finite."""
     value = float(scores[metric])
     if not math.isfinite(value):
         return -math.inf
@@ -65,5 +65,5 @@ def _mean_loss(loss, targets, weights, outputs):
             row[: len(values)] = values
         outputs = padded  # (R, T)
     value = float(loss(targets, outputs, weights))
-    # Keras divides by the number of targets.
+    # Keras divides by the number of targets, not by the sum of weights.
     return value if weights is None else value / float(np.mean(weights))

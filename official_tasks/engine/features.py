@@ -127,7 +127,7 @@ class Extractor:
         for output, counted, position in zip(
             outputs, counts, positions, strict=True
         ):
-            # The tokens that have most context in this window.
+            # True for tokens that have more context here than in other windows.
             counted = np.asarray(counted, bool)
             vectors[np.asarray(position, int)[counted]] = output[1:-1][counted]
         return vectors
@@ -159,8 +159,8 @@ def write_features(path, features, shape, dtype, num_texts):
         num_texts: number of texts.
 
     Raises:
-        InputError: the texts changed while they were read. No file is
-            written then.
+        InputError: the texts changed while they were read; checked for npz
+            only. No file is written then.
     """
     dtype = np.dtype(dtype)
     with atomic_output(path) as partial:

@@ -74,30 +74,30 @@ def run(
         output: the run's folder. An interrupted run resumes; a finished one
             is not trained again. Changed data or initial weights are refused.
             None prints what would be trained, and trains nothing.
-        from_scratch: keep the sizes and the vocabulary of `init` only.
-        epochs: passes over the rows; None takes the task's default, as for
-            the next three.
-        batch_size: rows a step, over all devices.
-        learning_rate: at its peak; the default grows as the model gets
-            smaller, see `scale_rate`.
+        from_scratch: use only the sizes and the vocabulary of `init`.
+        epochs: passes over the rows. Here and in the next three arguments,
+            None takes the task's default.
+        batch_size: rows of a step, over all devices.
+        learning_rate: peak learning rate; the default is higher for smaller
+            models, see `scale_rate`.
         sequence_length: tokens of a row at most.
         seed: seed of new weights, order and dropout.
         dtype: Keras policy, or "auto"; see `choose_dtype`.
         pad_to_longest: group rows by length and pad a batch to its longest
-            row; otherwise pad all rows to `sequence_length`. None: pad to the
-            longest but on a TPU, which compiles each new shape.
+            row; otherwise pad all rows to `sequence_length`. None is True
+            except on a TPU, which compiles each new shape.
         distribution: devices; see `make_strategy`.
         tpu: name of the TPU; see `make_strategy`.
         settings: further settings, such as the task's files. A run resumes
-            only with the same ones.
+            only with the same settings.
         callbacks: Keras callbacks; `on_epoch_end` gets the scores of dev as
-            `val_...`. `on_train_begin` comes again in a resumed run.
+            `val_...`. `on_train_begin` is called again in a resumed run.
         **hyperparameters: fields of `Hyperparameters`.
 
     Returns:
         The scores of the task on its dev split, with "rows", "dev_rows",
         "best_step", "cut" (fraction of the training texts that are cut),
-        "notes", and "curve", what was logged after each epoch. Empty where
+        "notes", and "curve", the logs of each epoch. An empty dict where
         `output` is None.
     """
     require_tensorflow("Fine-tuning")
@@ -139,7 +139,7 @@ def run(
         else:
             page.note_finished(folder)
         if strategy.is_chief:
-            # Three times the model's size, and not needed any more.
+            # It takes three times the model's size and is not needed now.
             files.remove(folder.file("state"))
         return results
 
@@ -147,10 +147,10 @@ def run(
 def choose_arguments(
     task, init, hyperparameters, from_scratch=False, **arguments
 ) -> dict:
-    """Return epochs, batch size, rate and length: the task's where None.
+    """Return `arguments` as a dict, with the task's defaults where None.
 
     Raises:
-        InputError: a value of these or of the hyperparameters does not fit.
+        InputError: an argument or a hyperparameter has an invalid value.
     """
     chosen = {
         name: getattr(task.defaults, name) if value is None else value
@@ -187,20 +187,20 @@ def _print_notes(lines):
 
 
 def load_preprocessor(init, sequence_length):
-    """Return the preprocessor of `init`, for rows of any length up to this."""
+    """Return the preprocessor of `init` for rows up to `sequence_length`."""
     return bert_keras.BertPreprocessor.from_preset(
         init,
         sequence_length=sequence_length,
         pad_to_longest=True,
-        prompt=None,  # tasks encode texts without it
+        prompt=None,  # tasks encode texts without a prompt
     )
 
 
 def encode_splits(task, preprocess) -> tuple[dict, dict]:
-    """Return the examples and the rows of "train" and "dev".
+    """Return examples and `Encoded` rows, dicts with "train" and "dev".
 
     Raises:
-        InputError: the faults of both splits; no examples; no labels.
+        InputError: a split has faults, no examples or no labels.
     """
     examples, faults = {}, []
     for split in ("train", "dev"):
@@ -246,7 +246,7 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        # Saved heads predict in the targets' units, with calibration.
+        # Saved heads contain both: outputs are in data units and calibrated.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
@@ -275,7 +275,7 @@ class _Run:
         )
         self.metric = hyperparameters.metric or task.metric
         if self.metric != task.metric or hyperparameters.tune_thresholds:
-            # Refused now, and not after the first epoch.
+            # Refuse a metric or thresholds now, not after the first epoch.
             check_metric(task, self.metric, self._predict_and_score()[1])
 
     def _compile_model(self):
@@ -293,7 +293,7 @@ class _Run:
         if self.scale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
             if stored.get("problem") == "regression":
-                # Its head was saved in the units of its data.
+                # The head was saved in data units; training needs std 1.
                 self.scale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(
@@ -381,7 +381,7 @@ class _Run:
     def _predict_and_score(self):
         """Return the predictions for dev and their scores.
 
-        The temperature and the thresholds are chosen in between.
+        Before it scores, it chooses the temperature and the thresholds.
         """
         encoded = self.encoded["dev"]
         examples, outputs = self.examples["dev"], self.predictor(encoded)
@@ -412,7 +412,7 @@ class _Run:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
-            # It is the baseline of the task's metric.
+            # The baseline belongs to the task's metric, not to this one.
             scores.pop("majority_baseline", None)
         return scores
 
@@ -431,7 +431,7 @@ class _Run:
             setattr(self.model, name, value)
 
     def _evaluate(self, step) -> dict:
-        """Score the dev split; keep the weights if none were better."""
+        """Score the dev split; save the weights if none were better."""
         with averaged_weights(self.model):
             _, scores = self._predict_and_score()
             if self.strategy.is_chief:
@@ -441,7 +441,7 @@ class _Run:
 
     def _save(self):
         head = getattr(self.model, "classifier", None)
-        # Regression has no temperature, classes have no scale.
+        # Regression has only a scale, classification only a temperature.
         with scaled_head(self.scale or self.temperature, head):
             with self.folder.output("model") as path:
                 self.model.save_preset(path, self.preprocess)
@@ -457,7 +457,7 @@ class _Run:
                 self.folder.file("model"), **self.model.arguments()
             )
             copy_weights(best, self.model)
-            if self.hyperparameters.calibrate:  # it is fitted again below
+            if self.hyperparameters.calibrate:  # `finish` fits it again
                 line = next(line for line in curve if line["step"] == step)
                 temperature = calibration.Temperature(line["val_temperature"])
                 temperature.take_out_of(self.model.classifier)
@@ -490,7 +490,7 @@ class _Run:
 
 
 def scalars(scores) -> dict:
-    """Return the metrics among what `score` returns."""
+    """Return the values of `scores` that are numbers, as floats."""
     return {
         name: float(value)
         for name, value in scores.items()

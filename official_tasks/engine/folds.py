@@ -1,7 +1,7 @@
 """Cross-validation: a run for each fold, and the labels that look wrong.
 
-A row is predicted by the run that was not trained on it. Rows with one text are
-in one fold, and each fold has its part of each class.
+A row is predicted by the run that was not trained on it. Rows with the same
+text are in the same fold. All folds have about the same class frequencies.
 """
 
 import copy
@@ -29,20 +29,20 @@ def cross_validate(
     Writes runs/fold-1 and so on, predictions of all rows by the runs that did
     not see them, results.json and a report. The model of each fold stays in its
     run; none is trained on all rows. An interrupted call resumes in the fold
-    where it ended.
+    where it was stopped.
 
     Args:
         task: a `TextTask` without a dev file.
-        init: as for `finetuning.run`.
+        init: see `finetuning.run`.
         output: the folder.
-        folds: their number, 2 or more.
-        seed: of the folds and of every run.
-        settings: as for `finetuning.run`.
-        **arguments: further ones of `finetuning.run`.
+        folds: number of folds, 2 or more.
+        seed: seed of the folds and of every run.
+        settings: see `finetuning.run`.
+        **arguments: further arguments of `finetuning.run`.
 
     Returns:
         The scores of all predictions together; "runs", name -> metrics of a
-        run; "mean" and "deviation", name -> that of the metric over the folds;
+        run; "mean" and "deviation" (standard), metric -> value over the folds;
         "wrong_labels", the number of labels that look wrong.
     """
     check(task, folds, arguments)
@@ -84,7 +84,7 @@ def cross_validate(
 
 
 def check(task, folds, arguments):
-    """Raise InputError if a task or an argument does not fit folds."""
+    """Raise InputError if the task or an argument excludes cross-validation."""
     if folds < 2:
         raise InputError(f"folds is {folds}; expected 2 or more.")
     if not isinstance(task, TextTask):
@@ -106,7 +106,7 @@ def check(task, folds, arguments):
 
 
 def read_all(task) -> Examples:
-    """Return the labelled rows: train, with what is held out of it."""
+    """Return the labelled rows of train, also those held out as dev."""
     examples = task.read("train")
     if isinstance(task.source, Table):
         examples = Examples([*examples, *task.read("dev")], examples.notes)
@@ -114,13 +114,13 @@ def read_all(task) -> Examples:
 
 
 def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
-    """Return the fold of each row, from 0, by a hash of its text.
+    """Return int `(R,)`, the fold of each row from 0, by a hash of its text.
 
     Args:
         examples: list of `Example`.
-        folds: their number.
-        seed: of the hash.
-        is_stratified: deals out the texts of each label in turn.
+        folds: number of folds.
+        seed: seed of the hash.
+        is_stratified: True to spread the texts of each label over all folds.
     """
     groups: dict = {}
     for row, example in enumerate(examples):
@@ -149,7 +149,7 @@ class FoldSource:
         self.source, self.examples, self.in_dev = source, examples, in_dev
 
     def read(self, split):
-        """Return the rows of the split, with the notes of all."""
+        """Return the rows of the split, with the notes on all rows."""
         pairs = zip(self.examples, self.in_dev, strict=True)
         rows = [row for row, is_dev in pairs if is_dev == (split == "dev")]
         return Examples(rows, self.examples.notes)
@@ -159,22 +159,22 @@ class FoldSource:
 
 
 def make_fold(task, examples, numbers, number):
-    """Return a copy of the task on one fold."""
+    """Return a copy of the task with fold `number` as its dev split."""
     fold = copy.copy(task)
     fold.source = FoldSource(task.source, examples, numbers == number)
     return fold
 
 
 def find_wrong_labels(probabilities, labels) -> np.ndarray:
-    """Return the rows whose label is probably wrong, the surest first.
+    """Return indices of the rows whose label is probably wrong, surest first.
 
-    A class is a candidate for a row if its probability there is at least its
-    mean probability over the rows with that label. A row is returned if its
-    most probable candidate is not its label: the rows off the diagonal of the
-    confident joint (Northcutt et al. 2021, "Confident Learning", section 3.1).
+    A class is a candidate for a row if its probability is at least the mean
+    probability of the class over the rows labelled with it. A row is returned
+    if its most probable candidate is not its label. These rows are off the
+    diagonal of the confident joint (Northcutt et al. 2021, section 3.1).
 
     Args:
-        probabilities: `(R, C)`, out of fold.
+        probabilities: `(R, C)`, each row by the run that did not see it.
         labels: int `(R,)`.
     """
     given = probabilities[np.arange(len(labels)), labels]
@@ -229,7 +229,7 @@ def summarize(runs) -> dict:
 
 
 def _describe_labels(task, examples, predictions):
-    """Return columns for the predictions, and the rows that look wrong."""
+    """Return columns of the predictions, and dicts of rows that look wrong."""
     labels = np.array([example.label for example in examples])
     each = probabilities(predictions)  # (R, C)
     given = each[np.arange(len(labels)), labels]

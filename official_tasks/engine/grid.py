@@ -36,11 +36,11 @@ def run(
     settings=None,
     **arguments,
 ) -> dict:
-    """Fine-tune once for each learning rate and seed; print a table of all.
+    """Fine-tune once for each learning rate and seed; tabulate the runs.
 
-    A single run is the folder `output` itself. Of several, each has a folder
-    in it; the model, the predictions and the report of the run with the best
-    score on dev are copied to `output`.
+    A single run writes to `output` itself. Each of several runs writes to a
+    folder in it; the model, the predictions and the report of the run with the
+    best score on dev are copied to `output`.
 
     Args:
         task: a `Task`.
@@ -54,8 +54,8 @@ def run(
         **arguments: further arguments of `finetuning.run`.
 
     Returns:
-        The results of the best run; of several runs with "runs", "mean",
-        "deviation" and "failed" of the task's metric, see `summarize`.
+        The results of the best run. For several runs they include "runs",
+        "mean", "deviation" and "failed", see `summarize`.
     """
     if learning_rates and learning_rate is not None:
         raise InputError(
@@ -99,7 +99,7 @@ def run(
 
 
 def _run_all(name, metric, output, identity, run_one):
-    """Run the plan of `identity` in one folder; return `summarize` of all."""
+    """Run the plan of `identity` in one folder; return `summarize`'s result."""
     plan = identity["plan"]
     with RunFolder(output, identity) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
@@ -119,7 +119,7 @@ def _run_all(name, metric, output, identity, run_one):
 def refuse_several_hosts(distribution):
     """Raise if several runs in a row would train on several hosts.
 
-    The folder of several runs has one writer and no other readers.
+    All hosts would write to the folder of the runs, which has one writer.
     """
     if resolve_auto(distribution) == "multi_worker":
         raise InputError(
@@ -135,7 +135,7 @@ def _name(rate, seed):
 
 
 def summarize(metric, runs: dict, rates: dict) -> dict:
-    """Return the best run's results, with mean, std and failures of all.
+    """Return the best run's results, with a summary of all runs.
 
     A run failed if its metric is not finite or no better than the best
     constant prediction's. Mean and standard deviation ("deviation") are over
@@ -197,7 +197,7 @@ def _show(title, metric, runs, results=None):
 
 
 def make_table(title, rows) -> Table:
-    """Return a table of the metrics of one or more runs: name -> results."""
+    """Return a table of metrics; `rows` is name of a run -> its results."""
     rows = {
         run: {
             name: str(metrics[name])
@@ -207,7 +207,7 @@ def make_table(title, rows) -> Table:
         }
         for run, metrics in rows.items()
     }
-    # A failed run may lack metrics of the others.
+    # A failed run may lack metrics that other runs have.
     names = dict.fromkeys(n for metrics in rows.values() for n in metrics)
     names = [name for name in names if name not in task_report.COUNTS]
     table = Table(title=title, title_justify="left")

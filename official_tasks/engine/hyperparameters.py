@@ -11,7 +11,7 @@ from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> the expected values, in words, and their check; None passes it.
+# Field -> (the expected values in words, a check of a value that is not None).
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0, 1 at most", lambda v: 0 < v <= 1),
@@ -41,28 +41,28 @@ class Hyperparameters(NamedTuple):
     """Hyperparameters that a run may set beyond the task's `Defaults`.
 
     optimizer: "adamw" or "lamb".
-    schedule: of the learning rate after the warm-up, see `bert_keras.adamw`.
-    ema: the moving averages of the weights are scored and saved, see
-        `bert_keras.adamw`.
+    schedule: learning rate after the warm-up, see `bert_keras.adamw`.
+    ema: decay of moving averages of the weights, which are then scored and
+        saved; see `bert_keras.adamw`.
     label_smoothing: fraction of each label that is spread over all classes;
         only in training.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
-    dropout: of encoder and head; that of the weights where None.
+    dropout: dropout of encoder and head; None: as stored with the weights.
     class_weights: "balanced" weights rows so that each class counts the same;
-        with several labels a text, texts with a label count as much as
+        where a text has several labels, texts with a label count as much as
         texts without it.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
-        none where None (the paper, section 5.1).
-    lora_rank: of `enable_lora`; the run also writes `adapter`.
-    lora_alpha: the change to a kernel is scaled by alpha / rank; the rank
-        where None.
+        None adds none (the paper, section 5.1).
+    lora_rank: rank of LoRA, see `enable_lora`; the run also writes `adapter`.
+    lora_alpha: LoRA's change to a kernel is scaled by alpha / rank; None is
+        the rank.
     lora_dropout: fraction of the input of LoRA's matrices that is dropped.
     lora_targets: the projections that LoRA changes, see `enable_lora`.
     freeze_layers: number of the lowest layers that keep their weights, with
         the embeddings; 0 freezes the embeddings alone.
     accumulation: micro-batches of a batch, computed one after another.
-    steps_per_execution: of `keras.Model.compile`.
+    steps_per_execution: see `keras.Model.compile`.
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after this many evaluations without a better
         score; the learning rate falls as in a whole run.
@@ -123,7 +123,7 @@ class Hyperparameters(NamedTuple):
             )
 
     def changed(self) -> dict:
-        """Return the values that are not the defaults: a run's settings."""
+        """Return name -> value of the fields that are not at their defaults."""
         defaults = self._field_defaults
         return {k: v for k, v in self._asdict().items() if v != defaults[k]}
 
@@ -135,7 +135,7 @@ class Hyperparameters(NamedTuple):
         return arguments
 
     def adapt(self, model):
-        """Freeze layers of a model; add LoRA."""
+        """Freeze the model's lowest layers, or add LoRA, as the fields say."""
         encoder = model.encoder
         if self.lora_rank:
             bert_keras.enable_lora(
@@ -170,7 +170,7 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Return True if the last evaluations brought no better score."""
+        """Return True after `early_stopping` evaluations without a new best."""
         if self.early_stopping is None or not curve:
             return False
         name = f"val_{metric}"

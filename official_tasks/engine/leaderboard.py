@@ -44,9 +44,9 @@ def predict_task(task, models, output, split="test", overwrite=False):
 
 
 def input_files(task) -> list:
-    """Return the files that a task reads, with those to predict."""
+    """Return the files that a task reads, including its test files."""
     source = getattr(task, "source", None)
-    is_ours = isinstance(source, Source)  # not of a user's task
+    is_ours = isinstance(source, Source)  # a user's task may differ
     test = source.existing_files("test") if is_ours else []
     return [*task.data_files(), *test]
 
@@ -122,7 +122,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
             task,
             [os.path.join(output, trained)],
             os.path.join(output, "submission"),
-            overwrite=True,  # files of the same runs
+            overwrite=True,  # only files of the same runs exist
         )
     write_zip(output)
     results = {"scores": scores, "average": average(scores)}
@@ -147,7 +147,7 @@ def columns(scores) -> dict[str, float]:
 
 
 def average(scores) -> float:
-    """Return the mean of the columns, as the paper does: MNLI has two."""
+    """Return the mean over the paper's columns, of which MNLI has two."""
     values = list(columns(scores).values())
     return sum(values) / len(values)
 

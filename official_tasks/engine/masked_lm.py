@@ -23,9 +23,9 @@ def score_masked_lm(
 ) -> dict:
     """Return loss, perplexity and accuracy of a model on masked texts.
 
-    Texts are cut into rows without overlap, and masked once by the rule of
+    Texts are cut into rows without overlap, and masked once by the rules of
     pre-training. The masks depend on texts, vocabulary, `sequence_length` and
-    `seed` alone: models with one vocabulary are compared on the same masks.
+    `seed` alone: models with the same vocabulary get the same masks.
 
     Args:
         preset: weights with a trained masked-word head, in any format.
@@ -81,7 +81,7 @@ def score_masked_lm(
 
 
 def _load_pretrainer(preset):
-    """Return a model with a trained masked-word head; refuse another one."""
+    """Return a model with its masked-word head; refuse an untrained head."""
     with warnings.catch_warnings():
         # The next-sentence head is not used.
         warnings.simplefilter("ignore", UntrainedWarning)
@@ -116,7 +116,7 @@ def masked_rows(preprocess, texts, seed):
             continue
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, ids, stride=room).inputs
-        # One width, so that the masks depend on the rows alone.
+        # All batches have one width: the masks then depend on the rows alone.
         rows = {
             name: values.to_tensor(
                 preprocess.packer.pad_id if name == "token_ids" else 0,

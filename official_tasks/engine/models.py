@@ -23,9 +23,9 @@ from official_tasks.tasks.base import RATES
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
-ABSENT = {"long_text": "truncate"}  # for folders that do not state it
-# Hidden size -> factor of the learning rates that the paper gives for 768 and
-# 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
+ABSENT = {"long_text": "truncate"}  # if a folder does not state it
+# Largest hidden size -> factor on the paper's learning rates, which are for 768
+# and 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
 RATE_FACTORS = {256: 6, 512: 2}
 
 
@@ -46,9 +46,9 @@ def load_model(
         task: a `Task`.
         preset: a model folder, the folder of a run, or a name.
         dtype: Keras policy.
-        from_scratch: keep the sizes of `preset` only, no weight.
-        bilstm_dim: width of a BiLSTM between encoder and head; none where
-            None.
+        from_scratch: use only the sizes of `preset`, not its weights.
+        bilstm_dim: width of a BiLSTM between encoder and head; None adds
+            none.
         **encoder_arguments: arguments of `BertEncoder` that replace the
             preset's.
     """
@@ -137,7 +137,7 @@ def _open(preset, dtype, **encoder_arguments):
 
 
 def _load_head(model, checkpoint, dtype):
-    """Load the checkpoint's weights into the model, with those of the head."""
+    """Load the checkpoint's weights, including its head's, into the model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         stored = type(model).from_preset(
@@ -150,7 +150,7 @@ def _load_head(model, checkpoint, dtype):
 def scale_rate(rate, init) -> float:
     """Return a learning rate that fits the size of the weights `init`.
 
-    A rate above 5e-5 is returned as it is: it is not meant for an encoder.
+    A rate above 5e-5 is returned unchanged: it is not for training an encoder.
     """
     if rate > max(RATES):
         return rate
@@ -220,7 +220,7 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # For instance labels: a test file does not name them.
+    # Such as the labels, which a test file does not name.
     task.take_arguments(open_checkpoint(models[0]).head_arguments)
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)
@@ -265,7 +265,7 @@ def _mean(outputs):
 _WEIGHTS = re.compile(
     r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
 )
-# A SavedModel and sentence-transformers keep weights in a folder inside.
+# Folders with weights inside a SavedModel or sentence-transformers folder.
 _FOLDERS = ("", "variables", "0_*")
 
 

@@ -1,13 +1,13 @@
-"""Notes of a fine-tuning run: signs of a fault in the data or in the result."""
+"""Notes of a fine-tuning run on likely faults of its data or its result."""
 
 import math
 
 import numpy as np
 
 MOST_CUT = 0.1  # fraction of the texts that may be cut without a note
-MOST_UNKNOWN = 0.1  # of the tokens; English text has under 1 %
-LEAST_RECALL = 0.1  # of a class that has
-FREQUENT = 0.05  # of the dev rows
+MOST_UNKNOWN = 0.1  # fraction of [UNK] without a note; English has under 1 %
+LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
+FREQUENT = 0.05  # a class with a larger fraction of the dev rows is frequent
 NOTHING_LEARNED = (
     "{metric} on dev is {value:.3f}, no better than the best constant "
     "prediction, {baseline:.3f}: the model has learned nothing from the texts. "
@@ -19,7 +19,7 @@ NOTHING_LEARNED = (
 
 
 def note_data(examples, encoded, preprocess) -> list[str]:
-    """Return the notes on the data: the task's, cut texts, [UNK].
+    """Return the task's notes on its data, and those on cut texts and [UNK].
 
     Args:
         examples: split -> examples, as the task reads them.
@@ -90,7 +90,7 @@ def has_failed(metric, results) -> bool:
 
 
 def cut_fraction(encoded) -> float:
-    """Return the fraction of the rows whose text did not fit."""
+    """Return the fraction of the rows whose text was cut."""
     return 0.0 if encoded.cut is None else float(np.mean(encoded.cut > 0))
 
 

@@ -1,4 +1,4 @@
-"""The rows that `predict` sends to a served model, from any file or a pipe."""
+"""Reads the rows that `predict` sends to a served model, from file or pipe."""
 
 import glob
 import gzip
@@ -21,7 +21,7 @@ from official_tasks.tasks.table import (
 
 
 def choose_signature(served, name, columns):
-    """Return a signature, its entry in the card, and a column for each input.
+    """Return a signature's name, its entry in the card, and its columns.
 
     Args:
         served: a `ServedModel`.
@@ -54,7 +54,7 @@ def list_types(entry):
 
 
 def find_inputs(pattern) -> list[str]:
-    """Return the files that a pattern matches, sorted; a pipe as it is."""
+    """Return the files that match, sorted; [pattern] for a pipe or data set."""
     from bert_keras.data.data_sets import is_data_set
 
     if pattern == "-" or os.path.exists(pattern) or is_data_set(pattern):
@@ -71,7 +71,7 @@ def count_rows(paths, *arguments) -> int | None:
 
     Args:
         paths: see `read_inputs`.
-        *arguments: the other ones of `read_inputs`.
+        *arguments: the other arguments of `read_inputs`.
     """
     from bert_keras.data.data_sets import is_data_set
 
@@ -84,13 +84,13 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
     """Yield each row's inputs: a list of str, or of list of str.
 
     Args:
-        paths: files, also `.gz`, names of data sets, or "-" for standard
-            input, one after another.
-        kind: "lines", "csv", "tsv" or "jsonl"; None: by the file's name.
+        paths: list of files (also `.gz`), names of data sets, or "-" for
+            standard input.
+        kind: "lines", "csv", "tsv" or "jsonl"; None follows the file's name.
         columns: columns of a table: the inputs in order, then those to keep.
-        lists: for each column True if it holds a list, written as JSON; `int`
-            if it holds a list of integers.
-        dialect: `Dialect`, of a file that is not UTF-8 or has no commas.
+        lists: for each column, True if it holds a list of str as JSON, `int`
+            if a list of integers, else False.
+        dialect: `Dialect` of the files; None: UTF-8, separated by commas.
     """
     for path in paths:
         yield from _read_file(path, kind, columns, lists, dialect or Dialect())

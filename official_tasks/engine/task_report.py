@@ -9,7 +9,7 @@ COUNTS = ("rows", "dev_rows", "best_step", "cut")  # not metrics
 
 
 def select_metrics(results) -> dict:
-    """Return the metrics among what `finetuning.run` returns."""
+    """Return name -> value of the metrics that `finetuning.run` returned."""
     others = (*COUNTS, "majority_baseline")
     return {
         name: value
@@ -53,7 +53,7 @@ def render(name, metric, results, mistakes, settings) -> str:
 
 
 def _describe_metrics(metric, results):
-    """Yield value and meaning of each metric, beginning with `metric`."""
+    """Yield (value, meaning) of each metric as text, `metric` first."""
     metrics = select_metrics(results)
     for name in sorted(metrics, key=lambda name: name != metric):
         meaning = name.replace("_", " ")
@@ -122,7 +122,7 @@ def _show_confusion(results):
 
 
 def _show_reliability(results):
-    """Return the section of the bins of confidence of a calibrated run."""
+    """Return the section with a calibrated run's bins of confidence."""
     if "reliability" not in results:
         return ""
     names = ("from", "rows", "confidence", "accuracy")
@@ -145,7 +145,7 @@ def _show_reliability(results):
 
 
 def show_mistakes(heading, text, mistakes):
-    """Return the section of the first mistakes; nothing where there are none.
+    """Return the section of the first mistakes, or "" without mistakes.
 
     Args:
         heading: heading of the section.

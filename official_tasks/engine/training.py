@@ -58,7 +58,7 @@ def train(
         model: the model.
         batches: function of the first step; returns the batches from it on.
         state: what `training_state` returns.
-        steps: steps of the run, from its first one.
+        steps: steps of the whole run, also those before a resume.
         steps_per_epoch: steps between two calls of `validation`.
         validation: function of the step; returns metrics by name.
         title: text of the progress bar.
@@ -70,10 +70,11 @@ def train(
         ended: see `bert_keras.training.loop.fit`.
 
     Returns:
-        The logs of each epoch, in order: dict with "step".
+        The logs of each epoch, in order, as dicts with "step".
 
     Raises:
-        InputError: the gradients were not finite for many steps in a row.
+        InputError: the gradients were not finite for many steps in a row, or
+            for more than half of the steps.
     """
     with progress.bar(title, steps) as update:
         meter = Meter(update, state, steps, tokens_until)
@@ -120,7 +121,7 @@ class Meter(keras.callbacks.Callback):
         tokens_until: function of the step, or None.
 
     Attributes:
-        step: finished steps of the run, with the current one.
+        step: number of finished steps of the run, with the current one.
     """
 
     def __init__(self, update, state, steps, tokens_until=None):

@@ -26,7 +26,7 @@ def compiled_model(settings, objective, source, execution):
         model = new_model(settings, objective, len(source.vocabulary), rows)
     objective.prepare(model)
     if not settings.init:
-        # Saved weights then say which of them were never trained.
+        # The saved weights then name those that were never trained.
         frozen = {weight.path for weight in model.non_trainable_weights}
         weights = published_weights(model).items()
         mark_new_weights(model, [k for k, v in weights if v.path in frozen])
@@ -40,7 +40,7 @@ def compiled_model(settings, objective, source, execution):
 
 
 def make_optimizer(settings, execution):
-    """Return the run's optimizer, without variables of a model yet."""
+    """Return the run's optimizer, not built yet."""
     schedule = {
         "learning_rate": settings.learning_rate,
         "steps": settings.steps,
@@ -105,14 +105,15 @@ def check_weights(settings, objective, vocabulary, tokenizer):
 
     Args:
         settings: `Settings`.
-        objective: of `OBJECTIVES`.
-        vocabulary: of the data, and then of the model.
+        objective: a value of `OBJECTIVES`.
+        vocabulary: vocabulary of the data, which the model takes over.
         tokenizer: arguments that the data was made with: "lowercase" and
             "strip_accents".
 
     Raises:
         InputError: the vocabulary is neither that of the weights nor an
-            extension of it; or length, case, accents or direction do not fit.
+            extension of it; or sizes, case, accents, length or direction do
+            not fit.
     """
     checkpoint = open_checkpoint(settings.init)
     expected = BertPreprocessor.from_preset(checkpoint).tokenizer
@@ -160,11 +161,11 @@ def extension_between(old, new, source):
     Args:
         old: the vocabulary of the weights.
         new: the vocabulary of the data.
-        source: the weights, for messages.
+        source: name of the weights, for messages.
 
     Raises:
-        InputError: names the first line that is neither the old one nor
-            unused.
+        InputError: a line differs that was not unused; the message names the
+            first.
     """
     word_piece = WordPiece(old, False)
     replaced = {}

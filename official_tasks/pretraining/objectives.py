@@ -13,13 +13,13 @@ from bert_keras.modeling.pretrainer import (
 )
 
 BEST = 5  # predictions shown for a masked token
-MOST_MASKS = 3  # shown in a text
+MOST_MASKS = 3  # masks of a text whose predictions are shown
 
 
 class MaskedTokens:
-    """Masked tokens and, by default, next sentence: `BertPretrainer`.
+    """Objective of `BertPretrainer`: masked tokens and (default) next sentence.
 
-    Without next sentence its head and the pooler keep their weights.
+    Without next sentence, the head for it and the pooler keep their weights.
     """
 
     model_class = bert_keras.BertPretrainer
@@ -51,7 +51,7 @@ class MaskedTokens:
         return metrics if self.next_sentence else {**metrics, "nsp": []}
 
     def select(self, x, y, w):
-        """Return the model's inputs from a batch of the pipeline."""
+        """Return inputs, targets and weights of a batch, unchanged."""
         return x, y, w
 
     def predict(self, model, batch, vocabulary):
@@ -81,7 +81,7 @@ class MaskedTokens:
 
 
 class OneDirection:
-    """The next token, or the one before, at every position: `BertCausalModel`.
+    """Objective of `BertCausalModel`: predict each next or previous token.
 
     Nothing is masked (the paper, section 5.1).
     """
@@ -109,17 +109,17 @@ class OneDirection:
         return [TokenAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def select(self, x, y, w):
-        """Return the batch without masks, its neighbours and their weights."""
+        """Return the inputs without masks, the neighbours' ids and weights."""
         x = {k: v for k, v in x.items() if k != "mask_positions"} | {
             "token_ids": _unmask(x, y["mlm"], w["mlm"])
         }
         ids, weights = causal_targets(x, self.attention)
-        # Rows that only fill the last batch have no real prediction.
+        # Rows that only fill the last batch get weight 0.
         is_real = tf.reduce_max(w["mlm"], axis=1, keepdims=True)  # (B, 1)
         return x, ids, weights * is_real
 
     def predict(self, model, batch, vocabulary):
-        """Return texts that end, or start, at a predicted token."""
+        """Return texts that end or start with [MASK]; see `MaskedTokens`."""
         x, y, w = batch
         logits = model(x, training=False).numpy()  # (B, T, V)
         rows = []

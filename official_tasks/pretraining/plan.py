@@ -1,4 +1,4 @@
-"""The plan of a pre-training run, by arithmetic alone: nothing is allocated."""
+"""Plans a pre-training run by arithmetic alone, without building its model."""
 
 from official_tasks.pretraining.settings import (
     check_settings,
@@ -14,7 +14,7 @@ def plan(data, **arguments) -> list[str]:
 
     Args:
         data: folder of pre-training data.
-        **arguments: as of `runner.run`.
+        **arguments: see `runner.run`.
 
     Raises:
         InputError: an input that the run could not use.
@@ -69,20 +69,20 @@ def count_parameters(sizes, is_masked=True) -> int:
     """Return the number of weights of the pre-training model.
 
     Args:
-        sizes: of `BertEncoder`.
+        sizes: size arguments of `BertEncoder`.
         is_masked: True for `BertPretrainer`, which has a next-sentence head,
             False for `BertCausalModel`.
     """
     width, inner = sizes["hidden_dim"], sizes["intermediate_dim"]
     tokens, positions = sizes["vocabulary_size"], sizes["max_sequence_length"]
     segments = sizes.get("num_segments", 2)
-    # Two normalization weights for each unit, after every sum.
+    # 2: gamma and beta of the normalization, for each unit.
     embeddings = (tokens + positions + segments + 2) * width
     attention = 4 * (width + 1) * width
     feed_forward = (width + 1) * inner + (inner + 1) * width
     layer = attention + feed_forward + 4 * width
     pooler = (width + 1) * width
-    # Dense, normalization, and a bias for each token; the matrix is tied.
+    # Dense, normalization, a bias for each token; the output matrix is tied.
     head = (width + 1) * width + 2 * width + tokens
     next_sentence = 2 * width + 2 if is_masked else 0
     layers = sizes["num_layers"] * layer
@@ -92,18 +92,18 @@ def count_parameters(sizes, is_masked=True) -> int:
 def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     """Return the bytes of a device's memory that a training step needs.
 
-    16 bytes a parameter (weight, gradient, two moments); activations of each
-    row, 34 bytes a unit and 5 an attention score in half precision
-    (Korthikanti et al. 2022, equation 2) and twice that in float32; logits.
-    With `rematerialize` only one layer has them at a time, and of each layer
-    the input is kept, 2 bytes a unit.
+    A parameter takes 16 bytes (weight, gradient, two moments), a logit 8. In
+    half precision a layer takes 34 bytes for each unit and 5 for each attention
+    score (Korthikanti et al. 2022, equation 2), in float32 twice as many. With
+    `rematerialize` only one layer at a time keeps these activations; the input
+    of every layer is kept, 2 bytes a unit.
 
     Args:
-        sizes: of `BertEncoder`.
+        sizes: size arguments of `BertEncoder`.
         parameters: number of weights.
         phase: `Phase`.
         settings: `Settings`.
-        rows: sequences of a device at a time.
+        rows: sequences that a device processes at a time.
     """
     length, width = phase.sequence_length, sizes["hidden_dim"]
     half = 1 if settings.dtype != "float32" else 2

@@ -33,7 +33,7 @@ def render(results, settings) -> str:
     """Return the page of a run.
 
     Args:
-        results: of `runner.run`.
+        results: what `runner.run` returned.
         settings: `Settings`.
     """
     tokens = tokens_until(settings.steps, settings)
@@ -61,7 +61,7 @@ def render(results, settings) -> str:
 
 
 def _describe_metrics(results):
-    """Yield each metric and its meaning."""
+    """Yield (value, meaning) of each metric as text."""
     for name, meaning in TILES.items():
         if name not in results:
             continue

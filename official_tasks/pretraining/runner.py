@@ -18,26 +18,26 @@ from official_tasks.pretraining.settings import (
 
 SHOWN = 4  # held-out texts with predictions
 MOST_UNKNOWN = 0.01  # fraction of the tokens
-OVERFIT = 1.0  # nats from the loss of training to that of held-out text
+OVERFIT = 1.0  # nats by which the held-out loss exceeds the training loss
 
 
 def run(data, output, callbacks=(), **arguments) -> dict:
     """Pre-train on `data` and write the run folder `output`.
 
     Args:
-        data: folder of `create_pretraining_data`.
+        data: folder that `create_pretraining_data` wrote.
         output: folder of the run; the same call resumes it. Changed data or
             initial weights are refused.
         callbacks: Keras callbacks; `on_epoch_end` gets the held-out metrics
-            as `val_...`. `on_train_begin` comes once for each phase, and
+            as `val_...`. `on_train_begin` is called once for each phase, and
             again in a resumed run.
         **arguments: the fields of `Settings` and of `Execution`.
 
     Returns:
         Metrics on the held-out documents: "mlm_accuracy", "mlm_perplexity",
         "nsp_accuracy" ("lm_accuracy" and "lm_perplexity" of a directional
-        model), "mlm_unigram_baseline" and "nsp_majority_baseline" (always
-        predicting the most frequent token, the more frequent answer),
+        model), "mlm_unigram_baseline" and "nsp_majority_baseline" (accuracy of
+        always predicting the most frequent token or answer),
         "parameters", and "curve", the logs of each evaluation.
     """
     from official_tasks.engine.models import list_weight_files
@@ -85,7 +85,7 @@ def pretrain(data, folder, settings, execution, strategy, callbacks=()):
     run = Run(folder, settings, source, model, strategy)
     before = None
     if settings.init:
-        # At the length of the last metrics, for comparison.
+        # At the last phase's length, to compare with the final metrics.
         before = _compute_once(
             folder, "before", lambda: run.evaluate(used[-1].last)
         )
@@ -117,7 +117,7 @@ def _compute_once(folder, stage, compute):
 
 
 class Run:
-    """The training of one run: batches, evaluation and output by the step."""
+    """Training batches, evaluations and output files of one run."""
 
     def __init__(self, folder, settings, source, model, strategy):
         self.folder, self.settings, self.source = folder, settings, source

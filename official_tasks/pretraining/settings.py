@@ -25,14 +25,14 @@ class Settings(NamedTuple):
     max_predictions, phase_2_max_predictions: None follows from `mask_rate`:
         20 of 128 and 77 of 512 tokens.
     steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: fraction or number of the last steps, on longer sequences;
-        None is a tenth, and with records of one length 0.
-    phase_2_batch_size: None is that of phase 1.
-    evaluations: on held-out documents, evenly over the steps.
+    phase_2_steps: number of the last steps, or their fraction, with longer
+        sequences; None is a tenth, or 0 with records of one length.
+    phase_2_batch_size: None is the batch size of phase 1.
+    evaluations: number of evaluations on held-out documents, evenly spaced.
     evaluation_steps: batches of an evaluation at most.
     optimizer: "adamw" or "lamb".
     warmup: fraction of the steps, or their number.
-    schedule: of the rate after the warm-up, see `bert_keras.adamw`.
+    schedule: learning rate after the warm-up, see `bert_keras.adamw`.
     bias_correction: of "adamw"; "lamb" always has it.
     rematerialize: see `BertEncoder`.
     dtype: Keras policy, or "auto"; see `choose_dtype`.
@@ -83,14 +83,14 @@ class Settings(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """Execution of a run; it may change when the run resumes.
+    """Settings that may change when a run resumes.
 
-    It changes rounding and dropout masks, and not the examples of a step.
+    They change rounding and dropout masks, but not the examples of a step.
 
-    distribution, tpu: of `make_strategy`.
+    distribution, tpu: see `make_strategy`.
     accumulation: micro-batches of a batch, computed one after another.
-    steps_per_execution: of `keras.Model.compile`.
-    save_every, keep, keep_every: of `TrainingState`.
+    steps_per_execution: see `keras.Model.compile`.
+    save_every, keep, keep_every: see `TrainingState`.
     """
 
     distribution: str = "off"
@@ -135,7 +135,7 @@ def prepare(arguments):
 
 
 def model_sizes(settings) -> dict:
-    """Return the sizes of `settings.size`, with its overrides."""
+    """Return the sizes of `settings.size`, replaced where settings set them."""
     if settings.size not in SIZES:
         raise InputError(
             f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}; "
@@ -248,7 +248,7 @@ def check_settings(settings, num_replicas=1):
 
 
 def note_masks(settings) -> list[str]:
-    """Return a note for each phase that masks less than its rate."""
+    """Return a note for each phase that masks less than `mask_rate`."""
     if not settings.objectives.startswith("mlm"):
         return []
     notes = []

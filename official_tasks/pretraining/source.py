@@ -26,7 +26,7 @@ SAMPLED = 20  # batches that `measure_data` reads
 
 
 def list_manifests(data, settings) -> list[str]:
-    """Return the manifests of a run's data, which have all hashes."""
+    """Return the paths of the data's manifests, which hold all hashes."""
     tokens = os.path.join(data, "tokens")
     folders = [data, settings.phase_2_data] if settings.records else []
     return [
@@ -43,9 +43,9 @@ class PretrainingSource:
     """Training and held-out batches of each phase, and the vocabulary.
 
     Args:
-        folder: of `create_pretraining_data`.
+        folder: folder that `create_pretraining_data` wrote.
         settings: `Settings`.
-        objective: of `OBJECTIVES`.
+        objective: a value of `OBJECTIVES`.
 
     Raises:
         InputError: the folder lacks data that the settings need.
@@ -74,7 +74,7 @@ class PretrainingSource:
     def check_once(self, folder) -> dict:
         """Check the data unless a run has checked the same files before.
 
-        Files are the same if size and modification time are.
+        Files are the same if their sizes and modification times are equal.
 
         Args:
             folder: the run's `RunFolder`.
@@ -144,7 +144,7 @@ class PretrainingSource:
     def _check_rules(self, phase):
         """Refuse records that were sampled by other rules than a phase's.
 
-        Lengths must fit the model; the other rules would do nothing.
+        Lengths must fit the model. Other rules would have no effect on records.
         """
         folder = self._examples(phase)
         manifest = record_files.read_manifest(os.path.join(folder, "train"))
@@ -159,14 +159,14 @@ class PretrainingSource:
                 )
 
     def batches(self, phase, first_step):
-        """Return endless batches of a phase from a step of the run on."""
+        """Return the endless batches of a phase, from a step of the run on."""
         return self._draw(phase, first_step - phase.first).map(self._select)
 
     def _draw(self, phase, first_step):
         return pretraining_dataset(
             os.path.join(self._examples(phase), "train"),
             phase.batch_size,
-            # Another seed for each phase: other pairs in another order.
+            # Each phase has another seed: other pairs in another order.
             self.settings.seed + phase.number - 1,
             first_step,
             rules=self.rules(phase),
@@ -181,7 +181,7 @@ class PretrainingSource:
 
     def _select(self, x, y, w):
         if self.examples_per_row is not None:
-            # (B, E) -> (B, examples_per_row), as the model has
+            # (B, E) -> (B, examples_per_row), the shape of the model's output
             more = [[0, 0], [0, self.examples_per_row - y["nsp"].shape[1]]]
             y, w = (
                 part | {"nsp": tf.pad(part["nsp"], more)} for part in (y, w)
@@ -202,7 +202,7 @@ class PretrainingSource:
 
     @property
     def examples_per_row(self):
-        """Most examples in a row of any phase; None where none is packed."""
+        """Greatest number of examples in a row; None if rows are not packed."""
         if not self.settings.packed:
             return None
         rows = [self.rules(phase) for phase in phases(self.settings)]
@@ -285,9 +285,9 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the arguments of the tokenizer of the trained model.
 
-    They are those that the data was made with, except `max_word_length` and
-    `keep_special_tokens`: these are the ones of `init`, as almost no text of
-    the data depends on them.
+    The data was made with the same arguments, except `max_word_length` and
+    `keep_special_tokens`, which `init` sets: almost no text of the data
+    depends on them.
     """
     if not init:
         return made
