@@ -1,4 +1,4 @@
-"""Examples of a batch, a pure function of (seed, step), drawn from a store."""
+"""Draw the examples of a batch from a store, a function of (seed, step)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,22 +16,23 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import Pieces, generator, mask_rows
 
-# Examples of a window, 16 MB at length 128. Approximate: units stay whole.
+# Examples in a window, 16 MB at length 128. This is approximate, because
+# windows consist of whole units.
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # examples are masked in groups by length
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
-# Keys of the random numbers, one for each purpose.
+# Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 
 
 class EpochWindows:
     """Order of the examples of an endless, shuffled run.
 
-    A corpus is many units (blocks of a store, parts of a shard), each with
-    a number of examples. Each epoch takes all units in another order and cuts
-    it into windows of a few ten thousand examples, which are shuffled within.
-    Everything is a function of (seed, epoch), so that a run can begin at any
-    step after loading a single window.
+    A corpus consists of units (blocks of a store, parts of a shard) with a
+    number of examples each. Each epoch shuffles the units and cuts this order
+    into windows of about 32,768 examples. Then each window is shuffled.
+    Everything is a function of (seed, epoch), so a run can begin at any step
+    after it loads a single window.
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
@@ -45,11 +46,11 @@ class EpochWindows:
         self._last = (None, None)
 
     def epoch(self, number: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the units of each window, and where each begins in the epoch.
+        """Return the units of each window, and each window's first example.
 
-        The second, int64 `(W + 1,)`, ends with the size of the epoch.
+        The latter, int64 `(W + 1,)`, ends with the size of the epoch.
         """
-        last = self._last  # another thread may change it meanwhile
+        last = self._last  # a copy: another thread may change `_last`
         if last[0] != number:
             self._last = last = (number, self._cut(number))
         return last[1]
@@ -68,7 +69,8 @@ class EpochWindows:
         """Return the windows that hold examples `first` to `first + count`.
 
         Returns:
-            A list of (epoch, window, from, to) in the run's order.
+            A list of (epoch, window, begin, end), in the order of the run.
+            `begin` and `end` are indices of examples in the window.
         """
         parts = []
         while count > 0:
@@ -87,17 +89,17 @@ class EpochWindows:
 
 
 def fill_rows(lengths, width: int, most: int, rng):
-    """Pack examples into rows, the longest first, each where it fits best.
+    """Pack examples into rows by best fit, the longest example first.
 
     Args:
-        lengths: int `(N,)`, tokens of each example, at most `width`.
-        width: tokens of a row.
-        most: examples of a row, at most.
-        rng: puts the rows into a random order, and each row's examples.
+        lengths: int `(N,)`, number of tokens of each example, at most `width`.
+        width: number of tokens of a row.
+        most: maximum number of examples in a row.
+        rng: NumPy generator, shuffles the rows and the examples of each row.
 
     Returns:
-        The examples in the order of the rows and the row of each, both int64
-        `(N,)`, and the number of rows.
+        The indices of the examples in the order of the rows, and the row of
+        each of these, both int64 `(N,)`; and the number of rows.
     """
     rows, count = _best_fit(np.asarray(lengths), width, most)
     rows = rng.permutation(count)[rows]
@@ -108,8 +110,8 @@ def fill_rows(lengths, width: int, most: int, rng):
 def _best_fit(lengths, width: int, most: int):
     """Return the row of each example, and the number of rows."""
     open_rows = [[] for _ in range(width + 1)]  # by the room that is left
-    rooms = 0  # bit r is set where there is an open row with room r
-    held = []  # the number of examples of each row
+    rooms = 0  # bit r is set if there is an open row with room r
+    held = []  # the number of examples in each row
     rows = np.empty(len(lengths), np.int64)
     order = np.argsort(-lengths, kind="stable")
     for example, length in zip(
@@ -117,7 +119,7 @@ def _best_fit(lengths, width: int, most: int):
     ):
         fitting = rooms >> length
         if fitting:
-            # The lowest bit that is set: the least room that is enough.
+            # The lowest bit that is set is the least room that is enough.
             room = length + (fitting & -fitting).bit_length() - 1
             row = open_rows[room].pop()
             if not open_rows[room]:
@@ -138,14 +140,14 @@ def _best_fit(lengths, width: int, most: int):
 
 
 class PackedPairs(NamedTuple):
-    """Pairs in the order of their rows, the row of each, and how many rows."""
+    """Pairs in the order of their rows, the row of each pair, the row count."""
 
     pairs: Pairs
     rows: np.ndarray  # int64 (N,), ascending
     count: int
 
     def __getitem__(self, span: slice):
-        """Return some of the rows, counted from 0."""
+        """Return the rows of a slice, renumbered from 0."""
         begin, end, _ = span.indices(self.count)
         own = slice(*np.searchsorted(self.rows, [begin, end]))
         return PackedPairs(self.pairs[own], self.rows[own] - begin, end - begin)
@@ -175,11 +177,11 @@ def masked_rows(
 
     Args:
         lengths: int `(N,)`, tokens of each example.
-        rows: int `(N,)`, ascending, the row of each.
+        rows: int `(N,)`, ascending, the row of each example.
         count: number of rows.
-        examples: a function of the numbers of some examples `(n,)` and of a
-            width that is enough for them; returns their rows as `gather`
-            does, `(n, width)`.
+        examples: function that takes the indices of some examples `(n,)` and
+            a width that none of them exceeds; returns their rows
+            `(n, width)` as `gather` does.
         rules: how examples are masked and packed.
         pieces: `Pieces` of the vocabulary.
         rng: NumPy generator.
@@ -207,10 +209,10 @@ def masked_rows(
 
 
 class _Packed:
-    """Rows that are filled with examples, some at a time."""
+    """Packed rows, into which examples are copied group by group."""
 
     def __init__(self, lengths, rows, count, rules, pieces):
-        # (N,): for each example the first one in its row
+        # (N,): for each example, the first example in its row
         first = np.searchsorted(rows, np.arange(count))[rows]
         self._row = rows
         self._number = np.arange(len(rows)) - first  # (N,), index in its row
@@ -270,22 +272,22 @@ class _Packed:
         }
 
 
-# Examples drawn from a token store: a window's pairs, a batch's masks.
+# Examples drawn from a token store: pairs of each window, masks of each batch.
 
 
 class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
-    An epoch has as many examples as the store's tokens fill sequences, but at
-    most one for each sentence. The pair rule draws more, because it reuses
-    text that a random next sentence replaced; so a random part of each
-    window's pairs is kept. With `rules.packed`, the examples of a window are
+    An epoch has as many examples as there are full sequences in the store's
+    tokens, but at most one for each sentence. The pair rule draws more, because
+    it reuses text that a random next sentence replaced; so each window keeps a
+    random part of its pairs. With `rules.packed`, the examples of a window are
     packed, and a row counts as one example.
 
     Args:
         store: a `TokenStore`.
         rules: `SamplingRules`.
-        seed: int; the examples depend on it and the position in the run only.
+        seed: int; examples depend only on it and on the position in the run.
     """
 
     def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):
@@ -295,7 +297,7 @@ class DrawnExamples:
         self.windows = EpochWindows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
-        """Return a window's pairs, shuffled, as many as `windows` says."""
+        """Return a window's pairs, shuffled, cut to the window's size."""
         units, starts = self.windows.epoch(epoch)
         size = int(starts[window + 1] - starts[window])
         parts = [self.draw(epoch, window, 0)]
@@ -325,7 +327,7 @@ class DrawnExamples:
         return PackedPairs(pairs[order], rows, count)
 
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
-        """Return the rows of pairs, masked by random numbers of the key."""
+        """Return the rows of pairs; the key and the seed decide their masks."""
         rng = generator(self.seed, _MASKS, *key)
         rules, pieces = self.rules, self.store.pieces
         if not rules.packed:
@@ -348,7 +350,7 @@ class DrawnExamples:
         return rows
 
     def join(self, parts: list, step: int) -> dict:
-        """Return the rows of a step's parts of windows."""
+        """Return the rows of a step from its parts of windows."""
         return self.rows(type(parts[0]).join(parts), step)
 
 

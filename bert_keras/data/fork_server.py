@@ -1,7 +1,7 @@
-"""Imports of the process that workers are forks of; see `workers.forks`.
+"""Imports of the process from which workers are forked; see `workers.forks`.
 
-The process ignores Ctrl-C and ends with its parent during the imports too,
-which take seconds. It prints nothing: the parent imported the same before.
+The imports take seconds. During them, too, the process ignores Ctrl-C and ends
+with its parent. It prints nothing, because the parent did the same imports.
 """
 
 import contextlib

@@ -30,8 +30,8 @@ from bert_keras.manifest import (
 )
 from bert_keras.text.vocabulary import write_vocabulary
 
-_CHECKED_EVERY = 10  # seconds
-_WORTH = 4  # minimum number of shards, two seconds each, to start workers
+_CHECKED_EVERY = 10  # seconds between checks of the lock
+_WORTH = 4  # minimum number of shards to start workers; a shard takes 2 s
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
     "side documents sentences tokens corpus_hash vocabulary_hash "
@@ -62,7 +62,7 @@ def create_pretraining_data(
     Args:
         documents: from `read_documents`.
         tokenizer: a `WordPieceTokenizer`.
-        folder: where to write; made where it is missing. May be remote; see
+        folder: output folder; created if it is missing. May be remote; see
             `build_stores`.
         rules: how pairs and masks are drawn; the paper's by default.
         seed: int.
@@ -73,20 +73,20 @@ def create_pretraining_data(
         sentences: "split" or "lines"; see `build_stores`.
         workers: processes; see `build_stores`.
         progress: called with the stage ("tokens", "train" or "held_out"),
-            how much of it is done (documents or shards) and how much there
-            is, None if unknown.
-        records: whether to write them; the stores alone are enough to draw
+            the number of documents or shards done, and their total number,
+            None if unknown.
+        records: True to write records; the stores alone are enough to draw
             other examples in each epoch.
         held_out: see `build_stores`.
 
     Returns:
-        The manifests of `train` and, unless the fraction is 0, `held_out`:
-        of the records, or of the stores where no records are written.
+        Dict of the manifests of `train` and, if there is one, `held_out`:
+        of the records, or of the stores if no records are written.
 
     Raises:
-        InputError: fewer than two documents on either side, the folder
-            holds data of other documents or settings, or another process
-            writes to it.
+        InputError: `train` or `held_out` has fewer than two documents, the
+            folder has data of other documents or settings, or another
+            process writes to it.
     """
     with one_writer(folder, copies, progress) as progress:
         stores = build_stores(
@@ -113,7 +113,7 @@ def one_writer(folder: str, copies: int, progress: Callable | None = None):
     parents are removed.
 
     Raises:
-        InputError: another process has the folder, or took it over; or
+        InputError: another process holds the lock or took it over, or
             `copies` is below 1.
     """
     if copies < 1:
@@ -151,7 +151,7 @@ def finish_data(
     run: Callable[[Callable, list], Iterable],
     progress: Callable | None = None,
 ) -> dict[str, dict]:
-    """Write the records of finished stores, if wanted; return the manifests.
+    """Write records from stores if `records` is True; return the manifests.
 
     The arguments are those of `create_pretraining_data` and `write_records`.
     """
@@ -182,21 +182,21 @@ def write_records(
 ) -> dict:
     """Write a store's examples as record shards with a manifest.
 
-    Each shard holds a window of one of the copies and is a function of the
-    store, the rules, the seed and its number alone, so the bytes are the same
-    for any number of workers. Shards that an earlier call finished stay if
-    their bytes are those that it wrote.
+    Each shard has one window of one copy. Its bytes depend only on the store,
+    the rules, the seed and the shard's number, not on the number of workers.
+    Shards that an earlier call finished are kept if their bytes have not
+    changed since.
 
     Args:
-        store: source of the text.
-        folder: where to write; made where it is missing.
+        store: the `TokenStore` of the text.
+        folder: output folder; created if it is missing.
         rules: how pairs and masks are drawn.
         seed: int.
         copies: how often the text is used, with other pairs and masks.
-        run: calls a picklable task with each item of a list, here or
-            elsewhere; iterable, one result an item.
-        progress: called with the shards done and their number, at first
-            with what an earlier call did.
+        run: function like `map` that calls a picklable task with each item
+            of a list, in this process or others.
+        progress: called with the number of finished shards, at first those
+            of an earlier call, and the number of all shards.
 
     Returns:
         The manifest.
@@ -207,7 +207,7 @@ def write_records(
     write = WriteShard(store, folder, rules, seed, copies)
     record_files.refuse_other(folder, write.settings)
     files.make_folder(folder)
-    files.remove_partials(folder)  # of writers that were killed
+    files.remove_partials(folder)  # left by writers that were killed
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
     record_files.remove_others(folder, write.names)
     shards = write.find_done()
@@ -227,9 +227,9 @@ def write_records(
 
 
 class WriteShard:
-    """Task that writes a shard, by its number, and its entry in the manifest.
+    """Task from a shard's number to its file and its entry for the manifest.
 
-    May be sent to another process, which opens the store for itself.
+    It can be pickled; the other process then opens the store again.
     """
 
     def __init__(self, store, folder, rules, seed, copies):
@@ -283,10 +283,10 @@ class WriteShard:
         return os.path.join(self.entries, f"{name}.json")
 
     def read_entry(self, name: str) -> dict:
-        """Return the entry of a shard that was written by these settings.
+        """Return the entry of a shard that was written with these settings.
 
         Raises:
-            InputError: it is missing, damaged, or of other settings.
+            InputError: the entry is missing, damaged, or of other settings.
         """
         path = self._entry_path(name)
         types = {"shard": dict, "settings": dict}
@@ -295,7 +295,7 @@ class WriteShard:
         return entry["shard"]
 
     def find_done(self) -> dict[str, dict]:
-        """Return the entries of the shards that are whole, by name."""
+        """Return a dict of name -> entry of the shards that are intact."""
         done = {}
         with contextlib.suppress(InputError):
             manifest = record_files.read_manifest(self._folder)

@@ -1,9 +1,9 @@
 """TFRecords of examples under the original BERT's feature names.
 
-TensorFlow's encoder writes a batch at a time: building the message objects one
-by one is slow. Its parser reads these files and the original's. The manifest of
-a folder names each shard with its number of examples and is written last: a
-folder without one is unfinished.
+TensorFlow's encoder writes a batch at a time, because building one message
+object after the other is slow. TensorFlow's parser reads these files and the
+original's. The manifest of a folder has the name and the number of examples of
+each shard. It is written last, so a folder without a manifest is unfinished.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from bert_keras.manifest import write_manifest as write_checked
 from bert_keras.text.masking import generator
 
 MANIFEST = "manifest.json"
-# The original's name of each of our names.
+# Our name of a feature -> the original's name.
 FEATURES = {
     "token_ids": "input_ids",
     "padding_mask": "input_mask",
@@ -40,7 +40,7 @@ FEATURES = {
     "mask_weights": "masked_lm_weights",
     "next_sentence_labels": "next_sentence_labels",
 }
-# Further parts of packed rows; the original has none of them.
+# Further parts of packed rows, which the original lacks.
 _PACKED = ("example_ids", "position_ids", "example_weights")
 _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
@@ -62,7 +62,7 @@ def is_float(name: str) -> bool:
 
 
 def serialize(rows: dict) -> list[bytes]:
-    """Return one serialized `tf.train.Example` a row.
+    """Return a serialized `tf.train.Example` for each row.
 
     Args:
         rows: dict of arrays `(B, ...)` with the names of `row_shapes`.
@@ -91,7 +91,7 @@ def serialize(rows: dict) -> list[bytes]:
 
 
 def _serialize_messages(kind: str, **fields) -> tf.Tensor:
-    """Return a serialized TensorFlow message a row, string `(B, 1)`.
+    """Return a serialized TensorFlow message for each row, string `(B, 1)`.
 
     Args:
         kind: name of the message.
@@ -105,7 +105,7 @@ def _serialize_messages(kind: str, **fields) -> tf.Tensor:
 
 
 def parser(rules: SamplingRules):
-    """Return a function of serialized examples `(B,)` to their rows."""
+    """Return a function from serialized examples `(B,)` to a dict of rows."""
     shapes = row_shapes(rules)
     types = {
         FEATURES.get(name, name): tf.io.FixedLenFeature(
@@ -129,7 +129,7 @@ def parser(rules: SamplingRules):
 
 @contextlib.contextmanager
 def readable(path: str):
-    """Turn TensorFlow's errors about a file of records to `InputError`."""
+    """Convert TensorFlow's errors about a file of records to `InputError`."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -142,13 +142,14 @@ def readable(path: str):
 def check_lengths(path: str, rules: SamplingRules):
     """Raise `InputError` if the first record is not a row of these rules.
 
-    TensorFlow's parser would allocate the rules' sizes first.
+    Without this check, TensorFlow's parser would allocate arrays of the sizes
+    in the rules before it fails.
     """
     feature = _first_features(path)
     for name, shape in row_shapes(rules).items():
         key, expected = FEATURES.get(name, name), math.prod(shape)
         kind = "float_list" if is_float(name) else "int64_list"
-        # The map makes an empty one where it is missing.
+        # For a missing key, the map returns an empty feature.
         count = len(getattr(feature[key], kind).value)
         if count != expected:
             raise InputError(
@@ -184,17 +185,17 @@ def write_manifest(folder: str, manifest: dict) -> dict:
 
 
 def refuse_other(folder: str, settings: dict):
-    """Refuse a folder of finished records with other settings."""
+    """Raise `InputError` if finished records have other settings."""
     try:
         manifest = read_manifest(folder)
     except InputError:
-        return  # there is none, or it is damaged
+        return  # the manifest is missing or damaged
     old = {name: manifest.get(name) for name in settings}
     check_same_settings(old, settings, folder)
 
 
 def remove_others(folder: str, names: list[str]):
-    """Remove shards of another build, which was interrupted."""
+    """Remove shards, left by an interrupted build, that are not in `names`."""
     for name in files.list_folder(folder):
         if _SHARD.fullmatch(name) and name not in names:
             files.remove(os.path.join(folder, name))
@@ -204,7 +205,7 @@ def read_manifest(folder: str) -> dict:
     """Return the manifest of a folder of records.
 
     Raises:
-        InputError: no manifest, or not one of records.
+        InputError: the manifest is missing, or is not a manifest of records.
     """
     path = os.path.join(folder, MANIFEST)
     return read_checked(path, "records", _check_manifest)
@@ -216,7 +217,7 @@ def read_rules(manifest: dict) -> SamplingRules:
 
 
 def _check_manifest(manifest: dict):
-    """Raise `ValueError` for a manifest that records cannot have."""
+    """Raise `ValueError` if a manifest is not valid for records."""
     kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
     check_fields(manifest, kinds | {"rules": dict, "shards": list})
     read_rules(manifest)
@@ -234,8 +235,8 @@ def check_shards(folder: str) -> dict:
     """Compare every byte of the shards with the manifest; return the manifest.
 
     Raises:
-        InputError: names the shard that is missing, empty, cut, changed, or
-            not in the manifest.
+        InputError: a shard is missing, empty, cut, changed, or not in the
+            manifest; the message names it.
     """
     manifest = read_manifest(folder)
     shards = {shard["name"]: shard for shard in manifest["shards"]}
@@ -254,7 +255,7 @@ def check_shards(folder: str) -> dict:
     return manifest
 
 
-# Examples that were drawn before and lie in TFRecords.
+# Examples that were drawn earlier and written to TFRecords.
 
 _PIECE = 8_192  # examples of a shard that stay together when shuffled
 _SHUFFLE = 4
@@ -264,7 +265,7 @@ class RecordedExamples:
     """Examples of record files, shuffled again in each epoch.
 
     Args:
-        folder: with a manifest.
+        folder: a folder of record shards with a manifest.
         seed: int.
     """
 
@@ -295,13 +296,13 @@ class RecordedExamples:
         return records[rng.permutation(len(records))]
 
     def join(self, parts: list[np.ndarray], step: int) -> dict:
-        """Return the rows of a step's parts of windows."""
+        """Return the rows of a step from its parts of windows."""
         records = np.concatenate(parts)
         with readable(self._folder):
             parsed = self._parse(records)
         rows = {name: value.numpy() for name, value in parsed.items()}
         for name, values in rows.items():
-            # The model checks ids against its vocabulary.
+            # Token ids need no upper limit here, because the model checks them.
             positions = name.endswith("_positions")
             limit = self.rules.sequence_length if positions else np.inf
             if values.size and not 0 <= values.min() <= values.max() < limit:

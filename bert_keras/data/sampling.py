@@ -1,4 +1,4 @@
-"""The sampling rules, sentence pairs, and their rows."""
+"""Sampling rules, and sentence pairs and rows drawn by them."""
 
 import dataclasses
 import hashlib
@@ -34,16 +34,16 @@ class SamplingRules:
 
     Args:
         sequence_length: tokens of an example, [CLS] and [SEP] included.
-        max_predictions: masked tokens of an example, at most; None for all
-            that `mask_rate` asks for in `sequence_length`.
+        max_predictions: maximum number of masked tokens in an example; None
+            for as many as `mask_rate` masks in `sequence_length` tokens.
         short_probability: fraction of documents with examples of a shorter
             target length, so that a model also sees short sequences.
         mask_rate: fraction of an example's tokens to predict.
         mask_mix: percent of these replaced by [MASK], by any token of the
             vocabulary, and left as they are.
-        whole_word: masks all tokens of a word or none.
-        packed: puts several examples into a row of `sequence_length`, up to
-            one for each 16 tokens of it, so that little is padding.
+        whole_word: mask all tokens of a word or none.
+        packed: put several examples into a row of `sequence_length` tokens,
+            at most one for each 16 tokens, to have little padding.
     """
 
     sequence_length: int = 128
@@ -56,16 +56,16 @@ class SamplingRules:
 
     @property
     def examples_per_row(self) -> int | None:
-        """Most examples in a packed row; None where rows are not packed."""
+        """Maximum number of examples in a packed row; None if not packed."""
         return max(2, self.sequence_length // 16) if self.packed else None
 
     @property
     def masks_per_row(self) -> int:
-        """Most masked tokens in a row.
+        """Maximum number of masked tokens in a row.
 
-        Enough for all packed examples. Each has at least 5 tokens. Rounding
-        adds at most half a token, and the minimum of one masked token at
-        most 1 - 5 `mask_rate`.
+        In a packed row, it is enough for all examples. Rounding adds at most
+        0.5 to the exact number of an example. The minimum of one masked token
+        adds at most `1 - 5 * mask_rate`, as an example has 5 or more tokens.
         """
         if not self.packed:
             return self.max_predictions
@@ -107,13 +107,13 @@ class SamplingRules:
 
 
 def vocabulary_hash(vocabulary: list[str]) -> str:
-    """SHA-256, in hex, of the tokens in their order."""
+    """Return the SHA-256, in hex, of the tokens in their order."""
     return hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()
 
 
-# Sentence pairs by the original BERT's rule, drawn from a token store. Only
-# where each segment begins and how long it is are drawn here; the tokens
-# themselves are gathered later, batch by batch.
+# Sentence pairs by the original BERT's rule, drawn from a token store. A draw
+# yields only the start and the length of each segment; the tokens are gathered
+# later, batch by batch.
 
 
 class Pairs(NamedTuple):
@@ -127,12 +127,12 @@ class Pairs(NamedTuple):
 
     @property
     def lengths(self):
-        """Tokens of each pair's example, with [CLS] and two [SEP]."""
+        """Number of tokens of each example, with [CLS] and two [SEP]."""
         return self.a_length + self.b_length + 3
 
     @property
     def count(self):
-        """Number of rows: one a pair."""
+        """Number of rows, one for each pair."""
         return len(self.labels)
 
     def __getitem__(self, rows):
@@ -150,16 +150,16 @@ def draw_pairs(
     """Draw pairs of the documents `first` to `last` (excluded), in order.
 
     Equals the original's `create_instances_from_document` (paper, section
-    A.2). Sentences are gathered until they fill the target length. A random
-    number of them, at least one, is A. B is the rest, label 0. Half the time,
-    and if there is no rest, B is as much text of another document, from a
-    random sentence on, label 1; then the rest is used again. The target is
-    drawn once a document: the full length, or with `short_probability` any
-    length from 2 on. Pairs that are too long lose tokens at either end of the
-    longer segment.
+    A.2). Sentences are gathered until they fill the target length. A is a
+    random number of them, at least one. B is the rest, with label 0. Half the
+    time, and if there is no rest, B is text of another document from a random
+    sentence on, with label 1, up to the target length; then the next pair
+    begins with the rest. Each document has one target: the full length or, with
+    `short_probability`, a random length of at least 2. Pairs that are too long
+    lose tokens at either end of the longer segment.
 
-    One difference: the other document is never the same one (in the original,
-    with two documents, once in 1,024 pairs).
+    One difference: B is never from A's own document (in the original, it is in
+    1 of 1,024 random pairs if there are two documents).
 
     Args:
         store: a `TokenStore` of at least two documents.
@@ -173,7 +173,7 @@ def draw_pairs(
     base = bounds[0]
     offsets = store.sentences[base : bounds[-1] + 1].tolist()
     short = rng.random(last - first) < rules.short_probability
-    # (documents,): the length to fill, short ones as in the original.
+    # (documents,): the target length, short for some as in the original.
     targets = np.where(short, rng.integers(2, room + 1, last - first), room)
     uniform = iter(rng.random(2 * (bounds[-1] - base)).tolist()).__next__
     chunks = []
@@ -197,7 +197,7 @@ def draw_pairs(
 def _walk(offsets, begin, end, target, document, uniform, chunks):
     """Append (start, split, end, random, document, target) of each chunk."""
     while begin < end:
-        # The first sentence boundary that makes the chunk long enough.
+        # The first sentence boundary at which the chunk is long enough.
         stop = bisect_left(offsets, offsets[begin] + target, begin + 1, end)
         count = stop - begin
         if count == 1:
@@ -209,14 +209,14 @@ def _walk(offsets, begin, end, target, document, uniform, chunks):
         # The paper, section 3.1: half the time B is a random text.
         random = uniform() < 0.5
         chunks.append((begin, split, stop, random, document, target))
-        # After a random B, the rest of the chunk comes once more.
+        # After a random B, the next chunk begins with the rest of this one.
         begin = split if random else stop
 
 
 def _draw_other_documents(store, document, length, rng):
-    """Return start and length of a random text for each of `document`.
+    """Return the start and length of a random text for each document index.
 
-    It is from another document.
+    The text is from another document.
     """
     other = rng.integers(0, store.num_documents - 1, len(document))
     # Any other document, with equal probability.
@@ -227,7 +227,7 @@ def _draw_other_documents(store, document, length, rng):
     )
     start = store.sentences[sentence]
     stop = np.searchsorted(store.sentences, start + length)
-    # A sentence at least, and none of the next document.
+    # The text has at least one sentence, and none of the next document.
     stop = np.clip(stop, sentence + 1, last)
     return start, store.sentences[stop] - start
 
@@ -238,8 +238,8 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     Each removed token is taken from the front or from the back with the
     same probability, so the number from the front is binomial.
     """
-    # Only the longer one loses tokens until both are equal. So each keeps half
-    # of the room, or all its tokens if it has fewer.
+    # Only the longer text loses tokens until both are equal. So each text keeps
+    # at least half of the room, or all its tokens if it has fewer.
     a_length = np.minimum(
         pairs.a_length, np.maximum((room + 1) // 2, room - pairs.b_length)
     )
@@ -267,7 +267,7 @@ def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
     b_end = a_end + pairs.b_length[:, None] + 1
     # (B, T)
     in_b = column > a_end
-    # The index in the store's tokens of each column.
+    # The index of each column's token among the store's tokens.
     source = np.where(
         in_b,
         (pairs.b_start[:, None] - a_end - 1) + column,
