@@ -1,11 +1,11 @@
-"""Paragraphs to sentences by rules, in any script; no model and no data.
+"""Split paragraphs of any script into sentences by rules, without a model.
 
-A sentence ends at a character that Unicode calls `Sentence_Terminal`. The
-terminators of scripts that write no space after a sentence (Chinese,
-Japanese, Khmer, Ethiopic, ...) end it anywhere; `.`, `!`, `?` and the
-ellipsis only before white space, and not after an abbreviation, an initial
-or a list number, nor before a lower-case word. Quotation marks and brackets
-that close after a terminator stay with the sentence that they close.
+A sentence ends at a terminator, a character with Unicode's property
+`Sentence_Terminal`. `.`, `!`, `?` and the ellipsis end a sentence only before
+white space and not before a lower-case word; `.` does not after an
+abbreviation, an initial or a list number. Terminators of scripts that write no
+space after a sentence (Chinese, Japanese, Khmer, ...) need none. Closing
+quotation marks and brackets after a terminator belong to the sentence.
 """
 
 import re
@@ -13,9 +13,9 @@ import re
 # Terminators that need white space after them to end a sentence.
 _SPACED = r".!?\u2026\u203c\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53\u2e54"
 
-# The rest of Unicode's Sentence_Terminal, with the Tibetan shad and the
-# Greek question mark, which Unicode leaves out, and without the Burmese mark
-# that also stands between phrases.
+# The other characters of Sentence_Terminal. The Tibetan shad and the Greek
+# question mark, which Unicode leaves out, are added. The Burmese mark that may
+# also separate phrases is removed.
 _UNSPACED = (
     r"\u037e\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d"
     r"\u083e\u0964\u0965\u0f0d\u0f0e\u104b\u1362\u1367\u1368\u166e\u1735"
@@ -24,7 +24,7 @@ _UNSPACED = (
     r"\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f"
     r"\uaaf0\uaaf1\uabeb\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61"
 )
-_BEYOND = (  # those from U+10000 on
+_BEYOND = (  # terminators from U+10000 on
     r"\U00010a56\U00010a57\U00010f55-\U00010f59\U00011047\U00011048"
     r"\U000110be-\U000110c1\U00011141-\U00011143\U000111c5\U000111c6"
     r"\U000111cd\U000111de\U000111df\U00011238\U00011239\U0001123b\U0001123c"
@@ -45,19 +45,19 @@ _OPENING = (
 def _boundary(terminators: str) -> re.Pattern:
     """Return the pattern of terminators, closing marks and white space.
 
-    Ethiopic has a word separator (U+1361) where others have a space.
+    Ethiopic has a word separator (U+1361) instead of a space.
     """
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
 
-# `re` searches several times faster for characters that are all below U+10000,
-# and few texts have others.
+# A pattern with only characters below U+10000 is several times faster, and few
+# texts have other characters.
 _BOUNDARY = _boundary(_SPACED + _UNSPACED)
 _BOUNDARY_BEYOND = _boundary(_SPACED + _UNSPACED + _BEYOND)
 _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
 _NEEDS_NO_SPACE = re.compile(rf"[{_UNSPACED}{_BEYOND}]")
 _NEXT_LETTER = re.compile(rf"[{_OPENING}\s]*(\w?)")
-# Georgian letters are lower case, and so is the first of a sentence.
+# Georgian letters are lower case in Unicode, even at the start of a sentence.
 _ONE_CASE = frozenset(map(chr, range(0x10D0, 0x1100)))
 _LAST_WORD = re.compile(r"[\w.&'\u2019-]*$")
 _DOTTED = re.compile(r"(\w\.)+\w")
@@ -68,7 +68,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# These stand before a name or a number, and never end a sentence.
+# These abbreviations precede a name or a number and never end a sentence.
 _TITLES = _words(
     "mr mrs ms mx dr prof rev hon st messrs mme mlle gen col maj capt lt sgt "
     "cpl adm cmdr gov sen rep pres sec supt fr sr sra srta dra don hr fig figs "
@@ -76,7 +76,7 @@ _TITLES = _words(
     "i.e eg ie al ed eds trans approx ca resp wrt def thm lem prop ex exs "
     "z.b d.h bzw u.a s.o s.u m.m"
 )
-# These may end a sentence: it ends if a usual first word follows.
+# After one of these, the sentence ends if a word of `_FIRST_WORDS` follows.
 _ABBREVIATIONS = _words(
     "etc inc ltd co corp bros jr jan feb mar apr jun jul aug sep sept oct nov "
     "dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k u.n e.u "
@@ -90,7 +90,7 @@ _FIRST_WORDS = _words(
     "what who how why where not no yes all some most many each"
 )
 _LONGEST_SHORT = 12  # characters; no abbreviation is longer
-_LONGEST = 1_000  # characters; about 250 tokens, two sequences of 128
+_LONGEST = 1_000  # characters, or about 250 tokens: two sequences of 128
 _CLAUSE = re.compile(r".*[;:,\u2014\u060c\u061b\u3001\uff0c\uff1b]\s*", re.S)
 _SPACE = re.compile(r".*\s", re.S)
 
@@ -98,10 +98,10 @@ _SPACE = re.compile(r".*\s", re.S)
 def split_sentences(paragraph: str) -> list[str]:
     """Split a paragraph into its sentences.
 
-    Returns them in order, stripped, none empty. Together they have all
+    The sentences are in order, stripped and not empty. Together they have all
     characters of the paragraph except white space. A sentence of more than
-    1,000 characters is cut after a clause mark, or at a space, or at 1,000
-    characters.
+    1,000 characters is cut after its last clause mark or, if there is none, its
+    last space before that length, or else at that length.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
@@ -121,12 +121,12 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def ends_sentence(text: str) -> bool:
-    """Return True if a terminator ends the text, but for closing marks."""
+    """Return True if a terminator, maybe with closing marks, ends the text."""
     return _AT_END.search(text) is not None
 
 
 def document_sentences(document) -> list[str]:
-    """Return the sentences of a `Document`; split its paragraphs if needed."""
+    """Return a `Document`'s sentences; split paragraphs that are not split."""
     if document.sentences_given:
         return document.paragraphs
     return [
@@ -159,14 +159,14 @@ def _ends(text: str, start: int, match: re.Match) -> bool:
 
 
 def _is_decimal(text: str, match: re.Match) -> bool:
-    """Return True if this is the full-width point of a number."""
+    """Return True if the match is a full-width point within a number."""
     around = text[match.start() - 1 : match.start() + 2]
     return around[1:2] == "\uff0e" and around[::2].isdigit()
 
 
 def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
     """Return True if the full stop after `word` marks an abbreviation."""
-    if word.isdigit():  # "1. First item": a number that opens the sentence
+    if word.isdigit():  # a list number that opens the sentence: "1. First item"
         return text[start : match.start()].strip() == word and len(word) <= 3
     lower = word.lower()
     if lower in _TITLES:

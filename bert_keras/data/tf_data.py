@@ -1,4 +1,4 @@
-"""Workarounds for `tf.data`: a slow end of a pass, a process that hangs."""
+"""Workarounds for `tf.data`: passes that end slowly, processes that hang."""
 
 import atexit
 import functools
@@ -11,9 +11,9 @@ import tensorflow as tf
 def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return the data set without the thread that tunes `tf.data`.
 
-    That thread sleeps twice as long each time, and TensorFlow 2.21 sometimes
-    waits for it at the end of a pass: 1.1 s in a loop of 1.4 s. Use numbers
-    instead of `tf.data.AUTOTUNE`, which has no effect here.
+    The thread doubles its sleep each time, and TensorFlow 2.21 sometimes waits
+    for it at the end of a pass: 1.1 s in a loop of 1.4 s. Use numbers instead
+    of `tf.data.AUTOTUNE`, which has no effect without the thread.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -22,16 +22,16 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 # A data set that is alive when the interpreter ends still calls its Python
 # functions from TensorFlow's threads. A late call waits for the interpreter,
-# and that waits for the data set: the process hangs. So before the interpreter
-# ends, new calls fail, and running calls are waited for. A data set makes no
-# calls once its buffers are full.
+# and the interpreter waits for the data set, so the process hangs. Therefore
+# new calls fail before the interpreter ends, and it waits for running calls. A
+# data set makes no calls once its buffers are full.
 
-_QUIET = 0.3  # seconds without a call after which none is expected
+_QUIET = 0.3  # seconds without a call after which no call is expected
 _LONGEST = 10  # longest wait at process exit, in seconds
 
 
 class _Calls:
-    """The calls that are running."""
+    """Counter of the running calls, which can refuse new calls."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class _Calls:
                 self._running -= 1
 
     def end(self):
-        """Wait until no call is running and none is expected."""
+        """Refuse new calls; wait until no call is running or expected."""
         start = self._last = time.monotonic()
         self._ending = True
         while time.monotonic() < start + _LONGEST:
@@ -77,7 +77,7 @@ def python_call(function, arguments, types):
     Args:
         function: takes NumPy arrays, returns a list of them.
         arguments: list of tensors.
-        types: dtypes of what is returned.
+        types: dtypes of the returned arrays.
     """
 
     _end_in_time()

@@ -1,12 +1,12 @@
-"""The token store: a corpus as flat arrays of ids on disk, read and written.
+"""Read and write a token store: a corpus as flat arrays of ids on disk.
 
-`tokens.bin` holds the ids of all sentences in a row (uint16 where the
-vocabulary allows, else int32), `sentences.bin` where each sentence begins in
-it, `documents.bin` where each document begins in `sentences.bin`, `blocks.bin`
-where each block of about 65,536 tokens begins in `documents.bin` (all int64,
-with the end as the last entry). `store.json`, the manifest, is written last.
-The arrays are mapped: only the pages that are used are in memory. A remote
-store is first copied to this machine.
+`tokens.bin` has the ids of all sentences, concatenated (uint16 if the
+vocabulary is small enough, else int32). Three arrays of int64 have the indices
+at which things begin, and the end as the last entry: `sentences.bin` sentences
+in `tokens.bin`, `documents.bin` documents in `sentences.bin`, `blocks.bin`
+blocks of about 65,536 tokens in `documents.bin`. `store.json`, the manifest, is
+written last. The arrays are memory-mapped, so only used pages are in memory. A
+remote store is first copied to this machine.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 MANIFEST = "store.json"
 VOCABULARY = "vocab.txt"
 ARRAYS = ("tokens", "sentences", "documents", "blocks")
-# How the tokenizer of the ids was set up.
+# Settings of the tokenizer that made the ids, with their types.
 _TOKENIZER = {
     "lowercase": bool,
     "strip_accents": bool,
@@ -44,21 +44,21 @@ _TOKENIZER = {
     "keep_special_tokens": bool,
 }
 _WIDTHS = {"<u2": 2, "<i4": 4}  # bytes of a token
-_LARGE = 2**26  # bytes; a smaller file may stay in memory
-_CHECKED = 2**22  # numbers that are checked at a time
+_LARGE = 2**26  # bytes; smaller files may stay in memory
+_CHECKED = 2**22  # array entries that are checked at a time
 _BLOCK = 65_536  # tokens
 _FIX = "Build the store again."
 
 
 class TokenStore:
-    """Opens a store for reading.
+    """A token store, opened for reading.
 
     Args:
-        folder: where `build_stores` wrote it; may be remote.
+        folder: folder of the store, from `build_stores`; may be remote.
 
     Raises:
-        InputError: no store, an unfinished one, or a file of another size
-            than its manifest has.
+        InputError: the folder has no finished store, or the size of a file
+            differs from the manifest.
     """
 
     def __init__(self, folder: str):
@@ -81,7 +81,7 @@ class TokenStore:
 
     @property
     def tokenizer(self) -> dict:
-        """The arguments, without the vocabulary, of the ids' tokenizer."""
+        """Settings, without the vocabulary, of the tokenizer of the ids."""
         return {name: self.manifest[name] for name in _TOKENIZER}
 
     def _map(self, name: str, dtype: str) -> np.ndarray:
@@ -93,8 +93,8 @@ class TokenStore:
     def release(self):
         """Release the memory of mapped pages.
 
-        Otherwise all pages of a large store that were read count as this
-        process's memory.
+        Without this, every page that was read from a large store counts as
+        memory of this process.
         """
         for mapped in self._mapped:
             if len(mapped) > _LARGE and hasattr(mmap, "MADV_DONTNEED"):
@@ -102,7 +102,7 @@ class TokenStore:
 
 
 def describe_tokenizer(tokenizer) -> dict:
-    """Return the manifest's entries on the tokenizer of the ids."""
+    """Return the manifest's entries about the tokenizer of the ids."""
     return {
         "vocabulary_size": tokenizer.vocabulary_size,
         "vocabulary_hash": vocabulary_hash(tokenizer.vocabulary),
@@ -119,7 +119,7 @@ def check_store(folder: str) -> dict:
     """Compare every byte of a store with its manifest; return the manifest.
 
     Raises:
-        InputError: names the file that is missing, cut or changed.
+        InputError: a file is missing, cut or changed; the message names it.
     """
     manifest = read_manifest(folder)
     folder = _fetch(folder, manifest)
@@ -129,7 +129,7 @@ def check_store(folder: str) -> dict:
 
 
 def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
-    """Refuse data that were made with another vocabulary."""
+    """Raise `InputError` if data were made with another vocabulary."""
     if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
         raise InputError(
             f"{folder} was made with another vocabulary "
@@ -142,14 +142,14 @@ def read_manifest(folder: str) -> dict:
     """Return the manifest of a finished store.
 
     Raises:
-        InputError: no manifest, or not one of a store.
+        InputError: the manifest is missing, or is not a store's manifest.
     """
     path = os.path.join(folder, MANIFEST)
     return read_checked(path, "token store", _check_manifest)
 
 
 def _check_manifest(manifest: dict):
-    """Raise `ValueError` for a manifest that a store cannot have."""
+    """Raise `ValueError` if a manifest is not valid for a store."""
     kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
     kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], str)
     check_fields(manifest, kinds | _TOKENIZER | {"files": dict})
@@ -173,9 +173,9 @@ def _check_manifest(manifest: dict):
 
 
 def _check_arrays(store: "TokenStore"):
-    """Refuse arrays that point outside each other, or ids out of range.
+    """Raise `InputError` if indices or ids in the arrays are out of range.
 
-    The hashes do not exclude that: anyone can write a manifest.
+    Correct hashes do not exclude this, because anyone can write a manifest.
     """
     pairs = (
         ("sentences", store.sentences, len(store.tokens)),
@@ -206,11 +206,11 @@ def _slices(array: np.ndarray, extra: int = 0):
 
 
 def _fetch(folder: str, manifest: dict) -> str:
-    """Return the local folder of a store: itself, or a copy of a remote one.
+    """Return the folder of a local store, or of a local copy of a remote one.
 
-    A store is fetched once a machine, to a folder of `files.cache_folder()`
-    that is named by the hash of its manifest, and each file is compared with
-    the manifest. A store that is built again gets another folder.
+    Each machine copies a store once, to a folder in `files.cache_folder()` that
+    is named by the hash of the manifest, and compares each file with the
+    manifest. If the store is built again, its copy gets another folder.
     """
     if not files.is_remote(folder):
         return folder
@@ -220,7 +220,7 @@ def _fetch(folder: str, manifest: dict) -> str:
         partial = f"{copy}{files.PARTIAL}{uuid.uuid4().hex[:12]}"
         try:
             _download(folder, manifest, partial)
-            # Of several processes that fetch it, the first one's copy stays.
+            # If several processes copy the store, the first copy is kept.
             with contextlib.suppress(OSError):
                 os.rename(partial, copy)
         finally:
@@ -241,12 +241,12 @@ def _download(folder: str, manifest: dict, partial: str):
 
 
 class StoreWriter:
-    """Appends tokenised documents to the files of a new store.
+    """Writer that appends tokenised documents to the files of a new store.
 
     Args:
-        folder: where to write; made where it is missing.
+        folder: output folder; created if it is missing.
         tokenizer: the `WordPieceTokenizer` that made the ids.
-        side: "train" or "held_out", what the documents are for.
+        side: "train" or "held_out", the use of the documents.
         settings: further entries of the manifest.
     """
 
@@ -283,16 +283,16 @@ class StoreWriter:
             file.close()
 
     def hash(self, hashes: bytes):
-        """Add the hashes of documents' contents, joined, to the corpus hash."""
+        """Add concatenated content hashes of documents to the corpus hash."""
         self._corpus.update(hashes)
 
     def add(self, ids, lengths, per_document):
         """Append documents.
 
         Args:
-            ids: of all sentences, in a row.
-            lengths: ids of each sentence.
-            per_document: sentences of each document.
+            ids: ids of all sentences, concatenated.
+            lengths: number of ids of each sentence.
+            per_document: number of sentences of each document.
         """
         starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
         firsts = np.cumsum(per_document) - per_document
@@ -306,7 +306,7 @@ class StoreWriter:
         self._write("blocks", first_document + opens)
 
     def finish(self) -> TokenStore:
-        """Write the ends and the manifest; open the store."""
+        """Write the last entries and the manifest; return the `TokenStore`."""
         totals = dict(self.totals)
         self._write("sentences", [totals["tokens"]])
         self._write("documents", [totals["sentences"]])
@@ -319,7 +319,7 @@ class StoreWriter:
         )
         arrays = {
             f"{name}.bin": {
-                # The hash of what was written, not of what the disk has now.
+                # The hash of the written bytes, not of the file on disk now.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }

@@ -1,7 +1,7 @@
-"""One function over many items on several processes, results in order.
+"""Apply a function to many items in several processes; keep their order.
 
-`Pool.imap` and `Executor.map` read all items first; here they are read a few
-ahead, so that a corpus of any size needs the memory of some of it.
+`Pool.imap` and `Executor.map` read all items first. Here only a few items are
+read ahead, so memory does not grow with the size of the corpus.
 """
 
 import collections
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
-# Minimum number of items to start workers, at tenths of a second each.
+# Minimum number of items to start workers; an item takes tenths of a second.
 WORTH = 32
 
 
@@ -28,9 +28,9 @@ def in_order(
     """Yield `function(item)` of each item, in the order of the items.
 
     Args:
-        function: picklable where there are several workers; sent to each
-            once, so what it keeps for the next call stays with the process.
-        items: read lazily, a few ahead.
+        function: picklable if there are several workers. Each worker gets it
+            once, so its attributes last from call to call in that process.
+        items: iterable, read lazily, a few items ahead.
         workers: number of processes; 1 uses this process only.
         worth: minimum number of items to start workers. With fewer, this
             process handles all of them.
@@ -61,9 +61,9 @@ def in_order(
 def forks():
     """Return the context of processes that start with TensorFlow imported.
 
-    The import takes seconds and a fork tenths of one. So all workers are forks
-    of one process (see `fork_server`). They have the environment variables of
-    the moment when it started.
+    The import takes seconds, a fork tenths of a second. So all workers are
+    forks of one process (see `fork_server`), with the environment variables
+    that this process started with.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
@@ -71,7 +71,7 @@ def forks():
 
 
 def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
-    """Yield results in order, with at most `count` items in work."""
+    """Yield results in order, with at most `count` items submitted."""
     running = collections.deque()
     for item in items:
         running.append(pool.submit(_call, item))
@@ -82,9 +82,9 @@ def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
 
 
 def hide_gpus():
-    """Hide the GPUs from this process; TensorFlow's lines on it are dropped.
+    """Hide the GPUs from this process; drop what TensorFlow prints about it.
 
-    Not in `fork_server`: its other children may use them.
+    `fork_server` does not call this, because its other children may use GPUs.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if "tensorflow" in sys.modules:
@@ -109,11 +109,11 @@ _function = None
 
 
 def _begin(function: Callable):
-    """Prepare a worker, which leaves GPUs alone and ends with its parent."""
+    """Prepare a worker, which does not use GPUs and ends with its parent."""
     global _function
     _function = function
     hide_gpus()
-    # Ctrl-C goes to all processes of a terminal: the parent acts on it.
+    # Ctrl-C goes to all processes of a terminal; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -121,8 +121,8 @@ def _begin(function: Callable):
 def _end_with_parent():
     """End this process when its parent has ended, even by kill -9.
 
-    It would wait for its next item for ever: the other workers hold the other
-    end of the queue open.
+    Without this thread, it would wait for its next item for ever, because the
+    other workers keep the other end of the queue open.
     """
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
     os._exit(1)
