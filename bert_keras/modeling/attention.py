@@ -10,8 +10,8 @@ from bert_keras.modeling import kernels, layers
 from bert_keras.modeling.dropout import dropout
 from bert_keras.modeling.gradients import rematerialize
 
-# Added to a score that must not count, as in the original: exp() of it is 0
-# compared with any other score, and float16 can hold it.
+# Added to the scores of masked positions, as in the original: softmax turns it
+# into a probability of 0, and float16 can hold it.
 EXCLUDED = -10000.0
 
 DIRECTIONS = ("bidirectional", "left_to_right", "right_to_left")
@@ -28,7 +28,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
             the same example.
 
     Returns:
-        float32, broadcast to (B, 1, T, S); None where nothing is masked.
+        float32 that broadcasts to (B, 1, T, S); None if nothing is masked.
     """
     allowed = []
     if padding_mask is not None:
@@ -54,11 +54,11 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
 class SelfAttention(layers.KeepsArguments):
     """Multi-head scaled dot-product attention of a sequence to itself.
 
-    Query, key and value are projections of the input; scores are scaled by
-    the root of the head's width, the bias is added, softmax over S, dropout
-    on the probabilities, the weighted sum of the values, one projection of
-    all heads together. Equals `attention_layer` and the dense layer behind
-    it in the original (the paper, section 3).
+    Query, key and value are projections of the input. The scores, divided by
+    the square root of the head's width, get the bias; softmax over S turns
+    them into probabilities. After dropout these weight the sum of the values.
+    One projection maps all heads to the output. Equals `attention_layer` and
+    the dense layer after it in the original (the paper, section 3).
 
     Args:
         num_heads: number of heads, N; divides `hidden_dim`.
@@ -68,7 +68,7 @@ class SelfAttention(layers.KeepsArguments):
     Call arguments:
         inputs: float (B, T, D).
         bias: float, broadcast to (B, N, T, S), added to the scores; None
-            lets every token look at every token.
+            lets every token attend to every token.
         seed: int (2,), a drawn dropout seed; nothing is dropped where None.
         tokens: `RealTokens` of the rows; input and output are then only
             these, (L, D).
@@ -133,17 +133,16 @@ class SelfAttention(layers.KeepsArguments):
         scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
-        # Over S. In half precision TensorFlow's softmax computes in float32
-        # inside: a cast around it left the error unchanged and cost 3.2 % of a
-        # step.
+        # Softmax over S. In half precision TensorFlow computes it in float32:
+        # an explicit cast did not reduce the error and cost 3.2 % of a step.
         probabilities = ops.softmax(scores)
         # Not normalised again after dropout, as in the original.
         weights = dropout(probabilities, self.dropout, seed)
         return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
     def _project(self, inputs, tokens, seed):
-        """Compute the scaled query, key and value by a product each."""
-        # Sites 0 to 2 of the seed are those of the transformer layer.
+        """Compute query (scaled), key and value by three products."""
+        # The transformer layer uses sites 0 to 2 of the seed.
         query, key, value = (
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
@@ -153,7 +152,7 @@ class SelfAttention(layers.KeepsArguments):
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
         batch, length, width = ops.shape(inputs)
-        # Not -1: without rows it could be any number.
+        # Not -1, which is ambiguous for a batch without rows.
         heads = (batch, length, self.num_heads, width // self.num_heads)
         split = [ops.reshape(x, heads) for x in projected]  # (B, T, N, H)
         return [ops.transpose(x, (0, 2, 1, 3)) for x in split]  # (B, N, T, H)
@@ -161,15 +160,15 @@ class SelfAttention(layers.KeepsArguments):
     def _project_at_once(self, inputs):
         """Compute the result of `_project` by one product, for training.
 
-        On a CPU this takes 4 % less time for a layer's step at a width of 256,
-        and as much time at 768. Predictions use `_project`: joining the kernels
-        makes a single row of 16 tokens a fifth slower at 768.
+        On a CPU, a layer's training step takes 4 % less time at a width of 256
+        and the same time at 768. Predictions use `_project`: concatenating the
+        kernels makes one row of 16 tokens a fifth slower at 768.
         """
         batch, length, width = ops.shape(inputs)
         projections = self.query, self.key, self.value
         weights = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
         biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
-        # The query's scale, on D D numbers and not on B T D.
+        # Scale the query's kernel, (D, D), not the query, (B, T, D).
         weights[0] = weights[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
@@ -190,10 +189,11 @@ class SelfAttention(layers.KeepsArguments):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class TransformerLayer(layers.SeededLayer):
-    """Self-attention and a feed-forward network, each normalised after.
+    """Self-attention and a feed-forward network, each with a norm after it.
 
-    Attention, dropout, sum with the input, layer normalisation; then up to
-    `intermediate_dim`, GELU, down again, dropout, sum, layer normalisation.
+    Attention is followed by dropout, a sum with its input and normalisation.
+    The feed-forward network projects to `intermediate_dim`, applies GELU and
+    projects back; dropout, a sum with its input and normalisation follow.
     Normalisation runs in float32. Equals one pass of the loop in
     `transformer_model` of the original (the paper, section 3).
 
@@ -204,10 +204,10 @@ class TransformerLayer(layers.SeededLayer):
         dropout: fraction of each sub-layer's output dropped in training.
         attention_dropout: fraction of the attention probabilities dropped.
         activation: "gelu_tanh" or "gelu_exact".
-        norm_epsilon: added to a variance before its root.
+        norm_epsilon: added to the variance before its square root.
         rematerialize: True to keep only the layer's input in training and
-            compute the rest once more for the gradient, with the same units
-            dropped: less memory for a third more time.
+            compute the rest again for the gradient, with the same units
+            dropped. This saves memory and takes a third more time.
 
     Call arguments:
         inputs: float (B, T, D).
@@ -258,7 +258,7 @@ class TransformerLayer(layers.SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # The activation inside the layer: TensorFlow fuses the exact form.
+        # The layer applies GELU: TensorFlow fuses the exact form with it.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
         )
@@ -312,8 +312,8 @@ class TransformerLayer(layers.SeededLayer):
         return layer(inputs)
 
     def _call_layer(self, inputs, seed, attention_probabilities, **arguments):
-        # All (B, T, D), or (L, D) of the real tokens. Attention drops its
-        # probabilities at site 0 of the seed.
+        # Tensors are (B, T, D), or (L, D) of the real tokens. Dropout of the
+        # attention probabilities uses site 0 of the seed.
         x = self.attention(
             inputs,
             seed=seed,
@@ -324,14 +324,14 @@ class TransformerLayer(layers.SeededLayer):
             x, probabilities = x
         # Normalised after the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, site=1))
-        # The second sub-layer: section 3.3 there, with GELU (our paper, A.2).
+        # Section 3.3 of the same paper, with GELU (the BERT paper, A.2).
         y = self.intermediate(x, seed=seed, site=7)  # (B, T, intermediate_dim)
         y = self.output_projection(y, seed=seed, site=8)  # (B, T, D)
         y = self.output_norm(self._sum(x, y, seed, site=2))
         return (y, probabilities) if attention_probabilities else y
 
     def _sum(self, residual, x, seed, site):
-        """Add residual and dropped `x` in float32, the norm's precision."""
+        """Apply dropout to `x` and add the residual, in float32."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         x = dropout(ops.cast(x, dtype), self.dropout, seed, site)
         return ops.cast(residual, dtype) + x

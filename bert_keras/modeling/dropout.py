@@ -1,4 +1,4 @@
-"""Dropout with 16 random bits a unit, from a seed drawn once a layer.
+"""Dropout with 16 random bits per unit, from one seed per layer call.
 
 The seed is passed on as a tensor: a layer that is computed a second time for
 its gradient gets the same seed and drops the same units.
@@ -9,13 +9,13 @@ from keras import ops
 
 from bert_keras.modeling.gradients import tf
 
-# Of 16 bits: a rate is met to 1 in 131072. Keras's dropout draws 32 bits, and
-# in bfloat16 compares seven of them: at a rate of 1/10 it drops 13/128.
+# Values of 16 bits: the rounded rate is off by at most 1/131072. In bfloat16
+# Keras's dropout compares only seven bits: at a rate of 1/10 it drops 13/128.
 _LEVELS = 65536
 
 
 class DrawnSeed(keras.random.SeedGenerator):
-    """A seed already drawn, where Keras takes a generator."""
+    """A seed already drawn, passed where Keras expects a generator."""
 
     def __init__(self, value):
         self.value = value
@@ -31,27 +31,27 @@ def dropout(x, rate, seed, site=0):
         x: float, any shape.
         rate: fraction to drop.
         seed: int (2,); nothing is dropped where None.
-        site: number of the call among those of one layer, which have one seed.
+        site: index of the call among those of one layer, which share a seed.
     """
     if seed is None or not rate:
         return x
-    # The lowest of the 65536 numbers drop a unit.
+    # The lowest `dropped` of the 65536 values drop a unit.
     dropped = round(rate * _LEVELS)
     # Keras counts calls in the second number of a seed; the first is free for
     # the site.
     offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))
     keep = ops.greater_equal(bits, dropped - _LEVELS // 2)
-    # 1 / (1 - rate), of the rate that is really met
+    # 1 / (1 - rate), for the rounded rate
     scale = ops.convert_to_tensor(_LEVELS / (_LEVELS - dropped), x.dtype)
     return x * ops.where(keep, scale, ops.zeros((), x.dtype))
 
 
 def _random_int16(shape, seed):
-    """Draw every 16-bit number equally often, two from each random word."""
+    """Draw uniform 16-bit integers, two from each random 32-bit word."""
     *lead, last = shape
-    # Keras excludes the upper bound, and 2**31 is no int32: one of 2**32 words
-    # is never drawn. The view splits the last axis.
+    # Keras excludes the upper bound, and 2**31 is no int32, so the word
+    # 2**31 - 1 is never drawn. The view splits the last axis.
     words = keras.random.randint(  # (..., last / 2 rounded up, 1)
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
@@ -66,10 +66,10 @@ def _random_int16(shape, seed):
 def add_replica(seed):
     """Add the replica's number to a seed, far above the sites of a layer.
 
-    Under `tf.distribute` all replicas hold one state and would draw the same
-    mask. The number is not added to the count of the calls: there, a replica
-    would repeat what another one drew before. On JAX a mask is drawn for the
-    whole batch, on whichever devices its rows are.
+    Under `tf.distribute` all replicas hold the same state and would draw the
+    same mask. Added to the call count, the number would make a replica repeat
+    masks of another, so it is added to the site. On JAX one mask is drawn for
+    the whole batch, on any number of devices.
     """
     if tf is None:
         return seed

@@ -1,4 +1,4 @@
-"""The encoder: from token ids to one vector a token and one a row.
+"""The encoder maps token ids to a vector per token and a vector per row.
 
 Its layers are in layers.py and attention.py.
 """
@@ -49,42 +49,42 @@ class BertEncoder(Portable, keras.Model):
     Args:
         vocabulary_size: number of word pieces.
         num_layers: number of transformer layers.
-        num_heads: attention heads in each; divides `hidden_dim`.
+        num_heads: attention heads of each layer; divides `hidden_dim`.
         hidden_dim: width of a token's vector, D.
         intermediate_dim: width inside the feed-forward network.
         max_sequence_length: longest row, in tokens.
         num_segments: number of segments that have a vector.
-        dropout: fraction dropped of embeddings and sub-layer outputs.
-        attention_dropout: fraction dropped of attention probabilities.
-        activation: "gelu_tanh" (the original's code today) or "gelu_exact"
-            (the original's at its release, transformers).
-        attention: "bidirectional", or "left_to_right" or "right_to_left":
-            which tokens a token sees, itself included (the paper, section
+        dropout: fraction of embeddings and sub-layer outputs dropped.
+        attention_dropout: fraction of attention probabilities dropped.
+        activation: "gelu_tanh" (the original code today) or "gelu_exact" (the
+            original code at its release, and transformers).
+        attention: "bidirectional", "left_to_right" (a token attends to itself
+            and the tokens before it) or "right_to_left" (the paper, section
             5.1).
-        norm_epsilon: added to a variance before its root.
+        norm_epsilon: added to the variance before its square root.
         rematerialize: True to keep only each layer's input in training and
-            compute the rest once more for the gradient: less memory for a
-            third more time.
+            compute the rest again for the gradient. This saves memory and
+            takes a third more time.
         pooler_activation: "tanh", or "relu" as in DistilBERT's heads.
         dtype: dtype policy or its name; Keras's global one where None.
 
     Call arguments:
-        inputs: dict of `token_ids` and, if needed, `segment_ids` (all 0
-            without), `padding_mask` (all 1 without), and for packed rows
+        inputs: dict of `token_ids` and, if needed, `segment_ids` (default all
+            0), `padding_mask` (default all 1), and for packed rows
             `example_ids` and `position_ids`, each int32 (B, T); or only
             the token ids.
-        training: bool; drops units where true.
+        training: bool; True applies dropout.
         hidden_states: bool; adds `hidden_states` to the result.
         attention_probabilities: bool; adds `attention_probabilities`.
-        examples_per_row: int, for packed rows: pools the first token of the
-            examples 1 to E, to `pooled_output` (B, E, D). Where a row has
-            fewer, the rest mean nothing.
+        examples_per_row: int E, for packed rows: `pooled_output` is (B, E, D),
+            from the first tokens of the examples 1 to E. The vectors of
+            missing examples mean nothing.
 
     Returns:
-        dict of `sequence_output` (B, T, D), `pooled_output` (B, D) and, if
-        they were requested, `hidden_states`, a list of the embedding output
-        and each layer's, each (B, T, D), and `attention_probabilities`, a
-        list of each layer's before dropout, each (B, N, T, S).
+        dict of `sequence_output` (B, T, D) and `pooled_output` (B, D). On
+        request it also has `hidden_states`, a list of the embedding output
+        and each layer's output, (B, T, D) each; and `attention_probabilities`,
+        a list of each layer's probabilities before dropout, (B, N, T, S) each.
 
     Raises:
         InputError: an argument or an input that cannot be used; attention
@@ -247,7 +247,7 @@ class BertEncoder(Portable, keras.Model):
         if not hidden_states:
             states = states[-1:]
         if tokens is not None:
-            # Padding gets the vector of the token before it, which is not used.
+            # Padding gets an unused copy of the vector before it.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
@@ -291,7 +291,7 @@ class BertEncoder(Portable, keras.Model):
 
     @property
     def output(self) -> Any:
-        """Symbolic outputs of the call that had most of them.
+        """Symbolic outputs of the call that returned most outputs.
 
         Keras returns those of the first call. It tests by their number whether
         the outputs of a call are connected, and would miss `hidden_states`.
@@ -306,7 +306,7 @@ class BertEncoder(Portable, keras.Model):
         attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
-        # Stated, not traced: building a large task model takes no time.
+        # No call is traced, so that building a large task model is fast.
         batch, length = named_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
 
@@ -331,7 +331,7 @@ class BertEncoder(Portable, keras.Model):
         return outputs
 
     def arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain values."""
+        """Return the constructor's arguments as a dict of plain values."""
         names = argument_names(type(self))
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
         values = {name: getattr(self, name) for name in names}
@@ -341,5 +341,5 @@ class BertEncoder(Portable, keras.Model):
         return {**self.arguments(), **weights.get_adaptation(self)}
 
     def copy_structure(self, policy: Any) -> "BertEncoder":
-        """Return a new encoder of the same arguments in another dtype."""
+        """Return a new encoder with the same arguments and another dtype."""
         return type(self)(**{**self.arguments(), "dtype": policy})

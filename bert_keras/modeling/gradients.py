@@ -1,4 +1,4 @@
-"""Gradients that are written out, and layers that are computed twice.
+"""Hand-written gradients, and recomputation of layers for the gradient.
 
 TensorFlow's `custom_gradient` and Keras's `remat` register the gradients of a
 graph for the whole process: the graph and its weights are never freed. Here
@@ -24,7 +24,7 @@ if keras.backend.backend() == "tensorflow":
 
 
 def custom_gradient(function):
-    """Wrap `function` as `ops.custom_gradient` does; tensors only.
+    """Wrap `function` as `ops.custom_gradient` does, for tensor arguments.
 
     Args:
         function: takes tensors; returns its value and a function that maps
@@ -49,14 +49,14 @@ _counter = itertools.count()
 def _record_in_graph(function, tensors):
     """Compute the value; record its gradient for tapes and for graphs.
 
-    A tape in the same graph calls what is recorded; a tape around the graph,
-    a loop and a SavedModel look it up by the name that the operation has.
+    A tape in the same graph calls the recorded function. A tape around the
+    graph, a loop and a SavedModel look it up by its registered name.
     """
     tensors = [tf.convert_to_tensor(x) for x in tensors]
     value, gradient = function(*tensors)
 
     def gradients(upstream, *_):
-        # One for each input of the operation; none for the value itself.
+        # One for each input of the operation; None for the value.
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     name = f"bert_keras_gradient_{next(_counter)}"
@@ -79,10 +79,10 @@ def _register(name, graph, gradients):
 
 
 def rematerialize(function, x, variables):
-    """Compute `function(x)`, and once more for the gradient.
+    """Return `function(x)`; compute it again for the gradient.
 
     Args:
-        function: of one tensor; reads no other variables.
+        function: takes one tensor; reads no variables but `variables`.
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
@@ -97,7 +97,7 @@ def rematerialize(function, x, variables):
 
     @custom_gradient
     def compute(*inputs):
-        with record.stop_recording():  # no tape keeps what is inside
+        with record.stop_recording():  # no tape keeps inner tensors
             y = call(*inputs)
 
         def gradient(upstream):
@@ -118,8 +118,8 @@ def rematerialize(function, x, variables):
 def _order_after(x, upstream):
     """Return `x`, such that no compiler can compute it before `upstream`.
 
-    A compiler would find the second computation equal to the first and keep
-    the tensors of the first.
+    Otherwise a compiler would see that the second computation equals the first
+    and keep the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
     # Always equal, but no compiler can prove it.

@@ -1,6 +1,6 @@
 """Layers on the encoder: masked words, logits, a BiLSTM, features, pooling.
 
-Their models are in task_models.py and pretrainer.py.
+The models that use them are in task_models.py and pretrainer.py.
 """
 
 from collections.abc import Iterable
@@ -40,21 +40,21 @@ def logits_dtype(dtype_policy):
 class MaskedLanguageModelHead(keras.layers.Layer):
     """Logits over the vocabulary, at the masked positions only.
 
-    The vectors at these positions are gathered; then dense, GELU, layer
-    normalisation, the product with the token embedding table (tied: one
-    variable) and a bias. Logits are float32 under any half-precision policy.
-    Equals `get_masked_lm_output` of the original.
+    The vectors at these positions pass a dense layer, GELU and layer
+    normalisation. Their product with the token embedding table (tied: one
+    variable) plus a bias gives the logits, float32 under any half-precision
+    policy. Equals `get_masked_lm_output` of the original.
 
     Weights, by path: dense/{kernel,bias}, norm/{gamma,beta}, bias.
 
     Args:
         embedding: the token `Embedding` layer; its table is tied.
         activation: "gelu_tanh" or "gelu_exact".
-        norm_epsilon: added to a variance before its root.
+        norm_epsilon: added to the variance before its square root.
 
     Call arguments:
         sequence_output: float (B, T, D).
-        mask_positions: int32 (B, M); None scores every position.
+        mask_positions: int32 (B, M); None for all positions.
 
     Returns:
         float32 (B, M, V).
@@ -82,7 +82,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         )
 
     def build(self, sequence_output_shape, mask_positions_shape=None):
-        # A head that was loaded without its encoder is not tied.
+        # A head that was loaded without its encoder has its own table.
         if not self.embedding.built:
             self.embedding.build()
         self.dense.build(sequence_output_shape)
@@ -108,7 +108,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         x = ops.reshape(x, (-1, width))  # (B M, D)
         logits = kernels.multiply_by_rows(x, table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
-        # Half precision has 8 or 11 bits: too few to order V logits.
+        # Half precision has 8 or 11 significant bits: too few for V logits.
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
         # (B, M, V)
         return ops.reshape(logits, (*lead, self.embedding.input_dim))
@@ -138,15 +138,16 @@ class MaskedLanguageModelHead(keras.layers.Layer):
 class LogitsHead(KeepsLora, keras.layers.Dense):
     """Dropout, then one dense layer in float32: logits of a few classes.
 
-    Equals the classifier of the original's `run_classifier.py`, and without
-    dropout its next-sentence and its span head.
+    Equals the classifier of the original's `run_classifier.py`; without
+    dropout, the heads of its next-sentence and span tasks.
 
     Weights, by path: kernel, bias.
 
     Args:
         units: number of classes, C.
         dropout: fraction of the input dropped in training.
-        dtype: the encoder's policy; computes in float32 (float64 for that).
+        dtype: the encoder's policy. The layer computes in float32, or in
+            float64 if that is the policy.
 
     Call arguments:
         inputs: float (..., D).
@@ -215,7 +216,7 @@ def check_labels(labels, problem="single"):
 
 
 def check_long_text(long_text, pair=False):
-    """Raise `InputError` if texts, or pairs, cannot be read in this way."""
+    """Raise `InputError` if `long_text` is unknown or does not suit pairs."""
     if long_text not in LONG_TEXTS:
         raise InputError(
             f"long_text is {long_text!r}. Expected one of "
@@ -281,22 +282,22 @@ class BiLSTM(KeepsArguments):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class LayerMix(KeepsArguments):
-    """One vector a token from hidden states, by a recipe.
+    """Combination of hidden states to one vector per token, by a recipe.
 
-    A weighted sum learns its weights: a softmax over the layers, equal at
-    first, times a scale, 1 at first.
+    The weights of a weighted sum are trained. They are a softmax over the
+    layers, uniform at first, times a scale, 1 at first.
 
-    Weights, by path: of a weighted sum, mix (L,) and scale (); else none.
+    Weights, by path: mix (L,) and scale (), for a weighted sum only.
 
     Args:
         recipe: see `find_recipe`.
-        num_layers: of the encoder.
+        num_layers: number of layers of the encoder.
 
     Call arguments:
         states: list of float (B, T, D), as `BertEncoder` returns them.
 
     Returns:
-        float (B, T, F): D, or of a concatenation D times the layers.
+        float (B, T, F); F is D, or D times the layers if concatenated.
     """
 
     def __init__(self, recipe, num_layers, **kwargs):
@@ -328,7 +329,7 @@ class LayerMix(KeepsArguments):
         return keras.KerasTensor((*shape, width), dtype=self.compute_dtype)
 
 
-# A padding row of a batch has no token: its vector is 0 for the mean.
+# A row that is all padding has no token to pool; its mean is 0.
 
 
 def _mean(encoded, padding_mask):
@@ -342,7 +343,7 @@ def _mean(encoded, padding_mask):
 
 def _max(encoded, padding_mask):
     vectors = encoded["sequence_output"]
-    # In this order: LiteRT adds no axis to a bool. (B, T, 1)
+    # Cast last, since LiteRT cannot add an axis to a bool. (B, T, 1)
     is_token = ops.cast(ops.expand_dims(padding_mask, -1), "bool")
     vectors = ops.where(is_token, vectors, -float("inf"))
     return ops.max(vectors, axis=1)  # (B, D)
@@ -389,7 +390,7 @@ def check_pooling(pooling):
 
 
 def check_truncate_dim(truncate_dim, most):
-    """Raise `InputError` unless it is None or a number from 1 to `most`."""
+    """Raise `InputError` unless the value is None or from 1 to `most`."""
     is_number = type(truncate_dim) is int and 0 < truncate_dim <= most
     if truncate_dim is not None and not is_number:
         raise InputError(
@@ -417,15 +418,15 @@ def pool(encoded, padding_mask, pooling, pooling_mask=None):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Pooling(KeepsArguments):
-    """One vector a text from its token vectors; without weights.
+    """Pooling of token vectors to one vector per text; has no weights.
 
     Args:
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
         normalize: True to make each vector's length 1.
-        truncate_dim: number of values of a vector to keep, the first ones;
-            None for all. A vector is cut after it is normalized, as in
+        truncate_dim: number of first values of a vector to keep; None for
+            all. A vector is cut after it is normalized, as in
             sentence-transformers; its length is then below 1.
 
     Call arguments:

@@ -24,7 +24,7 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def argument_names(cls):
     """Return the names of a constructor's arguments, without `self`.
 
-    If it has **kwargs, those of the base class follow.
+    If the constructor has **kwargs, the base class's arguments follow.
     """
     names = []
     for base in cls.__mro__:
@@ -38,10 +38,10 @@ def argument_names(cls):
 
 
 def named_inputs(inputs):
-    """Return the inputs by name, checked; an array is the token ids."""
+    """Return a dict of checked inputs; an array is taken as `token_ids`."""
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
-    # A misspelled name would count as one that was left out.
+    # Otherwise the input of a misspelled name would be ignored.
     unknown = sorted(set(inputs) - set(INPUT_NAMES))
     if unknown or inputs.get("token_ids") is None:
         raise InputError(
@@ -66,7 +66,7 @@ def named_inputs(inputs):
 
 
 def refuse_text(values):
-    """Raise `InputError` if the inputs, or a data set's, are texts."""
+    """Raise `InputError` if inputs, or the inputs of a data set, are texts."""
     if hasattr(values, "element_spec"):  # of tf.data
         values = values.element_spec
         values = values[0] if isinstance(values, tuple) else values
@@ -81,7 +81,7 @@ def refuse_text(values):
 def _is_text(value):
     if isinstance(value, str | bytes):
         return True
-    # TensorFlow: "string". NumPy: "str96", "bytes24"; of pandas "object".
+    # TensorFlow has "string"; NumPy "str96", "bytes24"; pandas "object".
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype))
     if name == "object" and hasattr(value, "tolist"):
@@ -92,8 +92,9 @@ def _is_text(value):
 def check_ids(name, ids, limit):
     """Raise `InputError` if ids are outside of 0 to `limit` - 1.
 
-    Symbolic ids (in `fit`, `predict`, a SavedModel) pass: TensorFlow's lookup
-    raises on a CPU and returns zeros on a GPU, XLA clips, JAX returns NaN.
+    Symbolic ids (in `fit`, `predict`, a SavedModel) are not checked. If one is
+    outside, TensorFlow's lookup raises on a CPU and returns zeros on a GPU,
+    XLA clips it, and JAX returns NaN.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
         return  # symbolic, of Keras or of TensorFlow: NumPy would warn

@@ -1,4 +1,4 @@
-"""The only module that uses private Keras API, each use with its reason.
+"""Private Keras API that training and the layers use, with the reasons.
 
 tests/modeling/test_keras_adapter.py holds the contract with Keras 3.15. It is
 in `modeling` because a task model inherits from `TaskTrainer`.
@@ -29,7 +29,7 @@ def build_losses(model, labels):
 
 
 def compiled_losses(model):
-    """Return (path, loss, weight, name) of each loss of `compile`."""
+    """Return a list of (path, loss, weight, name), the losses of `compile`."""
     return model._compile_loss._flat_losses if has_losses(model) else []
 
 
@@ -40,7 +40,7 @@ def compiled_metrics(model):
 
 
 def loss_trackers(model):
-    """Return the means that `fit` shows: the total, then single losses."""
+    """Return the `Mean` metrics that `fit` shows: the total, then each loss."""
     singles = model._compile_loss.metrics if has_losses(model) else []
     return [model._loss_tracker, *singles]
 
@@ -50,7 +50,7 @@ def build_metrics(model, data):
 
     Args:
         model: a compiled model.
-        data: a batch, or tensor specs in its structure.
+        data: a batch, or tensor specs of the same structure.
     """
     model._symbolic_build(data_batch=data)
 
@@ -59,10 +59,10 @@ def build_metrics(model, data):
 
 
 class DropsWeights:
-    """Mixin of a layer with fast deletion of weights, for int8.
+    """Layer mixin that deletes weights fast, for conversion to int8.
 
-    `keras.Layer` collects garbage after each deletion, for a tenth of a second
-    or more; BERT-base has 74 matrices.
+    `keras.Layer` collects garbage after each deletion, which takes a tenth of
+    a second or more; BERT-base has 74 matrices.
     """
 
     def __delattr__(self, name):
@@ -95,7 +95,7 @@ def _return_pairs(pairs):
 
 
 class SumsGradients:
-    """Mixin of an optimizer with an `apply` that sums over the replicas."""
+    """Mixin of an optimizer whose `apply` sums gradients over the replicas."""
 
     def _all_reduce_sum_gradients(self, pairs):
         return _return_pairs(pairs)
@@ -110,7 +110,7 @@ def learning_rate_schedule(optimizer):
 
 
 class TaskTrainer:
-    """Mixin of a Keras model around defects of `fit` in Keras 3.15.
+    """Model mixin that works around four defects of `fit` in Keras 3.15.
 
     Under MultiWorkerMirroredStrategy `fit` fails twice: it builds the model
     from the mean of a batch over all workers, outside of any step, and it
@@ -129,7 +129,7 @@ class TaskTrainer:
                 self.check_batch(specs)
                 self._symbolic_build(data_batch=specs)
             return
-        # The first rows of this process, for their shapes.
+        # Build from the shapes of this process's first rows.
         for _, _, batches in iterator or ():
             data_batch = tree.map_structure(
                 lambda x: strategy.experimental_local_results(x)[0],
@@ -143,7 +143,7 @@ class TaskTrainer:
     def compute_output_spec(
         self, inputs: Any, training: Any = None, mask: Any = None
     ) -> Any:
-        # Keras's reads the shape of each optional input, also of None.
+        # Keras's method fails where an optional input is None.
         if any(x is None for x in tree.flatten(inputs)):
             return keras.Operation.compute_output_spec(self, inputs, training)
         return super().compute_output_spec(  # type: ignore[misc]
@@ -151,7 +151,7 @@ class TaskTrainer:
         )
 
     def check_batch(self, batch: Any) -> None:
-        """Raise if `compile` and a batch, or its specs, do not fit."""
+        """Raise if a batch, or its specs, does not fit `compile`."""
 
     def _make_function(self, step_function, *arguments, **keywords):
         make = super()._make_function
@@ -186,8 +186,8 @@ def _batch_specs(iterator):
 def _with_local_logs(make_function):
     """Return Keras's `_make_function` with its logs reduced on this worker.
 
-    It is a copy with another `reduce_per_replica` among its globals. Between
-    workers nothing is reduced: at the end of an epoch `fit` reads the metrics,
+    The copy has another `reduce_per_replica` among its globals. Logs are not
+    reduced between workers: at the end of an epoch `fit` reads the metrics,
     which are summed over all replicas.
     """
 
@@ -212,7 +212,7 @@ def _with_local_logs(make_function):
 
 
 def _take_steps_from_the_host(model, function, steps):
-    """Return a function that calls `function`, one step, `steps` times."""
+    """Return a function that makes `steps` calls of the one-step `function`."""
 
     def execute(iterator):
         outputs = None
@@ -221,7 +221,7 @@ def _take_steps_from_the_host(model, function, steps):
             for _ in range(steps):
                 outputs = function(iterator)
         except (StopIteration, tf.errors.OutOfRangeError):
-            # The data ended within the group: its first steps count.
+            # The data ended within the group; the steps before that count.
             if outputs is None:
                 raise
         finally:

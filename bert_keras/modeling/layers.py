@@ -259,7 +259,7 @@ class BertEmbeddings(SeededLayer):
         max_sequence_length: number of positions that have a vector.
         num_segments: number of segments that have a vector.
         dropout: fraction of the output dropped in training.
-        norm_epsilon: added to a variance before its root.
+        norm_epsilon: added to the variance before its square root.
 
     Call arguments:
         token_ids: int32 (B, T).
