@@ -33,7 +33,7 @@ DOCUMENTATION = "documentation:"
 LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
 SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), PARQUET)
-_SAMPLE = 50_000  # bytes from which a file's layout is recognised
+_SAMPLE = 50_000  # bytes at the start of a file that decide its layout
 _WRAPPED = 100  # characters; longer lines were not wrapped by hand
 _ENDS = re.compile(r"\W$")
 
@@ -327,7 +327,7 @@ def _read_column_texts(
         yield number, _text(text, f"{source}, row {number}", text_field)
 
 
-_MARKUP = tuple("*#;:|{!=")  # of lists, tables and headings
+_MARKUP = tuple("*#;:|{!=")  # start of lists, tables and headings
 _LONG = 200  # characters; headings are shorter; Thai has no terminators
 
 

@@ -28,7 +28,7 @@ _NEEDS = {
 # From this version on, `datasets` runs no script of a data set.
 WITHOUT_SCRIPTS = 4
 _AT_ONCE = 256  # rows that are converted to Python values at once
-_READ_AHEAD = 1 << 20  # bytes of each column
+_READ_AHEAD = 1 << 20  # bytes to read ahead in each column
 
 
 def is_data_set(source) -> bool:
@@ -44,7 +44,7 @@ def parse_data_set(source: str, split="train") -> tuple[str, str]:
             f"{source!r} names no data set; expected hf:NAME[/CONFIG][:SPLIT], "
             "for instance hf:stanfordnlp/imdb:train."
         )
-    # hf://OWNER/NAME is how weights are named.
+    # Weights are named hf://OWNER/NAME, so that form is accepted too.
     name = match["name"].removeprefix("//")
     return name, match["split"] or split
 

@@ -124,7 +124,7 @@ LIBRARIES = (
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
     "safetensors setuptools urllib3 wrapt".split()
 )
-# "keras": TensorFlow has an old copy of Keras.
+# "keras" is skipped because TensorFlow has an old copy of Keras.
 _SKIPPED = frozenset(
     "keras test tests testing idle_test lib2to3 site-packages dist-packages "
     "_vendor vendor __pycache__ _api".split()

@@ -19,7 +19,7 @@ from bert_keras.text.masking import Pieces, generator, mask_rows
 # Examples in a window, 16 MB at length 128. This is approximate, because
 # windows consist of whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # examples are masked in groups by length
+_WIDTHS = (32, 64, 128, 256)  # maximum lengths of groups for masking
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6

@@ -95,7 +95,7 @@ class ExactText:
         """Return the `Tokens` of words with these starts and lengths."""
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # From here on vectors (positions,): all distinct words in a row.
+        # All vectors from here on are (positions,), of all distinct words.
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         # The characters of each word, then one position for its end.
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
@@ -112,7 +112,7 @@ class ExactText:
         depth = tf.gather(tf.constant(self._depths), node)  # token's length
         # The tokens of a word follow each other from its start.
         reached = _follow_tokens(is_start, depth)
-        # No token begins at a reached position: the word is unknown.
+        # If no token begins at a reached position, the word is unknown.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
         unknown = tf.tensor_scatter_nd_update(
             too_long,

@@ -62,7 +62,7 @@ class FastText:
         (rows,) = _unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # Making it here turns the models into constants of the calling graph.
+        # The tokenizer is made here: its models become constants of the graph.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),

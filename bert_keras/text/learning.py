@@ -198,7 +198,7 @@ class _Merger:
 
     def _merge(self, pair):
         piece = self._join(pair)
-        if piece not in self.ids:  # no other pair has made it
+        if piece not in self.ids:  # no other pair made this token
             self.ids[piece] = len(self.pieces)
             self.pieces.append(piece)
         merged = self.ids[piece]

@@ -197,7 +197,7 @@ def choose_words(word, starts, count, rng):
     chosen = np.zeros_like(word)
     for row in np.flatnonzero(starts.any(1)):
         number = np.cumsum(starts[row]) - 1  # (T,), the word of each column
-        sizes = np.bincount(number[word[row]])  # (words,), in tokens
+        sizes = np.bincount(number[word[row]])  # (words,), tokens of each
         is_chosen, left = np.zeros(len(sizes), bool), count[row]
         for one in order[row][order[row] < len(sizes)]:
             if sizes[one] <= left:

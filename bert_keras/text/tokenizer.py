@@ -259,7 +259,7 @@ class WordPieceTokenizer(keras.layers.Layer):
             tf.gather(tf.constant(bodies), rows.values),
             tf.gather(tf.constant(self.vocabulary), rows.values),
         )
-        # (ids,): a blank before each word but a row's first.
+        # (ids,): a blank before each word except the first of a row.
         texts = tf.strings.join([tf.where(first | glued, "", " "), texts])
         return tf.strings.reduce_join(rows.with_values(texts), axis=-1)
 
@@ -309,7 +309,7 @@ def _make_graphs(portable, *settings):
                 raise
         else:
             ids = _in_two_steps(FastText(exact, settings))
-    # No dict, which Keras would track: an export would hold all the graphs.
+    # Keras would track a dict, and an export would contain all the graphs.
     return types.SimpleNamespace(ids=ids, **graphs)
 
 
