@@ -1,9 +1,9 @@
 """Training: optimizers, steps, devices, checkpoints."""
 
-# The devices of a run by name; see `strategy.make_strategy`. Defined here,
-# because flags need the names before Keras is imported.
+# Names of the choices of devices; see `strategy.make_strategy`. They are
+# defined here, because flags need them before Keras is imported.
 DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
-# The learning rates after the warm-up by name; see `schedules.schedule`.
+# Shapes of the learning rate after the warm-up; see `schedules.schedule`.
 SCHEDULES = ("linear", "cosine", "constant")
-# A GPU of NVIDIA on Linux; of any make on Linux on Windows.
+# Device files of NVIDIA's GPUs on Linux, and of any GPU under WSL on Windows.
 GPU_FILES = ("/dev/nvidia[0-9]*", "/dev/dxg")

@@ -1,8 +1,8 @@
 """Checkpoints: folders of tensors with a manifest of their hashes.
 
 `step-00001234/` holds one safetensors file for each group of tensors and
-`manifest.json`, written last. A damaged folder is never used, and a remote one
-counts only once its manifest is there.
+`manifest.json`, written last. A damaged folder is never used; a remote folder
+is used only when its manifest is there.
 """
 
 import logging
@@ -40,10 +40,10 @@ def steps(folder):
     names = files.list_folder(folder)
     matches = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
     numbers = sorted(int(match[1]) for match in matches if match)
-    # A local checkpoint is renamed last, so it is whole.
+    # A local checkpoint gets its name last, so it is complete.
     if not files.is_remote(folder):
         return numbers
-    # Without rename, half an upload looks like a folder too.
+    # A remote folder is not renamed: an unfinished one has no manifest yet.
     return [
         step
         for step in numbers
@@ -59,11 +59,11 @@ def write(folder, step, groups, metadata):
     """Write a checkpoint under another name, then rename it.
 
     Args:
-        folder: of the checkpoints.
-        step: number in the name.
-        groups: dict of group name -> dict of tensor name -> NumPy array;
-            one file a group.
-        metadata: dict, added to the manifest.
+        folder: path of the folder of all checkpoints.
+        step: step of the run, which is the number in the name.
+        groups: dict of group name -> dict of tensor name -> NumPy array; each
+            group is a file.
+        metadata: dict that is added to the manifest.
     """
     with files.atomic_output(step_path(folder, step)) as partial:
         os.mkdir(partial)
@@ -90,10 +90,10 @@ def write(folder, step, groups, metadata):
 
 
 def read(folder, step):
-    """Return the groups and the manifest of one checkpoint.
+    """Return the groups, as given to `write`, and the manifest, a dict.
 
     Raises:
-        DamagedError: a file is missing, cut, changed or foreign.
+        DamagedError: a file, the manifest too, is missing, cut off or changed.
         InputError: a newer version of this package wrote it.
     """
     path = step_path(folder, step)
@@ -132,20 +132,20 @@ def _check_manifest(manifest):
 
 
 def read_tensors(path):
-    """Return the arrays of a file by name."""
+    """Return dict of tensor name -> NumPy array in a safetensors file."""
     if files.is_remote(path):
         with files.open_file(path) as file:
             return load(file.read())
     with safe_open(path, framework="np") as file:
         names = file.keys()
-        # Copies, which outlive the mapped file.
+        # Copy the tensors: the file's memory map is closed next.
         return {name: np.array(file.get_tensor(name)) for name in names}
 
 
 def read_newest(folder):
-    """Return the newest sound checkpoint as `(groups, manifest)`, or None.
+    """Return the newest undamaged checkpoint: `(groups, manifest)`, or None.
 
-    Each damaged one that is newer is named in a warning.
+    A warning names each newer checkpoint, which is damaged.
     """
     for step in reversed(steps(folder)):
         try:
@@ -161,7 +161,7 @@ def read_newest(folder):
 
 
 def prune(folder, newest, keep, keep_every=None):
-    """Remove the checkpoints up to step `newest`, but the last `keep`.
+    """Remove the checkpoints up to step `newest`, except the last `keep`.
 
     Multiples of `keep_every` stay. Checkpoints after `newest` stay too: if
     there are any, they are damaged and the run resumed before them.
@@ -175,7 +175,7 @@ def prune(folder, newest, keep, keep_every=None):
         if files.is_remote(folder):
             files.remove(path)  # its manifest first
             continue
-        # Renamed first: a kill in between leaves no half checkpoint.
+        # Rename it first, so that a kill leaves no incomplete checkpoint.
         doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
         files.remove(doomed)
         os.rename(path, doomed)

@@ -34,26 +34,26 @@ def fit(
 
     An interrupted epoch is finished first, so that an epoch's end, and with it
     the evaluation, falls on the same steps as in an uninterrupted run.
-    `steps_per_execution` is that of `compile`, or less if it does not divide
-    an epoch.
+    `steps_per_execution` has the value given to `compile`, or a smaller one if
+    that does not divide an epoch.
 
     Args:
         model: a compiled and built Keras model.
         batches: function of a step; returns a `tf.data.Dataset` of the
             batches from that step on, up to `steps` or further.
-        steps: steps of the whole run.
-        steps_per_epoch: steps between two evaluations.
+        steps: number of steps of the whole run.
+        steps_per_epoch: number of steps between two evaluations.
         state: `TrainingState`.
-        history: path of a JSONL file; gets one object an epoch: the step and
-            what `fit` logs, with `val_` before names of held-out metrics.
-        validation: function of the step that returns held-out metrics by
-            name, called at the end of each epoch.
+        history: path of a JSONL file with an object for each epoch: the step
+            and the logs of `fit`, with `val_` before names of held-out metrics.
+        validation: function of the step that returns a dict of held-out
+            metrics; it is called at the end of each epoch.
         callbacks: further Keras callbacks.
         bounds: steps at which the shape of the batches changes. `batches` is
             called again at each of them, and the current epoch ends.
         ended: function of the lines of `history` that returns True to end the
-            run after this evaluation. A callback that sets `stop_training`
-            ends it too.
+            run after an evaluation. A callback can end it by `stop_training`
+            too.
 
     Returns:
         list of dict, the lines of `history`.
@@ -64,14 +64,14 @@ def fit(
     history = History(history, state, upto=step)
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
-        # Make the metrics' variables, whose values are restored next. Shapes
-        # are enough: no batch is read and no step is taken.
+        # Make the metrics' variables, whose values are restored next. This
+        # needs only the shapes of a batch: none is read, no step is taken.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:
         epoch = (step - 1) // steps_per_epoch
         _add_missing_line(history, model, validation, state, callbacks, epoch)
-    # Keras passes the same dict to the callbacks that follow.
+    # Keras passes the same `logs` to the later callbacks, which see the update.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
             _evaluate(validation, state.step)
@@ -79,8 +79,8 @@ def fit(
     )
     most_at_once = model.steps_per_execution
     ended = ended or (lambda lines: False)
-    # At the end of a `fit` Keras replaces the weights by their averages. A run
-    # may have several: see `averaged_weights`.
+    # At the end of `fit`, Keras would replace the weights by their averages. A
+    # run may call `fit` several times and trains on: see `averaged_weights`.
     model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
@@ -110,8 +110,9 @@ def fit(
             break
         step += length * epochs
         if step in ends:
-            # Otherwise TensorFlow makes one graph for both shapes, of unknown
-            # sizes; a run resumed here would compute with another graph.
+            # Trace new graphs for the new shape. TensorFlow would make one
+            # graph of unknown sizes for both shapes, and a run resumed at this
+            # step another one.
             model.train_function = model.test_function = None
     return history.lines
 
@@ -120,7 +121,7 @@ def fit(
 def averaged_weights(model):
     """Put the moving averages into the model for the duration of a block.
 
-    Without `use_ema` of the optimizer nothing changes.
+    If the optimizer has `use_ema=False`, nothing changes.
     """
     if not _find_averaging_optimizer(model):
         yield
@@ -138,11 +139,11 @@ def averaged_weights(model):
 
 
 def take_averages(model):
-    """Replace the weights by their moving averages, where there are any."""
+    """Replace the weights by their moving averages, if there are any."""
     optimizer = _find_averaging_optimizer(model)
     if optimizer:
         with strategy_scope(model):
-            # The method of the class: `fit` above replaced the object's.
+            # Call the class's method: `fit` above replaced the instance's.
             type(optimizer).finalize_variable_values(
                 optimizer, model.trainable_weights
             )
@@ -155,11 +156,11 @@ def _find_averaging_optimizer(model):
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):
-    """Evaluate and write the line of an epoch, if a kill prevented it."""
+    """Evaluate and write the epoch's line, if a killed run has not."""
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
-    # Copied to floats, because the evaluation resets the metrics.
+    # Make floats of the tensors: the evaluation resets the metrics.
     logs = {name: float(value) for name, value in logs.items()}
     logs |= _evaluate(validation, state.step)
     for callback in callbacks:  # they may add logs, such as the rate
@@ -177,13 +178,13 @@ def _plan_fit(step, steps, steps_per_epoch):
     epochs = (steps - step) // steps_per_epoch
     if step % steps_per_epoch == 0 and epochs:
         return steps_per_epoch, epochs
-    # What is left of an interrupted epoch, or of the last one.
+    # The rest of an interrupted epoch, or a last epoch that is shorter.
     end = (step // steps_per_epoch + 1) * steps_per_epoch
     return min(steps, end) - step, 1
 
 
 def _set_steps_per_execution(model, most, length):
-    """Set it to a divisor of the epoch: Keras would run past the end."""
+    """Set it to a divisor of the epoch; else Keras would run past the end."""
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
     if steps < most:
@@ -207,7 +208,7 @@ PUT_BACK = (
 class History(keras.callbacks.Callback):
     """The logs of each epoch in a JSONL file, over interrupted runs.
 
-    Each line ends with a checksum of it and of all lines before.
+    Each line ends with a checksum of this line and all lines before it.
     """
 
     def __init__(self, path, state, upto):
@@ -222,7 +223,7 @@ class History(keras.callbacks.Callback):
     def _read(self):
         lines = []
         try:
-            # A cut last line is dropped: its epoch is repeated.
+            # An incomplete last line is dropped: its epoch is repeated.
             *texts, _ = files.read_bytes(self.path, None).split(b"\n")
             for text in texts:
                 line = json_files.parse_json(text)
@@ -238,10 +239,10 @@ class History(keras.callbacks.Callback):
         return lines
 
     def check_complete(self, steps):
-        """Raise if lines of earlier evaluations are missing.
+        """Raise `InputError` if lines of earlier evaluations are missing.
 
         Args:
-            steps: of all evaluations of the run.
+            steps: set of the steps of all evaluations of the run.
         """
         expected = {step for step in steps if 0 < step < self._upto}
         missing = expected - {line["step"] for line in self.lines}
@@ -273,7 +274,7 @@ class History(keras.callbacks.Callback):
     def _write(self):
         if not self.state.writes:
             return
-        # The whole file is written and renamed, so a kill cuts no line.
+        # A new file is written and renamed, so a kill leaves no partial line.
         with (
             files.atomic_output(self.path) as partial,
             open(partial, "w", encoding="utf-8") as file,

@@ -17,13 +17,13 @@ class NotFiniteError(ArithmeticError):
 
 
 class StopWhenNotFinite(keras.callbacks.Callback):
-    """Log of skipped steps, and end of the run after many in a row.
+    """Callback that logs skipped steps, and ends the run after many in a row.
 
     `AdamW` and `Lamb` skip a step with gradients that are not finite. The
     number of skipped steps is logged as `skipped_steps` at the end of each
-    epoch, and a warning says when it grew. It is read every `IN_A_ROW` steps,
-    so that no step waits for the one before. A run therefore ends after one
-    to two times as many steps.
+    epoch, and a warning says when it grew. The number is read only every
+    `IN_A_ROW` steps, as reading makes a step wait for the one before. So a run
+    ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps.
     """
 
     def __init__(self):
@@ -48,7 +48,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         self._seen = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        # `batch` grows by more than 1 under `steps_per_execution`.
+        # With `steps_per_execution`, `batch` grows by more than 1 a call.
         self._unchecked += batch + 1 - self._seen
         self._seen = batch + 1
         if self._unchecked >= IN_A_ROW:

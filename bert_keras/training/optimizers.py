@@ -1,4 +1,4 @@
-"""AdamW and LAMB as BERT is trained with, on any number of devices.
+"""AdamW and LAMB for BERT, on any number of devices.
 
 The gradients of a step are summed over all replicas, then clipped by their
 common norm, then applied. A step with gradients that are not finite changes
@@ -23,8 +23,8 @@ from bert_keras.training.schedules import WarmupLinearDecay, to_number
 
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
-# Arguments of Keras's optimizers that act before the sum over replicas or after
-# clipping, or count the schedule in micro-batches.
+# Arguments of Keras's optimizers that are refused: they act before the sum over
+# replicas or after clipping, or make the schedule count micro-batches.
 _NOT_KERAS = (
     "clipnorm clipvalue global_clipnorm gradient_accumulation_steps "
     "loss_scale_factor".split()
@@ -48,10 +48,10 @@ def adamw(
     Args:
         learning_rate: the rate at the end of the warm-up; the paper has 1e-4
             for pre-training and 2e-5 to 5e-5 for fine-tuning.
-        steps: number of training steps in all, such as `len(dataset)` or
-            `dataset.cardinality()` for each epoch. Without it the rate is
-            constant, for callbacks such as `LearningRateScheduler` and
-            `ReduceLROnPlateau` to set.
+        steps: number of training steps in all: the number of epochs times
+            `len(dataset)` or `dataset.cardinality()`. None: the rate is
+            constant, and callbacks such as `LearningRateScheduler` and
+            `ReduceLROnPlateau` can set it.
         warmup: fraction of the steps (below 1) or number of steps (1 and
             more).
         weight_decay: decoupled decay; biases and norms are left out.
@@ -62,12 +62,12 @@ def adamw(
             code. Short runs and fine-tuning on few labels are more stable with
             it (Mosbach et al. 2021, Zhang et al. 2021).
         accumulate: number of micro-batches of a batch. They are computed one
-            after another in the memory of one; the step is that of the batch.
+            after another, in the memory of one; the step equals the batch's.
         schedule: the rate after the warm-up: "linear" or "cosine", to 0 at
             the last step, or "constant".
-        ema: weight of the old average in the moving average of each weight,
+        ema: factor of the old average in the moving average of each weight,
             such as 0.99. At the end of `fit` the averages replace the
-            weights. None keeps none.
+            weights. None: no averages.
     """
     return AdamW(
         _make_rate(learning_rate, steps, warmup, schedule),
@@ -94,17 +94,17 @@ def lamb(
     """Return LAMB with the schedule of BERT, ready for `compile`.
 
     Args:
-        learning_rate: the rate at the end of the warm-up. The paper's rule
-            for BERT at 128 tokens: 5 / 2 ** 3 / 1000 at 512 sequences a step,
-            times the root of 2 for each doubling of the batch.
-        steps: as of `adamw`.
-        warmup: as of `adamw`.
-        weight_decay: as of `adamw`.
-        clip_norm: as of `adamw`.
-        layer_decay: as of `adamw`.
-        accumulate: as of `adamw`.
-        schedule: as of `adamw`.
-        ema: as of `adamw`.
+        learning_rate: the rate at the end of the warm-up. For BERT at 128
+            tokens, the paper has 5 / (2 ** 3 * 1000) at 512 sequences a step,
+            times sqrt(2) for each doubling of the batch.
+        steps: see `adamw`.
+        warmup: see `adamw`.
+        weight_decay: see `adamw`.
+        clip_norm: see `adamw`.
+        layer_decay: see `adamw`.
+        accumulate: see `adamw`.
+        schedule: see `adamw`.
+        ema: see `adamw`.
     """
     return Lamb(
         _make_rate(learning_rate, steps, warmup, schedule),
@@ -117,7 +117,7 @@ def lamb(
 
 
 def _average_arguments(ema):
-    """Return the arguments of Keras's optimizers for a moving average."""
+    """Return dict of the arguments of Keras's optimizers for `ema`."""
     if ema is None:
         return {}
     if not 0 <= to_number("ema", ema) < 1:
@@ -126,7 +126,7 @@ def _average_arguments(ema):
 
 
 def _make_rate(peak, steps, warmup, shape):
-    """Return the schedule, or without `steps` a constant rate."""
+    """Return the schedule, or the float `peak` if `steps` is None."""
     if steps is not None:
         return schedules.schedule(peak, steps, warmup, shape)
     if (warmup, shape) != (0.1, "linear"):
@@ -141,43 +141,42 @@ def _make_rate(peak, steps, warmup, shape):
 class AdamW(SumsGradients, keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as in BERT's original code.
 
-    Gradients are clipped together to `clip_norm` after they were summed over
-    all replicas; then `update = m / (sqrt(v) + epsilon)`, plus
+    Gradients are summed over all replicas, then clipped by their common norm to
+    `clip_norm`. Then `update = m / (sqrt(v) + epsilon)`, plus
     `weight_decay * variable` except for biases and layer normalisation; then
-    `variable -= learning_rate * update`. Equals `AdamWeightDecayOptimizer`
-    of the original after `tf.clip_by_global_norm` if `bias_correction` is
-    False, and Loshchilov and Hutter's AdamW if it is True. A step with
-    gradients that are not finite changes nothing and counts in the schedule
-    only.
+    `variable -= learning_rate * update`. With `bias_correction=False` it equals
+    the original's `AdamWeightDecayOptimizer` after `tf.clip_by_global_norm`,
+    with True Loshchilov and Hutter's AdamW. A step with gradients that are not
+    finite changes nothing and counts only in the schedule.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
         weight_decay: fraction of a weight subtracted per unit of learning
             rate.
-        beta_1: weight of the old first moment in the new one.
-        beta_2: weight of the old second moment in the new one.
+        beta_1: factor of the old first moment in the new one.
+        beta_2: factor of the old second moment in the new one.
         epsilon: added to the root of the second moment.
-        clip_norm: greatest norm of all gradients together; None clips
-            nothing.
+        clip_norm: greatest norm of all gradients together; None: no
+            clipping.
         bias_correction: True to scale the moments up in the first steps, as
             Adam's paper does and the original code does not.
         layer_decay: factor on the learning rate from each encoder layer to
             the one below it; the heads and the pooler learn at the full rate,
             the embeddings most slowly.
         accumulate: number of micro-batches of each replica's rows, computed
-            one after another in the memory of one. Only for task models of
-            this package.
-        name: of the optimizer.
+            one after another in the memory of one. Above 1, it needs a task
+            model of this package.
+        name: name of the optimizer.
         **kwargs: other arguments of Keras's optimizers, such as `use_ema`.
 
     Attributes:
-        gradient_norm: of the last step, before clipping.
+        gradient_norm: norm of the last step's gradients before clipping.
         skipped_steps: number of steps with gradients that were not finite.
-        skipped_in_row: number of them since the last finite step.
+        skipped_in_row: number of such steps since the last other step.
 
     Raises:
-        InputError: an argument out of its range, or one of Keras's that would
-            act before the sum over replicas.
+        InputError: an argument is out of its range, or is one of Keras's that
+            would act before the sum over replicas.
     """
 
     def __init__(
@@ -226,7 +225,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # Values of a step, common to the weights of a group.
+        # Group -> values of a step that the group's weights have in common.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):
@@ -246,19 +245,19 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         )
         paths = [getattr(v, "path", v.name) for v in variables]
         self._decayed = [
-            # By path, and by Keras's `exclude_from_weight_decay`.
+            # `_use_weight_decay` is for Keras's `exclude_from_weight_decay`.
             not NOT_DECAYED.search(path) and self._use_weight_decay(variable)
             for path, variable in zip(paths, variables, strict=True)
         ]
         dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
         rates = layer_rates(paths, self.layer_decay)
-        # Weights of one group have the same values in a step.
+        # Each weight's group. In a step, `values` are the same in a group.
         self._groups = list(zip(dtypes, rates, strict=True))
 
     def apply(self, grads, trainable_variables=None):
         grads = list(grads)
         if not takes_summed_gradients(self):
-            # The step of another Keras model: a task model sums by itself.
+            # Another Keras model calls this; a task model sums by itself.
             if self.accumulate > 1:
                 raise InputError(
                     f"accumulate={self.accumulate} takes a task model of "
@@ -275,7 +274,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         try:
             super().apply(grads, trainable_variables)
         finally:
-            # Tensors of a graph, which would keep it alive.
+            # The tensors would keep their graph alive.
             self._shared.values = None
 
     def _clip_together(self, grads):
@@ -285,13 +284,13 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         self.skipped_steps.assign(self.skipped_steps + skipped)
-        # 0 again with the first step that is taken.
+        # A step that is taken sets it to 0.
         self.skipped_in_row.assign((self.skipped_in_row + skipped) * skipped)
         divisor = ops.ones_like(norm)
-        # max(1, norm / clip_norm), by which tf.clip_by_global_norm divides.
+        # tf.clip_by_global_norm also divides by max(1, norm / clip_norm).
         if self.clip_norm is not None:
             divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
-        # `divide_no_nan` by 0 makes all gradients 0, NaN too.
+        # `divide_no_nan` by 0 turns all gradients into 0, also NaN.
         divisor = ops.where(finite, divisor, 0.0)
         self._shared.values = {
             group: self._compute_shared_values(*group)
@@ -305,24 +304,25 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
 
     def _compute_shared_values(self, dtype, layer_rate):
-        """Return the values of this step, common to the weights of a group.
+        """Return dict of the values that a group's weights have in common.
 
-        Computed once a step: a base model has 199 weights.
+        They are computed once a step and not for each weight: a base model has
+        199.
 
         Args:
-            dtype: of the weights.
+            dtype: dtype of the weights.
             layer_rate: factor on the learning rate.
         """
         betas = self.beta_1, self.beta_2
         is_taken = ops.cast(ops.equal(self.skipped_in_row, 0), dtype)  # 1 or 0
-        # The number t of this step in Adam's formulas: skipped steps do not
-        # count. At least 1, as the first step may be skipped.
+        # `step` is t in Adam's formulas. Skipped steps do not count, and t is
+        # at least 1 even if the first step is skipped.
         step = ops.maximum(self.iterations - self.skipped_steps + 1, 1)
         step = ops.cast(step, dtype)
         values = {
             "rate": ops.cast(self.learning_rate, dtype) * layer_rate * is_taken,
-            # 1 - beta: weight of the gradient, and of its square, in the new
-            # moments.
+            # 1 - beta: factor of the gradient, or of its square, in the new
+            # moment; 0 in a skipped step.
             "gains": [(1.0 - beta) * is_taken for beta in betas],
             "powers": [ops.power(ops.cast(b, dtype), step) for b in betas],
         }
@@ -336,7 +336,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         group, is_decayed = self._groups[index], self._decayed[index]
-        values = self._shared.values[group]  # with the learning rate
+        values = self._shared.values[group]  # includes the learning rate
         decay = self.decay if is_decayed else 0
         gradient = ops.cast(gradient, variable.dtype)
         if self._can_fuse(group[0]):
@@ -353,8 +353,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             power_1, power_2 = values["powers"]
             m, v = m / (1.0 - power_1), v / (1.0 - power_2)
         update = m / (ops.sqrt(v) + self.epsilon)
-        # After the moments, so decoupled from them, as in the original
-        # (Loshchilov and Hutter 2019, algorithm 2).
+        # The decay is added after the moments and does not change them, as in
+        # the original (Loshchilov and Hutter 2019, algorithm 2).
         if decay:
             update = update + decay * variable
         update = self.scale_update(update, variable, is_decayed)
@@ -362,8 +362,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
     def _can_fuse(self, dtype):
         """Return True if one operation of TensorFlow does the update."""
-        # Its 1 - beta_2 has a relative error of 1e-5, which only the bias
-        # correction cancels.
+        # The operation's 1 - beta_2 has a relative error of 1e-5, which only
+        # the bias correction cancels.
         return (
             keras.backend.backend() == "tensorflow"
             and dtype in ("float32", "float64")
@@ -372,7 +372,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         )
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times a factor of its weight, 1 in Adam."""
+        """Return the update times a factor for the weight; 1 in Adam."""
         return update
 
     def get_config(self):
@@ -394,17 +394,17 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 class Lamb(AdamW):
     """LAMB: Adam with a step in proportion to the norm of each weight.
 
-    The sum of Adam's update, with bias correction, and the decay is multiplied
-    by the learning rate and by the trust ratio: the norm of the weight divided
-    by the norm of the sum. Biases and layer normalisation are neither decayed
-    nor scaled. Equals algorithm 2 of the paper (You et al. 2020, "Large Batch
-    Optimization for Deep Learning") with the authors' exclusions. Keras's Lamb
-    decays outside the ratio and scales everything.
+    With `sum = update + weight_decay * variable`, where `update` is Adam's with
+    bias correction, `variable -= learning_rate * ratio * sum`. The trust ratio
+    is `norm(variable) / norm(sum)`. Biases and layer normalisation are neither
+    decayed nor scaled. This is algorithm 2 of the paper (You et al. 2020,
+    "Large Batch Optimization for Deep Learning") with the authors' exclusions.
+    Keras's Lamb decays outside the ratio and scales all weights.
 
     Args:
         learning_rate: float or schedule.
         weight_decay: factor of the variable in the sum.
-        name: of the optimizer.
+        name: name of the optimizer.
         **kwargs: arguments of `AdamW`.
     """
 
@@ -414,7 +414,7 @@ class Lamb(AdamW):
         super().__init__(learning_rate, weight_decay, name=name, **kwargs)
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times the trust ratio, 1 where a norm is 0."""
+        """Return the update times the trust ratio, 1 if a norm is 0."""
         if not is_decayed:
             return update
         length, step = _norm(variable), _norm(update)
@@ -427,8 +427,8 @@ class Lamb(AdamW):
 
 
 def layer_rates(paths, layer_decay):
-    """Return the factor on the learning rate of each variable, by path."""
-    # encoder/layer_11/attention/query/kernel
+    """Return list of the factor on the learning rate for each path."""
+    # A path is, for example, encoder/layer_11/attention/query/kernel.
     layers = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     count = max((int(match[1]) + 1 for match in layers if match), default=0)
 
@@ -444,14 +444,14 @@ def layer_rates(paths, layer_decay):
 
 def _import_tensorflow_part():
     """Return the module with TensorFlow's fused operations."""
-    # Here, because TensorFlow may not be installed.
+    # Imported here, because TensorFlow may not be installed.
     from bert_keras.training import optimizers_tensorflow
 
     return optimizers_tensorflow
 
 
 def _global_norm(grads):
-    """Return the norm of all gradients together, in float32 or better."""
+    """Return the norm of all gradients together, in float32 or float64."""
     grads = [_at_least_float32(gradient) for gradient in grads]
     if keras.backend.backend() == "tensorflow":
         return ops.sqrt(_import_tensorflow_part().sum_of_squares(grads))

@@ -1,7 +1,7 @@
 """The optimizers on TensorFlow: the sum over replicas, fused arithmetic.
 
-The results equal those of single operations to rounding. One pass over each
-weight replaces ten, which on a CPU are bound by memory.
+The results equal those of single operations up to rounding. One pass over each
+weight replaces ten passes, whose time on a CPU goes into reading memory.
 """
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from bert_keras.modeling import kernels
 def sum_over_replicas(gradients):
     """Return dense gradients, summed over all replicas; None stays None."""
     tensors = [
-        # The gradient of a look-up in another Keras model is IndexedSlices.
+        # In another Keras model, a look-up's gradient is IndexedSlices.
         tf.convert_to_tensor(gradient)
         for gradient in gradients
         if gradient is not None
@@ -27,8 +27,8 @@ def sum_over_replicas(gradients):
 def _sum_in_one_batch(strategy, *values):
     """Sum as `ReplicaContext.all_reduce` does, but without a gradient.
 
-    Its gradient is registered for the whole process: the graph and all weights
-    would never be freed.
+    `all_reduce` registers a gradient for the whole process, which would keep
+    the graph and all weights in memory.
     """
     # On a TPU a value is one tensor, elsewhere one for each replica.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
@@ -42,19 +42,19 @@ def runs_on_cpu():
 
 
 def sum_of_squares(tensors):
-    """Return the sum over all entries of all tensors."""
-    # `l2_loss` is half of it, in one pass over each.
+    """Return the sum of squares over all entries of all tensors."""
+    # `l2_loss` is half the sum of squares, in one pass over the tensor.
     return 2 * tf.reduce_sum(tf.stack([tf.nn.l2_loss(x) for x in tensors]))
 
 
 def adam_values(decay, epsilon, *, rate, gains, powers):
-    """Return the values of a step that are common to many weights.
+    """Return dict of the values of a step that many weights have in common.
 
     Args:
         decay: fraction of a weight subtracted per unit of the rate.
         epsilon: added to the root of the second moment.
         rate: learning rate.
-        gains: weights of the gradient, and of its square, in the new moments.
+        gains: factors of the gradient and of its square in the new moments.
         powers: Adam's betas, each to the power of this step's number.
     """
     power_1, power_2 = powers
@@ -67,7 +67,7 @@ def adam_values(decay, epsilon, *, rate, gains, powers):
         # The betas, or 1 in a skipped step.
         "betas": [1.0 - gain for gain in gains],
         "powers": powers,
-        # The step divides by sqrt(v) uncorrected: scale epsilon alike.
+        # The step divides by the uncorrected sqrt(v), so epsilon is scaled too.
         "epsilon": epsilon * root,
     }
 
@@ -76,11 +76,11 @@ def adam(variable, m, v, gradient, values, is_decayed):
     """Take one step of Adam with decoupled decay; update all variables.
 
     Args:
-        variable: a weight, a variable of TensorFlow.
-        m: its first moment, a variable too.
-        v: its second moment.
-        gradient: of the weight's shape and dtype.
-        values: from `adam_values`, in the weight's dtype.
+        variable: TensorFlow variable of the weight.
+        m: variable of its first moment.
+        v: variable of its second moment.
+        gradient: tensor of the weight's shape and dtype.
+        values: dict from `adam_values`, in the weight's dtype.
         is_decayed: True to subtract a fraction of the weight.
     """
     if runs_on_cpu() and variable.shape.num_elements() >= kernels.LARGE:
@@ -94,7 +94,7 @@ def adam(variable, m, v, gradient, values, is_decayed):
             tf.stack([corrected, decay_rate, *values["betas"], epsilon]),
         )
         return
-    # Decoupled from the moments (Loshchilov and Hutter 2019, algorithm 2).
+    # The decay skips the moments (Loshchilov and Hutter 2019, algorithm 2).
     if is_decayed:
         variable.assign_sub(values["decay_rate"] * variable)
     # var -= lr sqrt(1 - power_2) / (1 - power_1) m / (sqrt(v) + epsilon).
@@ -117,10 +117,10 @@ def _adam_in_one_pass(weight, m, v, gradient, values):
     """Take the step of `adam`; XLA compiles it to one pass for each shape.
 
     Args:
-        weight: handle of a variable.
+        weight: handle of the weight's variable.
         m: handle of its first moment.
         v: handle of its second moment.
-        gradient: of the weight's shape and dtype.
+        gradient: tensor of the weight's shape and dtype.
         values: (5,), the rate with bias correction, the fraction of the
             weight to subtract, beta_1, beta_2, epsilon.
     """

@@ -1,4 +1,4 @@
-"""The learning rate of BERT: linear warm-up, then decay."""
+"""The learning rate of BERT: linear warm-up, then decay or a constant."""
 
 import math
 import warnings
@@ -12,7 +12,7 @@ from bert_keras.training import SCHEDULES
 
 
 def schedule(peak, steps, warmup=0, shape="linear"):
-    """Return a learning rate that rises linearly, then falls or stays.
+    """Return a schedule that rises linearly, then falls or is constant.
 
     Args:
         peak: the rate at the end of the warm-up.
@@ -23,7 +23,7 @@ def schedule(peak, steps, warmup=0, shape="linear"):
             of the warm-up to 0 at the last step; or "constant".
 
     Raises:
-        InputError: rate, steps, warm-up or shape are not possible.
+        InputError: the rate, steps, warm-up or shape is invalid.
     """
     peak = to_number("learning_rate", peak)
     steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
@@ -59,7 +59,7 @@ def to_number(name, value):
     """Return a number as it is, and a tensor or text as a float.
 
     Raises:
-        InputError: it is not a number.
+        InputError: `value` is not a number.
     """
     if isinstance(value, int | float):
         return value
@@ -73,9 +73,9 @@ def to_number(name, value):
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate from 0 to `peak` at `warmup_steps`, and to 0 at `steps`.
 
-    Equals `create_optimizer` of the original: after the warm-up the rate is
-    `peak * (1 - step / steps)`, a line that starts at step 0 and not at the
-    end of the warm-up. Steps are optimizer steps.
+    As in `create_optimizer` of the original, the rate after the warm-up is
+    `peak * (1 - step / steps)`: this line starts at step 0 and not at the end
+    of the warm-up. Steps are optimizer steps.
     """
 
     def __init__(self, peak, steps, warmup_steps=0):
@@ -94,7 +94,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
 
     def __call__(self, step):
-        # float32 counts exactly to 16 million steps.
+        # float32 is exact up to 16 million steps.
         step = ops.cast(step, "float32")
         # After the last step the rate stays 0.
         left = ops.maximum(1.0 - step / self.steps, 0.0)
@@ -107,7 +107,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class ScheduleWatch(keras.callbacks.Callback):
-    """Warning of steps beyond a `WarmupLinearDecay`, where the rate is 0."""
+    """Callback that warns of steps after the end of `WarmupLinearDecay`."""
 
     def __init__(self):
         super().__init__()

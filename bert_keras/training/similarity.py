@@ -1,6 +1,6 @@
-"""Losses of a `BertEmbedder` on several texts an example.
+"""Losses of a `BertEmbedder` for examples of several texts.
 
-Vectors are compared by their cosine, for which their lengths do not matter.
+Vectors are compared by their cosine, which does not depend on their lengths.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from bert_keras.modeling.heads import normalize_vectors
 
 
 class _SimilarityLoss(keras.losses.Loss):
-    """A loss on the vectors (B, K, D) of K texts an example.
+    """A loss on the vectors (B, K, D) of the K texts of each example.
 
-    Where there are no labels, `y_true` may be None.
+    If a loss needs no labels, `y_true` may be None.
     """
 
-    # The texts of an example, for messages, and the limits of their number.
+    # What the texts of an example are, for messages, and how many there may be.
     texts = "two texts"
     fewest, most = 2, 2.0
     needs_labels = False
@@ -50,30 +50,30 @@ class _SimilarityLoss(keras.losses.Loss):
 class InBatchNegatives(_SimilarityLoss):
     """Cross entropy of finding each text's partner in the batch.
 
-    The logits of row i are `scale` times the cosines of its first text with
-    the second text of every row, and with the further texts, which are hard
-    negatives; the label is the second text of row i. The batch is the global
-    one, on any number of replicas. Equals Henderson et al. 2017, section 4.4,
-    with cosines instead of products, and `MultipleNegativesRankingLoss` of
+    The logits of row i are `scale` times the cosines of its first text with the
+    second and further texts of every row. The label is the second text of row
+    i; further texts are hard negatives. Rows of all replicas are in one batch.
+    The loss is that of Henderson et al. 2017, section 4.4, with cosines instead
+    of products, and equals `MultipleNegativesRankingLoss` of
     sentence-transformers.
 
-    An addition: if `y_true` numbers the texts, the partners that a first text
-    has in other rows, such as copies of its row, are not negatives.
+    An addition for numbered texts (`y_true`): a text is not a negative if it
+    equals the second text of any row with the same first text.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
-        name: of the loss.
+        name: name of the loss.
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: int (B, K), the number of each text, the same for equal
-            texts, below 2**24; of another shape it is not read; may be None.
-        y_pred: float (B, K, D), K 2 or more.
+        y_true: int (B, K), a number below 2**24 for each text, the same for
+            equal texts. An array of another shape is ignored; may be None.
+        y_pred: float (B, K, D) with K of 2 or more.
     """
 
     texts = "two texts or more an example"
     most = float("inf")
-    # A batch that is cut into micro-batches would have fewer negatives.
+    # Micro-batches are refused: each would have fewer negatives.
     compares_rows = True
 
     def __init__(
@@ -91,7 +91,7 @@ class InBatchNegatives(_SimilarityLoss):
         others, before = _gather_replicas(vectors[:, 1:])
         count, width = ops.shape(others)[1:]
         candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
-        # (B, D) by (D, G (K-1))
+        # (B, D) times (D, G (K-1)) gives (B, G (K-1)).
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
         # A row's partner is the first of its candidates.
         rows = before + ops.arange(ops.shape(y_pred)[0])
@@ -112,7 +112,7 @@ class InBatchNegatives(_SimilarityLoss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class CosineRegression(_SimilarityLoss):
-    """Squared difference of the cosine of two texts and their score.
+    """Squared difference between the cosine of two texts and their score.
 
     Equals `CosineSimilarityLoss` of sentence-transformers.
 
@@ -136,13 +136,14 @@ class CosineRegression(_SimilarityLoss):
 class Triplet(_SimilarityLoss):
     """Triplet loss on cosines.
 
-    max(0, cos(anchor, negative) - cos(anchor, positive) + margin). Equals
-    `TripletLoss` of sentence-transformers with its cosine distance; Schroff et
-    al. 2015, equation 1, on distances 1 - cosine.
+    The loss is max(0, cos(anchor, negative) - cos(anchor, positive) + margin).
+    It equals `TripletLoss` of sentence-transformers with its cosine distance,
+    and equation 1 of Schroff et al. 2015 with 1 - cosine as the distance.
 
     Args:
-        margin: smallest lead of the positive's cosine that costs nothing.
-        name: of the loss.
+        margin: the loss is 0 if the positive's cosine is greater than the
+            negative's by this much.
+        name: name of the loss.
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
@@ -172,15 +173,15 @@ class Triplet(_SimilarityLoss):
 class Matryoshka(_SimilarityLoss):
     """Sum of a loss over the first values of the vectors, for several sizes.
 
-    A vector that is cut to one of the sizes is then about as good as one of a
-    model of that size (Kusupati et al. 2022). Equals `MatryoshkaLoss` of
-    sentence-transformers.
+    A vector that is cut to one of the sizes is then about as good as a vector
+    of a model of that size (Kusupati et al. 2022). The loss equals
+    `MatryoshkaLoss` of sentence-transformers.
 
     Args:
-        loss: one of the other losses here.
-        dims: sizes, each a number of values to keep.
-        weights: factor of each size; 1 where None.
-        name: of the loss.
+        loss: one of the other losses in this module.
+        dims: list of sizes, each a number of values to keep.
+        weights: list of a factor for each size; None: all are 1.
+        name: name of the loss.
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
@@ -221,7 +222,7 @@ class Matryoshka(_SimilarityLoss):
                 f"dims is {self.dims}. Expected at most {width}, the size of "
                 "the model's vectors."
             )
-        # The loss compares by cosines, as if the vectors were normalized.
+        # Cut vectors need no normalization: the loss compares by cosines.
         return sum(
             weight * self.loss.call(y_true, y_pred[..., :dim])
             for dim, weight in zip(self.dims, self.weights, strict=True)
@@ -245,7 +246,7 @@ def _is_partner(numbers):
     """Return bool (B, G (K-1)): True at partners of a row's first text.
 
     Args:
-        numbers: (B, K), of texts.
+        numbers: int (B, K), the numbers of the texts.
     """
     every, _ = _gather_replicas(numbers)  # (G, K)
     same_query = ops.equal(numbers[:, :1], every[:, 0])  # (B, G)
@@ -256,9 +257,9 @@ def _is_partner(numbers):
 
 
 def _gather_replicas(vectors):
-    """Return the global batch, and how many rows precede this replica's.
+    """Return the global batch, and the number of rows before this replica's.
 
-    On JAX a batch is the global one, on any number of devices.
+    On JAX `vectors` already has the global batch, on any number of devices.
     """
     if keras.backend.backend() != "tensorflow":
         return vectors, 0
@@ -267,11 +268,12 @@ def _gather_replicas(vectors):
     from bert_keras.training.optimizers_tensorflow import sum_over_replicas
 
     context = tf.distribute.get_replica_context()
-    # Keras builds the loss outside of any replica.
+    # The context is None when Keras builds the loss outside of any replica.
     if context is None or context.num_replicas_in_sync == 1:
         return vectors, 0
-    # A sum of rows among zeros. The gradient of `all_gather` is registered for
-    # the whole process: the graph and all weights would never be freed.
+    # Pad the rows with zeros to the global batch and sum over the replicas.
+    # `all_gather` would register a gradient for the whole process, which would
+    # keep the graph and all weights in memory.
     number, replicas = (
         context.replica_id_in_sync_group,
         context.num_replicas_in_sync,

@@ -1,7 +1,7 @@
-"""The state of a training run, saved and restored to the bit.
+"""The state of a training run, saved and restored bit for bit.
 
-A callback saves and restores model, optimizer and dropout seeds; the position
-in the data is the step. `checkpoint.py` has the files of a checkpoint.
+A callback saves and restores model, optimizer and dropout seeds. The step gives
+the position in the data. `checkpoint.py` writes and reads the files.
 """
 
 import concurrent.futures
@@ -20,8 +20,8 @@ from bert_keras.interrupts import Stopped, StopRequest
 from bert_keras.manifest import check_same_settings
 from bert_keras.training import checkpoint
 
-# Folder -> the last save there. After an interrupted `fit` the thread may still
-# write when the next `fit` restores.
+# Folder -> future of the last save there. After an interrupted `fit`, the
+# writing thread may still run when the next `fit` restores.
 _saves: dict[str, concurrent.futures.Future] = {}
 _writer = concurrent.futures.ThreadPoolExecutor(1)
 
@@ -29,7 +29,7 @@ _writer = concurrent.futures.ThreadPoolExecutor(1)
 class Preempted(Stopped):
     """Raised out of `fit` after Ctrl-C or SIGTERM, once the state is saved.
 
-    A script then ends with exit code 75. `step` is the step that was saved.
+    A script ends with exit code 75 then. `step` is the step that was saved.
     """
 
     def __init__(self, step):
@@ -41,36 +41,37 @@ class Preempted(Stopped):
 
 
 class TrainingState(keras.callbacks.Callback):
-    """Callback that saves the training state and restores it to the bit.
+    """Callback that saves the training state and restores it bit for bit.
 
     The state is every variable of the model, dropout seeds included, every
     variable of the optimizer, the step, and the running means of an epoch
-    that has not ended. A run that was killed at any instant ends with the same
-    bits as one that was not, if the data is a function of the step and the
-    model is made from a fixed seed. Random operations without a seed generator
-    in the model are not covered.
+    that has not ended. A run that was killed and resumed ends with the same
+    bits as a run that was not, if the data is a function of the step and the
+    model is made from a fixed seed. This does not hold for random operations
+    without a seed generator in the model.
 
-    Only the copy to host memory blocks training; a thread writes it, and its
-    errors are raised after the next step. Ctrl-C or SIGTERM saves after the
-    current step and raises `Preempted`; a second one ends the process.
+    Only the copy to host memory blocks training. A thread writes the copy, and
+    errors in it are raised after the next step. After Ctrl-C or SIGTERM, the
+    current step is ended and saved, and `Preempted` is raised; a second signal
+    ends the process.
 
-    Of several workers that train one model, one writes, and all read the same
-    folder; after a signal to one, all stop after the same step.
+    If several workers train one model, one of them writes, and all read the
+    same folder. After a signal to one worker, all stop after the same step.
 
     Args:
-        folder: of the checkpoints, `step-00001234` each.
-        every: steps from one checkpoint to the next.
+        folder: folder of the checkpoints, such as `step-00001234`.
+        every: number of steps from one checkpoint to the next.
         keep: number of the newest checkpoints to keep.
-        keep_every: checkpoints at multiples of this step stay for good.
+        keep_every: checkpoints at multiples of this step are never removed.
         settings: JSON dict that must be the same when the run resumes.
         check: called before each save; raises if saving must stop, such as
             `RunFolder.check`.
         writes: True in the process that writes the checkpoints.
-        any_worker: function of this process's bool, called by all workers
-            after each step; returns True if any worker's is.
+        any_worker: function that all workers call with a bool after each step;
+            returns True if any worker gave True.
 
     Attributes:
-        step: steps taken so far, over all processes.
+        step: number of steps taken so far, before interruptions too.
 
     Example:
 
@@ -114,13 +115,13 @@ class TrainingState(keras.callbacks.Callback):
         self._stop_request = StopRequest()
 
     def restore(self, model):
-        """Restore the newest sound checkpoint into `model`; return its step.
+        """Restore the newest undamaged checkpoint; return its step.
 
-        The model is compiled and built; its optimizer is built here. Without
-        a checkpoint nothing changes and the step is 0.
+        `model` must be compiled and built; its optimizer is built here. If
+        there is no checkpoint, nothing changes and the step is 0.
 
         Raises:
-            InputError: the model, or the settings, are not those of the run;
+            InputError: the model or the settings differ from the saved run's,
                 or every checkpoint is damaged.
         """
         variables = _collect_variables(model)
@@ -158,9 +159,9 @@ class TrainingState(keras.callbacks.Callback):
         return self.step
 
     def restored_metrics(self, model):
-        """Return the metrics of the epoch that the checkpoint ends, or {}.
+        """Return dict of metrics of the epoch that ends at the checkpoint.
 
-        The metrics of `model` must be built.
+        It is empty if no epoch ends there. `model`'s metrics must be built.
         """
         if not (self._metrics and self._epoch_ended):
             return {}
@@ -180,7 +181,7 @@ class TrainingState(keras.callbacks.Callback):
     def save(self):
         """Copy the state to host memory and have a thread write it."""
         self._saved_step = self.step
-        if not self._epoch_ended:  # an evaluation after it resets them
+        if not self._epoch_ended:  # later an evaluation has reset the metrics
             self._keep_metrics()
         if not self.writes:
             return
@@ -207,7 +208,7 @@ class TrainingState(keras.callbacks.Callback):
         )
 
     def wait(self):
-        """Wait until the last save is on the disk; raise what it raised."""
+        """Wait until the last save is written; raise its error, if any."""
         if self.folder in _saves:
             _saves.pop(self.folder).result()
 
@@ -226,7 +227,7 @@ class TrainingState(keras.callbacks.Callback):
             files.make_folder(self.folder)
         self.release_signals()
         self._stop_request = StopRequest()
-        # An `evaluate` within this `fit` changes `params`.
+        # Kept here, because an `evaluate` within this `fit` changes `params`.
         self._epoch_steps = self.params["steps"]
         # Python allows signal handlers in the main thread only.
         if threading.current_thread() is threading.main_thread():
@@ -240,7 +241,7 @@ class TrainingState(keras.callbacks.Callback):
             self._assign_metrics(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
-        # `batch` grows by more than 1 under `steps_per_execution`.
+        # With `steps_per_execution`, `batch` grows by more than 1 a call.
         self.step += batch + 1 - self._batches_seen
         self._batches_seen = batch + 1
         if self._batches_seen == self._epoch_steps:
@@ -248,7 +249,7 @@ class TrainingState(keras.callbacks.Callback):
             self._epoch_ended = True
         if self.folder in _saves and _saves[self.folder].done():
             self.wait()  # raises its error
-        # `steps_per_execution` may step over a multiple of `every`.
+        # With `steps_per_execution`, a multiple of `every` may be passed over.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
         self._check_stop_request()
@@ -284,7 +285,7 @@ class TrainingState(keras.callbacks.Callback):
 
 
 def _collect_variables(model):
-    """Return group -> name -> variable: all that the next step reads."""
+    """Return dict of group -> name -> variable, of model and optimizer."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not model.built:
         raise InputError(
@@ -301,7 +302,7 @@ def _collect_variables(model):
 
 
 def strategy_scope(model):
-    """Return the scope in which the model was made."""
+    """Return the scope of the model's strategy, a context manager."""
     strategy = getattr(model, "distribute_strategy", None)  # None on JAX
     return strategy.scope() if strategy else contextlib.nullcontext()
 
@@ -312,7 +313,7 @@ def _by_name(variables):
 
 
 def _to_host(named):
-    """Return name -> a copy of a variable, which no step changes.
+    """Return dict of name -> NumPy array, a copy that no step changes.
 
     All workers must call it for metrics: it sums them over the workers.
     """
@@ -323,14 +324,14 @@ def _to_host(named):
 
 
 def _assign(variables, tensors):
-    # The names begin with the index.
+    # Sorting works because names begin with the index of the variable.
     values = [tensor for _, tensor in sorted(tensors.items())]
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 
 
 def _check_same_tensors(tensors, named, folder):
-    """Raise `InputError` if the tensors are not those of the model."""
+    """Raise `InputError` if names, shapes or dtypes differ from the model's."""
     saved = [
         _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
     ]
@@ -348,8 +349,8 @@ def _check_same_tensors(tensors, named, folder):
 
 
 def _signature(name, shape, dtype):
-    # Numbers in Keras's names (`dense_3`) depend on other layers of the
-    # process.
+    # Numbers in Keras's names, as in `dense_3`, are removed: they depend on
+    # other layers in the process.
     path = re.sub(r"_\d+", "", name.split("/", 1)[1])
     dtype = keras.backend.standardize_dtype(dtype)
     return f"{path} {dtype}{list(shape)}"

@@ -2,13 +2,13 @@
 
 A batch is split among the replicas, and each replica's rows into micro-batches
 that are computed one after another. For any split, each loss is its mean over
-the global batch, sum(weight x loss) / sum(weight), and the losses are added.
+the global batch, sum(weight * loss) / sum(weight), and the losses are added.
 
 The divisor of a mean depends only on the sample weights. It is summed over all
 rows of all replicas before the first micro-batch is computed. Each
-micro-batch's mean then counts by its fraction of the divisor: one computation
-and one gradient for all losses. Gradients are summed over the replicas, then
-clipped, then applied by any Keras optimizer.
+micro-batch's mean is then multiplied by its fraction of the divisor. So one
+forward and one backward pass suffice for all losses. Gradients are summed over
+the replicas, then clipped, then applied by any Keras optimizer.
 
 The loops over micro-batches are in `step_tensorflow.py` and `step_jax.py`.
 """
@@ -23,7 +23,7 @@ from bert_keras.modeling import keras_adapter
 
 
 def build(model, batch):
-    """Resolve the losses of `compile` for the model's outputs; check them."""
+    """Match the losses of `compile` to the model's outputs; check them."""
     if not keras_adapter.has_losses(model):
         if not model.losses:
             raise InputError(
@@ -31,7 +31,7 @@ def build(model, batch):
             )
         return
     outputs, labels = model.output, batch[1]
-    # Losses by name find their labels by name.
+    # Losses in a dict by output name need labels in a dict too.
     if isinstance(outputs, dict) and not isinstance(labels, dict):
         raise InputError(
             f"The labels are a {type(labels).__name__}. Expected a dict by "
@@ -46,7 +46,7 @@ def build(model, batch):
 
 
 def _check_takes_logits(loss):
-    """Raise if a loss reads logits as probabilities."""
+    """Raise `InputError` if a loss reads logits as probabilities."""
     function = getattr(loss, "fn", loss.call)
     argument = inspect.signature(function).parameters.get("from_logits")
     if argument is None:
@@ -61,7 +61,7 @@ def _check_takes_logits(loss):
 
 
 def _check_metric_takes_logits(metric):
-    """Raise if a metric compares logits with thresholds of probabilities."""
+    """Raise `InputError` if a metric has thresholds for probabilities."""
     config = metric.get_config()
     is_binary = isinstance(metric, keras.metrics.BinaryAccuracy)
     has_default = "thresholds" in config and config["thresholds"] is None
@@ -94,10 +94,10 @@ def prepare_optimizer(model, replicas=1):
 
 
 def _check_dtypes(variables):
-    """Raise if weights that train are in half precision.
+    """Raise `InputError` if weights that train are in half precision.
 
-    Most updates are below the distance of a bfloat16 weight to the next one,
-    and 0.999, Adam's beta_2, is 1.
+    In bfloat16, most updates are too small to change a weight, and 0.999,
+    Adam's beta_2, rounds to 1.
     """
     for variable in variables:
         dtype = keras.backend.standardize_dtype(variable.dtype)
@@ -110,7 +110,7 @@ def _check_dtypes(variables):
 
 
 def micro_batches(model):
-    """Return `accumulate` of the optimizer, which any optimizer may have."""
+    """Return the optimizer's attribute `accumulate`, or 1 if it has none."""
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return getattr(inner, "accumulate", 1)
 
@@ -122,7 +122,7 @@ def compares_rows(model):
 
 
 def check_cut(model):
-    """Raise if a loss compares rows that micro-batches would separate."""
+    """Raise `InputError` if a loss compares rows of a batch."""
     if compares_rows(model):
         raise InputError(
             "The loss compares all rows of a batch, which micro-batches would "
@@ -141,15 +141,15 @@ def rows(batch):
 def normalisers(model, batch):
     """Return the divisor of each loss's mean, float (1 + losses,).
 
-    The number of rows comes first. It also serves means over elements: all
-    rows have the same number of elements.
+    The first value is the number of rows. It is also the divisor of means over
+    elements, because all rows have the same number of elements.
     """
     count = rows(batch)
     values = [count]
     for item in keras_adapter.compiled_losses(model):
         weights = _weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # A loss that is a sum has a divisor too, which nothing reads.
+        # A loss that is a sum gets a divisor that nothing reads.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
@@ -161,17 +161,18 @@ def losses(model, batch, outputs, divisors, replicas=1):
     Args:
         model: a model that was compiled, and has computed `outputs`.
         batch: (inputs, labels, weights) of the micro-batch.
-        outputs: of the model, for the micro-batch.
+        outputs: the model's outputs for the micro-batch.
         divisors: `normalisers` of the global batch.
         replicas: number by which Keras divides each mean in `tf.distribute`.
 
     Returns:
-        float (), to differentiate; and float (1 + losses,), the total and
-        each single loss. Summed over all micro-batches of all replicas
-        they are those of the global batch.
+        float (), the loss to differentiate; and float (1 + losses,), the total
+        and each single loss to log. Their sums over all micro-batches of all
+        replicas are the losses of the global batch.
     """
     _, y, weights = batch
-    # (1 + losses,), this micro-batch's fractions; 0 where all weights are 0.
+    # (1 + losses,), this micro-batch's fraction of each divisor. A fraction is
+    # 0 if all weights are 0.
     fractions = ops.divide_no_nan(normalisers(model, batch), divisors)
     total, logged_total, singles = 0.0, 0.0, []
     for i, item in enumerate(keras_adapter.compiled_losses(model)):
@@ -183,14 +184,14 @@ def losses(model, batch, outputs, divisors, replicas=1):
             # Keras differentiates the sum and logs the mean.
             value, logged = ops.sum(value), ops.mean(value) * fractions[0]
         elif item.loss.reduction != "sum":
-            # The mean of these rows, times their fraction, is their part of
-            # the global mean. A scalar times weights has a value a row.
+            # The mean of these rows times their fraction is their part of the
+            # global mean. Weights turn a scalar loss into a value for each row.
             has_rows = item_weights is not None or replicas == 1
             if has_rows or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
             value = logged = value * fractions[i + 1]
         if replicas > 1:
-            # A replica may have no rows, and the mean of none is NaN.
+            # A replica may have no rows; its mean would be NaN.
             has_any = fractions[0] > 0
             value, logged = (
                 ops.where(has_any, x, 0.0) for x in (value, logged)
@@ -201,7 +202,7 @@ def losses(model, batch, outputs, divisors, replicas=1):
             value = value * item.loss_weights
             logged = logged * item.loss_weights
         total, logged_total = total + value, logged_total + logged
-    # Penalties on the weights, the same in every micro-batch.
+    # Penalties on the weights are the same in every micro-batch.
     for value in model.losses:
         value = ops.cast(ops.sum(value), keras.config.floatx()) * fractions[0]
         total, logged_total = total + value, logged_total + value
@@ -209,14 +210,14 @@ def losses(model, batch, outputs, divisors, replicas=1):
 
 
 def _has_rows(loss, labels, predictions):
-    """Return True if Keras divides a loss's mean by the replicas.
+    """Return True if Keras divides a loss's mean by the number of replicas.
 
-    It does if `call` returns a value a row, and not if it returns a scalar.
+    Keras does so if `call` returns a value for each row and not a scalar.
     """
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         return True
     convert = lambda x: ops.convert_to_tensor(x, loss.dtype)  # noqa: E731
-    # Only the shape is used; the graph drops operations that nothing reads.
+    # Only the shape is used, so TensorFlow drops the operations from the graph.
     labels, predictions = tree.map_structure(convert, (labels, predictions))
     return len(loss.call(labels, predictions).shape) > 0
 

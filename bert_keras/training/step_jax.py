@@ -1,7 +1,7 @@
 """The training step of a global batch on JAX, on any number of devices.
 
-Under `keras.distribution.DataParallel` every sum over the batch is over all
-devices: nothing here knows how many there are.
+Under `keras.distribution.DataParallel`, each sum over the batch is a sum over
+all devices. So the code does not depend on the number of devices.
 """
 
 import jax
@@ -24,8 +24,8 @@ def train_step(model, state, data):
 
     def loss(trainable, non_trainable, metrics, micro_batch):
         values = trainable, non_trainable, metrics, optimizer_variables
-        # JAX needs a function without side effects: values of variables are
-        # arguments and results.
+        # JAX needs a function without side effects, so the values of variables
+        # are arguments and results.
         with _stateless(model, *values) as scope:
             total, each = _compute_losses(
                 model, micro_batch, divisors, training=True
@@ -44,7 +44,7 @@ def train_step(model, state, data):
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
-    # Losses, gradients, and variables that the forward pass changes.
+    # The sums of losses and gradients, and variables that `model` changes.
     zeros = [jnp.zeros_like(weight) for weight in trainable]
     sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
     if accumulate == 1:
@@ -97,7 +97,7 @@ def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
 
 
 def _read_scope(model, scope):
-    """Return what variables and metrics have become."""
+    """Return the new values of variables and of metrics, two lists."""
     return tuple(
         [scope.get_current_value(variable) for variable in variables]
         for variables in (
@@ -117,9 +117,10 @@ def _track(model, metrics, values, divisors):
 
 
 def _split_micro_batches(batch, accumulate):
-    """Return the batch as (micro-batches, rows of one, ...).
+    """Return the batch with arrays (micro-batches, rows of one, ...).
 
-    A device holds successive rows, so each micro-batch takes rows of each.
+    A device holds successive rows of the batch. A micro-batch takes every n-th
+    row, so that it has rows of each device.
     """
     count = step.rows(batch)
     if count % accumulate:

@@ -24,7 +24,7 @@ def train_step(model, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model, _replicas())
-    # Known before the first micro-batch: they depend only on sample weights.
+    # They only depend on sample weights, so they are known before the losses.
     [divisors] = sum_over_replicas([step.normalisers(model, batch)])
     compute = _Gradients(model, divisors)
     accumulate = step.micro_batches(model)
@@ -34,11 +34,11 @@ def train_step(model, data):
         step.check_cut(model)
         values, gradients = _accumulate(compute, batch, accumulate)
     gradients = [
-        # As Keras, None for a weight that no loss depends on.
+        # As in Keras, the gradient is None if no loss depends on the weight.
         None if i in compute.missing else gradient
         for i, gradient in enumerate(gradients)
     ]
-    # `apply_gradients` undoes float16's loss scaling, clips and applies them.
+    # `apply_gradients` undoes the loss scaling of float16, clips and applies.
     gradients = sum_over_replicas(gradients)
     weights = model.trainable_weights
     if weights:
@@ -62,11 +62,11 @@ def test_step(model, data):
 
 
 class _Gradients:
-    """Losses and gradients of a micro-batch; updates the metrics."""
+    """Function of a micro-batch; returns losses, gradients; updates metrics."""
 
     def __init__(self, model, divisors):
         self.model, self.divisors = model, divisors
-        # Indices of weights that no loss depends on, known when traced.
+        # Indices of weights that no loss depends on; tracing adds them.
         self.missing = set()
         self.compute = self._compute
         # Code compiled by XLA cannot read vectors of other replicas.
@@ -86,13 +86,13 @@ class _Gradients:
             loss, values = step.losses(
                 model, batch, outputs, self.divisors, _replicas()
             )
-            # In float16 a power of two keeps small gradients from vanishing.
+            # In float16, a large factor keeps small gradients from being 0.
             loss = model.optimizer.scale_loss(loss)
         gradients = tape.gradient(loss, model.trainable_weights)
-        # After the tape: metrics have no gradient.
+        # Metrics need no gradient, so they are computed outside of the tape.
         model.compute_metrics(x, y, outputs, weights)
         self.missing |= {i for i, g in enumerate(gradients) if g is None}
-        # Dense: the gradient of a look-up is a list of rows.
+        # A look-up's gradient is IndexedSlices; it is made dense for the sums.
         return values, [
             tf.zeros(()) if g is None else tf.convert_to_tensor(g)
             for g in gradients
@@ -100,12 +100,12 @@ class _Gradients:
 
 
 def _accumulate(compute, batch, accumulate):
-    """Return sums over the micro-batches, computed one after another."""
+    """Return the sums of losses and of gradients over the micro-batches."""
     count = step.rows(batch)
     # Rows of each micro-batch, at least 1; the last one may have fewer.
     size = -(-count // accumulate)
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
-    # XLA needs one fixed size for all.
+    # XLA needs one fixed size for all micro-batches.
     even = isinstance(count, int) and count % size == 0
     if compute.model.jit_compile and not even:
         raise InputError(
@@ -122,9 +122,9 @@ def _accumulate(compute, batch, accumulate):
             if values is None:
                 return None
             rank = len(values.shape)
-            # Rows i * size and on; every other axis whole.
+            # Take rows from i * size on, and all of every other axis.
             begin = tf.stack([i * size] + [0] * (rank - 1))
-            # -1: all of an axis of unknown length.
+            # In tf.slice, -1 takes all of an axis, here of unknown length.
             inner = [-1 if n is None else n for n in values.shape[1:]]
             return tf.slice(values, begin, tf.stack([length, *inner]))
 
@@ -135,7 +135,8 @@ def _accumulate(compute, batch, accumulate):
         new = [values, *gradients]
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 
-    # Micro-batches, rounded up. The sums: (1 + losses,), and as the weights.
+    # Round the number of micro-batches up. The sums have the shape of the
+    # losses, (1 + losses,), and the shapes of the weights.
     number = -(-count // size)
     zeros = [tf.zeros_like(compute.divisors)]
     zeros += [
@@ -145,7 +146,7 @@ def _accumulate(compute, batch, accumulate):
         lambda i, *_: i < number,
         add,
         (tf.constant(0), *zeros),
-        # Two at a time would take twice the memory.
+        # Two micro-batches at a time would take twice the memory.
         parallel_iterations=1,
     )
     return values, gradients
@@ -156,9 +157,9 @@ def _replicas():
 
 
 def _compile_here():
-    """Return True under a strategy on GPUs: XLA then compiles per replica.
+    """Return True under a strategy on GPUs, where XLA compiles each replica.
 
-    There Keras turns XLA off. A TPU's strategy compiles without help.
+    Keras turns XLA off under a strategy. A TPU's strategy compiles by itself.
     """
     if not tf.distribute.has_strategy():
         return False

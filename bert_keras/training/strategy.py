@@ -15,20 +15,20 @@ import keras
 from bert_keras.errors import InputError
 from bert_keras.training import DISTRIBUTIONS, GPU_FILES
 
-# As TensorFlow documents it; the index differs between hosts.
+# An example from TensorFlow's documentation; each host has another index.
 _TF_CONFIG = (
     '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
 BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
-CAPABILITY = (8, 0)  # NVIDIA's first GPUs that multiply bfloat16 (A100)
+CAPABILITY = (8, 0)  # NVIDIA's first GPU that multiplies bfloat16, the A100
 
 
 def make_strategy(distribution="off", tpu="local"):
-    """Return the devices to train on, by name.
+    """Return the `Strategy` for the name of a distribution.
 
     Call it before anything else runs on a device. A process joins a cluster
-    and sets up a TPU once; a later call returns the same devices. On JAX,
+    or sets up a TPU only once; a later call returns the same devices. On JAX,
     "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
 
     Args:
@@ -36,15 +36,15 @@ def make_strategy(distribution="off", tpu="local"):
             "multi_worker", all GPUs of all hosts that the environment
             variable TF_CONFIG names; "tpu"; "auto", the first of
             multi_worker, tpu and mirrored that finds its devices.
-        tpu: "local", the TPU of this host, or the name or the address of
-            one.
+        tpu: "local" for the TPU of this host, or a TPU's name or address.
 
     Returns:
         `Strategy`.
 
     Raises:
-        InputError: unknown name, missing devices, `tpu` without
-            distribution="tpu", or TF_CONFIG is not as TensorFlow documents it.
+        InputError: the name is unknown, devices are missing, `tpu` is given
+            without distribution="tpu", or TF_CONFIG has another format than
+            TensorFlow documents.
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(
@@ -84,9 +84,9 @@ class Strategy:
 
     Attributes:
         name: one of `DISTRIBUTIONS`, never "auto".
-        num_replicas: copies of the model, over all hosts; the batch that
-            `fit` is given is split among them.
-        is_chief: True in the one process that writes shared files.
+        num_replicas: number of copies of the model on all hosts; each batch of
+            `fit` is split among them.
+        is_chief: True in the only process that writes shared files.
         distributed: the `tf.distribute` strategy or `keras.distribution`
             object; None for one device.
     """
@@ -104,11 +104,10 @@ class Strategy:
         return self.distributed.scope()
 
     def batches(self, dataset):
-        """Return a `tf.data.Dataset` of global batches, as `fit` needs it here.
+        """Return `dataset`, set to give each host its rows of every batch.
 
-        Every host reads the same batches in the same order and keeps its
-        rows of each. TensorFlow's default is to distribute files, and the
-        batches then differ.
+        Every host reads the same global batches in the same order. TensorFlow's
+        default is to distribute files among the hosts, which changes batches.
         """
         if self.distributed is None or keras.backend.backend() == "jax":
             return dataset
@@ -128,9 +127,9 @@ def describe_devices(strategy, dtype):
         dtype: name of the dtype policy of the training.
 
     Returns:
-        The devices, the strategy and the dtype, such as "2 x CPU, mirrored (2
-        replicas), float32"; and a message where devices of the machine are
-        not used.
+        str, devices, strategy and dtype, such as "2 x CPU, mirrored (2
+        replicas), float32"; and a message if devices of the machine are not
+        used, else None.
     """
     types = _list_device_types(strategy)
     counts = [f"{types.count(name)} x {name}" for name in sorted(set(types))]
@@ -188,12 +187,12 @@ def resolve_auto(distribution):
 
 
 def any_worker(strategy):
-    """Return a function of this worker's bool, True if any worker's is.
+    """Return a function of a bool that returns True if any worker gave True.
 
-    All workers call it after the same step.
+    All workers must call the function after the same step.
 
     Args:
-        strategy: of `make_strategy`.
+        strategy: `Strategy` from `make_strategy`.
     """
     if strategy.name != "multi_worker":
         return bool
@@ -202,7 +201,7 @@ def any_worker(strategy):
     from bert_keras.training.optimizers_tensorflow import sum_over_replicas
 
     def total(value):
-        # A tensor from outside of `run` has no device.
+        # `identity` gives it a device; a tensor from outside of `run` has none.
         return sum_over_replicas([tf.identity(value)])[0]
 
     @tf.function
@@ -214,7 +213,7 @@ def any_worker(strategy):
 
 
 def _make_multi_worker():
-    """Return the strategy, and whether this process is the chief."""
+    """Return the strategy, and True if this process is the chief."""
     cluster = _read_cluster()
     if not cluster:
         raise InputError(
@@ -248,7 +247,7 @@ def _tpu(name):
         tf.tpu.experimental.initialize_tpu_system(resolver)
         # One process drives all hosts of a slice.
         return tf.distribute.TPUStrategy(resolver)
-    # A missing TPU raises ValueError, NotFoundError, RuntimeError and others.
+    # A missing TPU raises ValueError, NotFoundError, RuntimeError or others.
     except Exception as error:
         reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(
@@ -280,7 +279,7 @@ def _on_jax(distribution):
 
 
 def _read_cluster():
-    """Return task type -> addresses from TF_CONFIG, or {}."""
+    """Return dict of task type -> addresses from TF_CONFIG; {} if not set."""
     return _tf_config()["cluster"] if os.environ.get("TF_CONFIG") else {}
 
 
@@ -300,11 +299,11 @@ def _tf_config():
 
 
 def choose_dtype(dtype="auto", distribution="off"):
-    """Return the name of a Keras dtype policy, chosen for "auto".
+    """Return the name of a Keras dtype policy; choose one for "auto".
 
     "auto" is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
     above, and on processors with `fast_bfloat16`; elsewhere "float32". It is
-    never "mixed_float16": its range is too small without loss scaling.
+    never "mixed_float16", whose range is too small without loss scaling.
 
     Args:
         dtype: "auto", or a policy's name, which is returned as it is.
@@ -319,7 +318,7 @@ def choose_dtype(dtype="auto", distribution="off"):
     if gpus := tf.config.get_visible_devices("GPU"):
         details = map(tf.config.experimental.get_device_details, gpus)
         versions = [one.get("compute_capability", (0, 0)) for one in details]
-        # The oldest GPU decides: all of them compute in one policy.
+        # All GPUs compute with one policy, so the oldest one decides.
         return BFLOAT16 if min(versions) >= CAPABILITY else FLOAT32
     return BFLOAT16 if fast_bfloat16() else FLOAT32
 
@@ -327,9 +326,10 @@ def choose_dtype(dtype="auto", distribution="off"):
 def fast_bfloat16():
     """Return True if this processor multiplies bfloat16 faster than float32.
 
-    Without instructions for it bfloat16 is emulated, several times slower.
-    Intel's avx512_bf16 is slower too: on a Xeon (family 6, model 207) without
-    AMX the products of a training step took 1.66 times as long as in float32.
+    On a processor without bfloat16 instructions, bfloat16 is several times
+    slower than float32. Intel's avx512_bf16 is slower too: on a Xeon (family 6,
+    model 207) without AMX, the products of a training step took 1.66 times as
+    long as in float32.
     """
     names = instructions()
     by_avx512 = "avx512_bf16" in names and "GenuineIntel" not in names
@@ -338,7 +338,7 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return the first core's maker and instruction sets, on Linux."""
+    """Return a set of the first core's maker and instruction sets, on Linux."""
     fields = {}
     try:
         with open(path, encoding="utf-8") as file:
