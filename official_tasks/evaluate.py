@@ -64,12 +64,12 @@ def define_flags():
 def evaluate(
     task, models=(), predictions=None, split="dev", output=None, overwrite=False
 ):
-    """Return a task's scores of an ensemble of models, or of a file.
+    """Return a task's scores for an ensemble of models, or for a file.
 
     Args:
         task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
-        predictions: path of a file in the task's official form, instead.
+        predictions: file in the task's official form, instead of models.
         split: one of `SPLITS`.
         output: folder for results.json and the task's official files; None
             writes nothing.
@@ -85,7 +85,7 @@ def evaluate(
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
-            task.read_predictions(predictions, [])  # raises
+            task.read_predictions(predictions, [])  # raises an InputError
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)
     for note in [*notes, *getattr(examples, "notes", ())]:
@@ -104,8 +104,8 @@ def evaluate(
 def _check_held_out(task, models, split="dev") -> list[str]:
     """Return a note for each file to score that a model was trained on.
 
-    Raise InputError if a tenth of --train is scored that is not the one that
-    the model's run held out. Files are compared by content, not by name.
+    Raise InputError if the tenth of --train to score is not the one that the
+    model's run held out. Files are compared by content, not by name.
     """
     source, notes = getattr(task, "source", None), []
     if not isinstance(source, Source):  # a user's task may have another class

@@ -51,7 +51,7 @@ def write_report(folder, content):
 def note_finished(folder):
     """Print that a run is finished, and whether report or logs are missing.
 
-    No code reads `report.html` and `logs`, so the run counts as finished.
+    No code reads `report.html` and `logs`: a run without them is finished.
     """
     progress.console.print(
         f"{folder.path}: finished before; nothing trained", soft_wrap=True
@@ -110,12 +110,12 @@ def _is_number(value):
 
 
 def _round(value):
-    """Return a number with three digits, from 100 on without a fraction."""
+    """Return a number as text: three digits, but no fraction from 100 on."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def confusion_table(labels, counts) -> str:
-    """Return the confusion matrix; a row is a true class."""
+    """Return the confusion matrix as a table with a row for each true class."""
     counts = np.array(counts)
     parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     rows = [zip(*pair, strict=True) for pair in zip(counts, parts, strict=True)]

@@ -38,7 +38,7 @@ from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.table import make_dialect
 
-DIALECT = ("separator", "encoding")  # of --input, and of a task's files
+DIALECT = ("separator", "encoding")  # flags for --input and for a task's files
 
 
 def define_flags():

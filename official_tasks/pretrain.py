@@ -122,7 +122,7 @@ def define_flags():
 def _limit_flags():
     for number, prefix in ((1, ""), (2, "phase_2_")):
         names = ["sequence_length", "max_predictions"]
-        names += ["batch_size"] if number == 2 else []  # 1's is 2's default
+        names += ["batch_size"] if number == 2 else []  # also for phase 2
         script.applies_only(
             f"where phase {number} has steps (see --phase_2_steps)",
             functools.partial(_has_phase, number),
@@ -148,7 +148,7 @@ def _has_phase(number, values):
 
 
 def _arguments(values):
-    """Return the fields of `Settings` and `Execution` by the flags."""
+    """Return the fields of `Settings` and `Execution` from the flags."""
     names = (*Settings._fields, *Execution._fields)
     arguments = {name: values[name].value for name in names}
     return {**arguments, "mask_mix": script.percentages(values.mask_mix)}
@@ -161,7 +161,7 @@ def print_plan(data, **arguments):
 
 
 def print_metrics(results):
-    """Print the held-out metrics, those before the first step, and notes."""
+    """Print the held-out metrics, now and before the first step, and notes."""
     before = results["before"] or {}
     for name in METRICS:
         if name in results:

@@ -41,7 +41,7 @@ CASED = "hf://google-bert/bert-base-cased"
 
 
 class Row(NamedTuple):
-    """A row of a table; `paper` has its scores there, in percent, by column.
+    """A row of a table; `paper` has the paper's scores in percent, by column.
 
     pretrain: flags of `pretrain`; None where `finetune` names the weights.
     only: the one column that the row has; None for all.
@@ -94,7 +94,7 @@ MRPC = Column("MRPC", "mrpc", "accuracy")
 SST_2 = Column("SST-2", "sst2", "accuracy")
 NER = Column("NER", "conll2003", "f1", "--document_context")
 SQUAD = Column("SQuAD 1.1", "squad1", "f1")
-# Layers x width x heads of the paper, its scores, and what stands for it.
+# The paper's layers x width x heads -> its scores, and the small model's sizes.
 SIZES = {
     (3, 768, 12): ((77.9, 79.8, 88.4), (1, 128, 4)),
     (6, 768, 3): ((80.6, 82.2, 90.7), (2, 128, 1)),
@@ -103,7 +103,8 @@ SIZES = {
     (12, 1024, 16): ((85.7, 86.9, 93.3), (4, 160, 5)),
     (24, 1024, 16): ((86.6, 87.8, 93.7), (8, 160, 5)),
 }
-# MASK, same, random: MNLI fine-tuned, NER fine-tuned, NER on features.
+# (MASK, same, random) in percent -> the paper's scores: MNLI fine-tuned, NER
+# fine-tuned, NER on features.
 MASKS = {
     (80, 10, 10): (84.2, 95.4, 94.9),
     (100, 0, 0): (84.3, 94.9, 94.0),
@@ -120,7 +121,7 @@ RTE = Column("RTE", "rte", "accuracy")
 GLUE = [MNLI, QQP, QNLI, SST_2, COLA, STS_B, MRPC_F1, RTE]
 GLUE_BASE = 84.6, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4
 GLUE_LARGE = 86.7, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1
-FEATURES = 91.0, 95.6, 94.9, 95.9, 96.1, 95.5  # of `RECIPES`
+FEATURES = 91.0, 95.6, 94.9, 95.9, 96.1, 95.5  # F1 for `RECIPES`
 SWAG = Column("SWAG", "swag", "accuracy", "--batch_size=16")
 SQUAD_2 = Column("SQuAD 2.0", "squad2", "f1", "--batch_size=48 --epochs=2")
 SMALL = (ENTITIES, SENTIMENT, SIMILARITY)
@@ -213,7 +214,7 @@ def make_tables(is_small):
 
 
 def slug(words):
-    """Return words as a folder's name."""
+    """Return a folder's name made of words."""
     return "-".join(re.findall(r"[A-Za-z0-9.]+", words)) or "bert"
 
 
@@ -244,7 +245,7 @@ class Commands:
         self.columns = [c for c in self.columns if c.task in kept]
 
     def make_pretrain(self, row, seed):
-        """Return the folder and the words of a row's pre-training."""
+        """Return the folder and the command's words of a row's pre-training."""
         values = self.values
         name = f"{values.scale}-{slug(row.pretrain)}-{seed}"
         folder = os.path.join(values.output, "pretrain", name)
@@ -252,12 +253,12 @@ class Commands:
         scale = SMALL_PRETRAIN.split() if self.is_small else []
         more = shlex.split(f"{row.pretrain} {values.pretrain_flags}")
         words = ["official_tasks.pretrain", *words, *scale, *more]
-        if "left_to_right" in row.pretrain:  # it masks nothing
+        if "left_to_right" in row.pretrain:  # this objective masks nothing
             words = [word for word in words if "max_predictions" not in word]
         return folder, words
 
     def make_finetune(self, row, column, seed):
-        """Return the folder and the words of one score."""
+        """Return the folder and the command's words for one score."""
         values, start = self.values, f"{column.task}."
         name = f"{values.scale}-{slug(row.name)}-{column.task}-{seed}"
         folder = os.path.join(values.output, f"table{values.table}", name)

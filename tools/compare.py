@@ -25,7 +25,7 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 BATCH = 32
-# Rounding on another CPU or in another batch; an export's check allows it too.
+# Allows for rounding on another CPU or in another batch, as an export's check.
 TOLERANCE = 1e-5
 
 
@@ -58,7 +58,7 @@ def read_records(path):
     """Return the requests of a JSONL file with their recorded answers.
 
     A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
-    value}}`; without `signature` it is the default's. Only the outputs in
+    value}}`; without `signature`, the default one answered. Only the outputs in
     `answer` are compared.
     """
     records = []
@@ -138,7 +138,7 @@ def compare(records, served, worst=5, label=None):
 
 
 def _select_labels(best, probabilities, labels):
-    """Return the values of the labels that `predict` wrote, old and new."""
+    """Return old and new probabilities of the labels that `predict` wrote."""
     values = dict(zip(labels, probabilities, strict=False))
     new = [values.get(one.get("label")) for one in best]
     return [one.get("probability") for one in best], new
@@ -184,7 +184,7 @@ def _call(served, signature, batch):
 
 
 def _difference(old, new):
-    """Return 0 if equal, infinity if no numbers or of another shape."""
+    """Return the greatest difference; infinity if shapes or texts differ."""
     if old == new:
         return 0.0
     try:

@@ -145,7 +145,8 @@ def main(values):
 def _choose_share(values):
     """Return the fraction to hold out: by default two documents at least.
 
-    A random next sentence needs two; a hash may hold out fewer of a few.
+    Random next sentences need two documents. Of few documents, the hash may
+    hold out fewer.
     """
     if values.held_out:
         return 0

@@ -48,7 +48,8 @@ PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
 FINETUNE = """--task=custom --sequence_length=32 --batch_size=32 --epochs=3
 --learning_rate=3e-4 --dtype=auto"""
 TRAIN_ROWS, DEV_ROWS = 8000, 2000
-# For continuous integration: every stage, little training. A later flag wins.
+# For continuous integration: every stage, little training. These flags come
+# last and so replace those above.
 QUICK = {
     "train_vocabulary": "--size=3000",
     "pretrain": "--num_layers=1 --hidden_dim=128 --num_heads=2 --steps=60",
@@ -136,10 +137,10 @@ def main(values):
 
 
 def write_task(folder):
-    """Write the rows of a task, to name a sentence's library, and TYPED.
+    """Write the rows of a task, to tell a sentence's library, and `TYPED`.
 
-    The rows of train.csv come from the documents of pre-training, those of
-    dev.csv from held-out ones.
+    The rows of train.csv come from the documents of pre-training, the rows of
+    dev.csv from held-out documents.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return

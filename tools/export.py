@@ -148,14 +148,14 @@ def load_model(folder, allow_untrained):
 
     checkpoint = open_checkpoint(folder)
     with warnings.catch_warnings():
-        # Without the flag the export says it, or refuses them.
+        # Without --allow_untrained the export itself refuses such weights.
         if not allow_untrained:
             warnings.simplefilter("ignore", UntrainedWarning)
         return model_class(checkpoint).from_preset(checkpoint)
 
 
 def load_preprocessor(folders, sequence_length=None):
-    """Load the preprocessor of the first model, that all models have in common.
+    """Load the preprocessor of the first model; all models must share it.
 
     Raises:
         InputError: the tokenizer of another model differs.

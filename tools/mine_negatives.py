@@ -117,7 +117,7 @@ def main(values):
 
 
 def embed(model, preprocess, texts, kind):
-    """Return float32 (N, D) of length 1, as `embed_query` or `embed_document`.
+    """Return unit vectors (N, D), as `embed_query` or `embed_document` does.
 
     Args:
         model: `BertEmbedder`.
@@ -142,19 +142,19 @@ def mine(
     absolute_margin=None,
     relative_margin=None,
 ):
-    """Return for each query the numbers of its negatives, nearest first.
+    """Return a list of its negatives' indices for each query, nearest first.
 
     Args:
-        texts: float (Q, D), the vectors of the queries, of length 1.
-        passages: float (P, D), those of the passages.
+        texts: float (Q, D), unit vectors of the queries.
+        passages: float (P, D), unit vectors of the passages.
         queries: list of `Query`.
-        num_negatives: at most so many for each.
-        range_min: number of remaining candidates to skip, the nearest ones.
-        range_max: so many of the nearest passages are candidates, beyond the
-            largest number of partners; None: see --range_max.
-        absolute_margin: a candidate's cosine is at least so much below the
+        num_negatives: maximum number of negatives of a query.
+        range_min: number of the nearest candidates to skip.
+        range_max: number of the nearest passages that are candidates, besides
+            the largest number of partners; None: see --range_max.
+        absolute_margin: a candidate's cosine is at least this much below the
             worst partner's.
-        relative_margin: the same, as a fraction of the partner's.
+        relative_margin: the same margin as a fraction of the partner's cosine.
     """
     most_partners = max(len(query.relevant) for query in queries)
     if range_max is None:

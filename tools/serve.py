@@ -75,7 +75,7 @@ def main(values):
         port = listening.getsockname()[1]
         print(f"ready: http://{host}:{port}/", flush=True)
         server.run(sockets=[listening])
-    os._exit(0)  # a call of TensorFlow may go on after a second Ctrl-C
+    os._exit(0)  # does not wait for a call of TensorFlow
 
 
 def _listen(host, port):
@@ -108,7 +108,7 @@ def _make_server(values):
             f"Serving needs {error.name}: pip install 'bert_keras[serve]'"
         ) from None
     served = load_saved_model(values.model)
-    progress.console.stderr = True  # the address is alone on stdout
+    progress.console.stderr = True  # stdout gets only the address
     progress.show_devices()
     for name, entry in served.card["signatures"].items():
         getattr(served, name)(**entry["request"])  # the first call is slow

@@ -76,14 +76,14 @@ def write_models(model, preprocess, folder):
 
 
 def make_texts(vocabulary, tokens, count):
-    """Return `count` texts of `tokens` tokens, [CLS] and [SEP] among them."""
+    """Return `count` texts of `tokens` tokens, including [CLS] and [SEP]."""
     words = [p for p in vocabulary if p.isascii() and p.isalpha()]
     draw = np.random.default_rng(0)
     return [" ".join(draw.choice(words, tokens - 2)) for _ in range(count)]
 
 
 def read_batches(spec):
-    """Return a file's texts, FILE:COLUMN, in its order, 32 together."""
+    """Return batches of 32 texts of FILE:COLUMN, in the order of the file."""
     path, _, column = spec.rpartition(":")
     rows = [text for _, (text,) in read_rows(path, [column])]
     size = max(BATCHES)
@@ -94,7 +94,7 @@ def measure_case(title, steps, batches):
     """Let the systems answer in turns, print a table, return its rows.
 
     Raises:
-        InputError: one answers differently from the first.
+        InputError: a system answers differently from the first one.
     """
     answers, _ = turns.take_turns(steps, [[batch] for batch in batches])
     systems = {}

@@ -62,7 +62,7 @@ def main(values):
 
 
 def read_part(pattern, megabytes):
-    """Yield documents until they have about so many million characters."""
+    """Yield documents until they have about `megabytes` million characters."""
     characters = megabytes * 1e6
     for document in read_documents(pattern):
         if characters <= 0:
@@ -128,10 +128,10 @@ def measure(unit, runs, count, size):
     """Let tokenizers take turns, print a table, return its rows.
 
     Args:
-        unit: of the results.
+        unit: unit of the results.
         runs: name -> function of no argument.
         count: number of turns.
-        size: of the text of a run, in the unit of the results.
+        size: size of the text of a run, in the unit of the results.
     """
     steps = {n: functools.partial(time_step, run) for n, run in runs.items()}
     turns.take_turns(steps, [()])  # warm
@@ -142,7 +142,7 @@ def measure(unit, runs, count, size):
 
 
 def time_records(documents, tokenizer, folder):
-    """Return the rates from text to the store and to records, and the store."""
+    """Return the rates of making the store and the records, and the store."""
     from bert_keras.data.pretraining_data import write_records
 
     done = {}

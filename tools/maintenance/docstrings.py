@@ -1,4 +1,4 @@
-"""Griffe extension of the site: examples as code.
+"""Griffe extension for the site: it shows examples in docstrings as code.
 
 mkdocs.yml names it.
 """

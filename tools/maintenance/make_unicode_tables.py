@@ -59,9 +59,9 @@ def kind(character):
 def sigma_role(character):
     """Return the effect of a character on a capital sigma next to it.
 
-    It is measured with str.lower, because unicodedata lacks it: 1 if the search
-    for a cased neighbour skips the character (Case_Ignorable), 2 if it stops
-    there and the character is cased, 0 if it stops and it is not.
+    It is 1 if the search for a cased neighbour skips the character
+    (Case_Ignorable), 2 if the search stops at it and it is cased, else 0.
+    str.lower shows the effect, which unicodedata lacks.
     """
     alone = (character + SIGMA).lower()[-1] == "\u03c2"
     after_a_letter = ("a" + character + SIGMA).lower()[-1] == "\u03c2"
@@ -75,13 +75,13 @@ def make_table(function):
 
 
 def make_pairs(function):
-    """Return characters and results where they differ, str (N, 2)."""
+    """Return (character, result) where the two differ, str (N, 2)."""
     pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
 
 def find_plain(lowercase):
-    """Return 1 for each code point that tensorflow-text treats as WordPiece.
+    """Return 1 for the code points that tensorflow-text treats as `WordPiece`.
 
     Only characters of Unicode 3.2: newer ones depend on the ICU version of
     tensorflow-text.
@@ -94,7 +94,7 @@ def find_plain(lowercase):
 
 
 def plain_among(characters, lowercase):
-    """Return the code points that become the same words inside a word."""
+    """Return the code points that both tokenizers treat alike inside a word."""
     characters = [c for c in characters if not may_move(c, lowercase)]
     reference = WordPiece(["[UNK]"], lowercase)
     texts = [f"a{character}a" for character in characters]
@@ -107,7 +107,7 @@ def plain_among(characters, lowercase):
 
 
 def may_move(character, lowercase):
-    """Return True if the result depends on the character's neighbours."""
+    """Return True if a character's result depends on its neighbours."""
     code = ord(character)
     is_mark = unicode.combining_classes()[code] > 0
     is_accent = unicode.kinds()[code] == unicode.MARK
@@ -116,7 +116,7 @@ def may_move(character, lowercase):
 
 
 def tensorflow_words(texts, lowercase):
-    """Return the words of tensorflow-text: its normaliser, then splitter."""
+    """Return the words that tensorflow-text splits each text into."""
     import tensorflow_text as tf_text
 
     normalizer = tf_text.FastBertNormalizer(lowercase)
@@ -158,7 +158,7 @@ def main(path):
             lambda character: unicodedata.normalize("NFD", character)
         ),
     }
-    # `find_plain` compares with the reference on the new tables.
+    # `find_plain` then compares with `WordPiece` on the new tables.
     unicode.table = tables.__getitem__
     for name, lowercase in (("plain_uncased", True), ("plain_cased", False)):
         tables[name] = find_plain(lowercase)

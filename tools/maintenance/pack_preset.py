@@ -23,9 +23,9 @@ from bert_keras.manifest import describe_files
 from official_tasks import script
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
-# Length -> rows a batch of 1,024 tokens, and predictions a row.
+# Length -> rows of a batch (1,024 tokens), and predictions of a row.
 LENGTHS = {128: (8, 20), 512: (2, 77)}
-# Default tokens of a row: longer rows cost more.
+# The preset's default sequence length is at most this: longer rows cost more.
 USUAL_LENGTH = 128
 
 

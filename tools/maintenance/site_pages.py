@@ -56,7 +56,7 @@ def render_notebook(path):
 
 
 def as_page(text):
-    """Return a file's text with links and commands in the site's form."""
+    """Return a file's text with links and commands as the site needs them."""
     for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),
@@ -88,7 +88,7 @@ def fence_commands(text):
 
 
 def wrap_command(line, width=72):
-    """Return a long command on several lines, none cut inside quotes."""
+    """Return a long command on several lines; quoted words are not split."""
     if len(line) <= width or not line.startswith("python "):
         return line
     lines = [""]

@@ -15,7 +15,7 @@ from bert_keras.modeling.sizes import SIZES
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.training.strategy import choose_dtype
 
-# Files of --data, of which the first --lines lines are taken.
+# Files of --data; the first --lines lines of each are used.
 FILES = {
     f"{task}_{part}": f"{folder}/{part}{ending}"
     for task, folder, ending in (
@@ -25,7 +25,7 @@ FILES = {
     )
     for part in ("train", "dev")
 }
-# Head of whole commands -> function from weights to a model.
+# Name of a head -> function that makes a model from weights.
 MODELS = {
     "classifier": lambda init: bert_keras.BertClassifier.from_preset(
         init, labels=["negative", "positive"]
@@ -108,7 +108,7 @@ class Inputs:
 
     def _find(self, pattern):
         pattern = os.path.join(self["data"], pattern)
-        return next(glob.iglob(pattern), pattern)  # its reader names it
+        return next(glob.iglob(pattern), pattern)  # readers name it
 
     def _write(self, path, lines):
         with open(path, "w", encoding="utf-8") as file:
@@ -146,7 +146,7 @@ class Inputs:
     def _write_base(self, path):
         vocabulary = self.require("vocabulary", "vocabulary")
         tokenizer = bert_keras.WordPieceTokenizer(vocabulary)
-        # Its form of GELU is that of the other libraries.
+        # It uses the same form of GELU as the other libraries.
         encoder = bert_keras.BertEncoder(
             len(tokenizer.vocabulary), **SIZES["base"], activation="gelu_exact"
         )

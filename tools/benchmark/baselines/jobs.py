@@ -1,7 +1,7 @@
 """The jobs that workers do; each imports only what it needs.
 
-This package, transformers on PyTorch, ONNX Runtime with the `tokenizers`
-package; and any command.
+They run this package, transformers on PyTorch, ONNX Runtime with the
+`tokenizers` package, or any command.
 """
 
 import json
@@ -76,7 +76,7 @@ def step(settings):
 def transformers_step(settings):
     """Train BertForPreTraining, eager or compiled.
 
-    It has no gather: vocabulary logits are computed at every position.
+    It does not gather masked positions: all positions get vocabulary logits.
     """
     import torch
     from transformers import BertConfig, BertForPreTraining
@@ -90,7 +90,7 @@ def transformers_step(settings):
             hidden_size=size["hidden_dim"],
             num_attention_heads=size["num_heads"],
             intermediate_size=size["intermediate_dim"],
-            hidden_act="gelu_pytorch_tanh",  # as ours
+            hidden_act="gelu_pytorch_tanh",  # as in this package
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )

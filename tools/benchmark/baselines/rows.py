@@ -39,8 +39,8 @@ class Row(NamedTuple):
 def step(size, batch, dtype, length=128):
     """Return a row of pre-training steps on random ids.
 
-    Dropout is 0 for all: not every library can set both of its rates. Adam
-    with decoupled decay, gradients clipped to 1, for all.
+    All libraries use dropout 0, as not every one can set both of its rates,
+    Adam with decoupled decay, and gradients clipped to 1.
     """
     settings = {
         "size": size,
@@ -67,7 +67,7 @@ def compare(title, turns=3, **commands):
     """Return a row of whole commands, from start to end of the process.
 
     Args:
-        title: of the row.
+        title: title of the row.
         turns: greatest number of turns; 1 if the commands would resume.
         **commands: system -> words behind `python`. `{name}` in a word stands
             for a file or folder of `Inputs`.
@@ -93,7 +93,7 @@ def _predict(model, signature, ending, *input_words):
 
 
 def _train(task, train, dev, dtype):
-    """Return a row that fine-tunes for an epoch, with batches by length."""
+    """Return a row that fine-tunes for an epoch, bucketed by length."""
     words = [f"--task={task}", f"--dtype={dtype}", "--init={init}"]
     words += [f"--train={train}", f"--dev={dev}"]
     words += ["--learning_rate=1e-4", "--epochs=1"]
@@ -107,7 +107,7 @@ def _train(task, train, dev, dtype):
     )
 
 
-# The first answer of a cold process, by the weights in a folder.
+# The first answer of a new process that loads the weights of a folder.
 FIRST = f"""
 import sys, bert_keras
 preprocess = bert_keras.BertPreprocessor.from_preset(sys.argv[1])

@@ -71,7 +71,7 @@ def read_columns(path):
 
 
 def encode_tags(tokenizer, sentences, names):
-    """Return encoded rows; the first token of each word has its tag."""
+    """Return encoded rows; the first token of each word has the word's tag."""
     rows = []
     for words, tags in sentences:
         row = tokenizer(
@@ -95,7 +95,7 @@ def read_questions(path):
 
 
 def encode_windows(tokenizer, questions):
-    """Return windows to train on, and (question's number, encoding) of each."""
+    """Return windows to train on, and (question's index, encoding) of each."""
     rows, places = [], []
     for number, question in enumerate(questions):
         windows = tokenizer(

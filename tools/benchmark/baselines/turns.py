@@ -30,11 +30,11 @@ class Worker:
 
     Args:
         job: name of a function of `jobs.py`.
-        settings: of the function, filled in.
+        settings: settings of the function, filled in.
         variables: dict of more environment variables.
 
     Raises:
-        InputError: it failed, here or in `ask`.
+        InputError: the job failed, at its start or in `ask`.
     """
 
     def __init__(self, job, settings, variables=None):
@@ -81,7 +81,7 @@ def start_workers(jobs, variables=None):
         variables: dict of more environment variables.
 
     Raises:
-        InputError: the first one, that of this package, failed.
+        InputError: the first worker, which runs this package, failed.
     """
     workers, left_out = {}, {}
     try:

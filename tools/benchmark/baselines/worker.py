@@ -15,7 +15,7 @@ import resource
 import sys
 import time
 
-# Several workers use one device, so none may allocate all of its memory.
+# Several workers share one device, so none may allocate all its memory.
 ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -26,7 +26,7 @@ ENVIRONMENT = {
 
 def host_megabytes():
     """Return the peak memory of this process or of a child that has ended."""
-    # `getrusage` of this process would count the one that started it.
+    # `getrusage` of this process would count its parent's memory too.
     with open("/proc/self/status", encoding="utf-8") as file:
         lines = dict(line.split(":", 1) for line in file)
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -89,7 +89,7 @@ def main(job, settings):
 
     settings = json.loads(settings)
     os.environ.update(ENVIRONMENT | settings.get("environment", {}))
-    jobs = importlib.import_module("jobs")  # now: ENVIRONMENT comes first
+    jobs = importlib.import_module("jobs")  # after ENVIRONMENT is set
     step, examples = getattr(jobs, job)(settings)
     for _ in range(settings.get("warm", 3)):  # traces, compiles, fills caches
         step()
