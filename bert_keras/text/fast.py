@@ -51,12 +51,12 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return tensorflow-text's ids, and the strings that have correct ids.
+        """Return tensorflow-text's ids, and where they are certainly correct.
 
         Returns:
             Flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
-            for strings whose ids are correct (the other ids have no use); and
-            a bool, True if all are correct.
+            for strings whose ids are certainly correct (do not use other
+            ids); and a bool, True if all are.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(
