@@ -1,8 +1,8 @@
-"""Formulas with gradients written out, for speed, memory or precision.
+"""Formulas with hand-written gradients, for speed, memory or precision.
 
 The layers call them where a backend's gradient is slower, keeps more tensors
-or is wrong. What each function returns, before its gradient, is the plain
-formula.
+or is wrong. The value of each function is the plain formula; only the gradient
+differs.
 """
 
 import functools
@@ -14,16 +14,16 @@ from keras import ops
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import custom_gradient, tf
 
-# Elements of a tensor from which XLA saves more than its launch costs.
+# Elements of a tensor above which XLA saves more than its launch costs.
 LARGE = 2**18
 
 
 def compile_large(function):
     """Compile a chain of arithmetic on large tensors to one pass by XLA.
 
-    Within `modes.use(compile_large=True)`, if all shapes are known: each shape
-    is compiled once, in a tenth of a second. Otherwise, and for small tensors,
-    the function is called as it is.
+    XLA is used within `modes.use(compile_large=True)` if all shapes are known
+    and a tensor is large. It compiles each shape once, in a tenth of a second.
+    Otherwise the function is called without XLA.
     """
 
     @functools.cache
@@ -56,10 +56,10 @@ _C = 0.7071067811865476  # 1 / sqrt(2)
 @compile_large
 @custom_gradient
 def gelu_tanh(x):
-    """Compute GELU by the tanh approximation: the original since 2019.
+    """Compute GELU by the tanh approximation, as the original since 2019.
 
-    The gradient keeps only `x`, not five tensors as wide as the widest of
-    the model, and takes a quarter less time on a CPU.
+    The gradient keeps only `x`, not five tensors of the same shape, and takes
+    a quarter less time on a CPU.
     """
 
     def gradient(upstream):
@@ -75,9 +75,9 @@ def gelu_tanh(x):
 @compile_large
 @custom_gradient
 def gelu_exact(x):
-    """Compute GELU by the error function: the original at its release.
+    """Compute GELU by the error function, as the original at its release.
 
-    Written with `erf`: Keras's form exports to an ONNX file that no runtime
+    It uses `erf`, since Keras's form exports to an ONNX file that no runtime
     reads. The gradient keeps only `x`.
     """
 
@@ -119,7 +119,7 @@ def _add_bias_in_bfloat16(x, bias):
 def multiply_by_rows(x, table):
     """Multiply `x` (rows, D) by each row of `table` (V, D): (rows, V).
 
-    The gradient of the table comes as (V, D): transposing a (D, V) array costs
+    The table's gradient is computed as (V, D): transposing a (D, V) array costs
     4 % of a small model's step on a CPU.
     """
 
@@ -177,7 +177,7 @@ def cross_entropy(labels, logits):
     """
     classes = ops.shape(logits)[-1]
     is_class = ops.logical_and(labels >= 0, labels < classes)
-    # Looked up, not compared with every class: without XLA that is (..., C).
+    # To look logits up: comparing all classes makes (..., C) without XLA.
     columns = ops.where(is_class, labels, 0)[..., None]  # (..., 1)
 
     @custom_gradient
@@ -192,7 +192,7 @@ def cross_entropy(labels, logits):
             right = ops.take_along_axis(probabilities, columns, axis=-1)
             rows = ops.arange(ops.size(columns), dtype="int32")  # (N,)
             labelled = ops.stack([rows, ops.reshape(columns, (-1,))], axis=1)
-            # The probabilities, less 1 at the label.
+            # The probabilities, minus 1 at the label.
             difference = ops.scatter_update(
                 ops.reshape(probabilities, (-1, classes)),  # (N, C)
                 labelled,  # (N, 2)
@@ -212,12 +212,12 @@ def cross_entropy(labels, logits):
 def gather(x, indices):
     """Return the rows of `x` at `indices`: (*indices.shape, *row).
 
-    A negative index is an error. Keras would count it from the end, by four
-    more operations on TensorFlow.
+    A negative index is out of range. Keras would count it from the end, which
+    takes four more operations on TensorFlow.
     """
     if tf is not None:
         return tf.gather(x, indices)
-    # Out of range on JAX too.
+    # JAX would count negative indices from the end.
     indices = ops.where(indices < 0, indices - x.shape[0], indices)
     return ops.take(x, indices, axis=0)
 
@@ -226,11 +226,11 @@ def look_up(table, ids):
     """Return the rows of `table` (V, D) at `ids` (B, T): (B, T, D).
 
     The gradient of the table is one tensor. TensorFlow's would be a list of
-    rows, to which that of the tied output layer is added row by row, and which
-    replicas would exchange as a list.
+    rows (`IndexedSlices`): the tied output layer's gradient would be added row
+    by row, and replicas would exchange lists.
     """
     height, width = table.shape
-    # A table of one row has to refuse the id 1, which a product does not.
+    # A product would not refuse the id 1 for a table of one row.
     if 1 < height <= 4:
         # Faster than a gather in both directions: (B, T, V) by (V, D)
         return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)
@@ -239,7 +239,7 @@ def look_up(table, ids):
     def compute(table):
         def gradient(upstream):
             upstream = ops.reshape(upstream, (-1, width))  # (B T, D)
-            # (V, D): each row the sum over the positions of its id
+            # (V, D): each row sums the gradients at the positions of its id
             return ops.segment_sum(upstream, ops.reshape(ids, (-1,)), height)
 
         return gather(table, ids), gradient  # (B, T, D)
@@ -254,7 +254,7 @@ def has_fused_attention(bias):
     """Return True if Keras has a fused kernel that is faster and as exact.
 
     On TensorFlow it has none, and on JAX's CPU it is slower than plain
-    products. On a TPU Keras leaves the bias out.
+    products. On a TPU Keras ignores the bias.
     """
     if keras.backend.backend() != "jax":
         return False
@@ -263,7 +263,7 @@ def has_fused_attention(bias):
 
 
 def attend(query, key, value, bias):
-    """Compute attention by Keras's kernel, all (B, N, T, H); query scaled."""
+    """Compute attention by Keras's kernel; all tensors are (B, N, T, H)."""
     # (B, N, T, H) to (B, T, N, H), Keras's order
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]
     if bias is not None:

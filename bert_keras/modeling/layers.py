@@ -1,7 +1,7 @@
 """The layers of an encoder: dense, norm, dropout and embeddings.
 
 Attention and the transformer layer are in attention.py; kernels.py has the
-gradients that are written out.
+hand-written gradients.
 """
 
 import keras
@@ -16,9 +16,9 @@ from bert_keras.modeling.weights import KeepsLora
 
 
 def make_initializer():
-    """Return BERT's: a normal distribution, std 0.02, cut at two std.
+    """Return BERT's initializer: normal, std 0.02, truncated at two std.
 
-    Return zeros where weights that are read later replace the values.
+    Return an initializer of zeros if loaded weights will replace the values.
     """
     if modes.current().draw_weights:
         return keras.initializers.TruncatedNormal(stddev=0.02)
@@ -55,13 +55,13 @@ def check_activation(name):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
-    """Keras's `Dense` with the original's initial weights, on a matrix.
+    """Keras's `Dense` with the original's initializer, applied to a matrix.
 
     All leading axes are folded into one for the product: TensorFlow then adds
     the bias within the product, which it does not do for three axes.
 
-    With a `seed`, LoRA's matrices read the input after dropout. `site` is an
-    argument of `dropout`: projections with one seed need different ones.
+    With a `seed`, LoRA's matrices read the input after dropout. Projections
+    that share a seed need different values of `site`; see `dropout`.
     """
 
     lora_dropout = 0.0  # fraction, set by `enable_lora`
@@ -78,12 +78,12 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
                 "dropout, or train without LoRA's."
             )
         *lead, width = ops.shape(inputs)
-        # A pooled vector, (B, D), or real tokens, (L, D): one axis already.
+        # Pooled vectors (B, D) and real tokens (L, D) are matrices already.
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
         dropped = dropout(x, self.lora_dropout, seed, site)
         change = None if dropped is x else self._multiply_lora(dropped - x)
         x = ops.matmul(x, self.kernel)  # (B T, units)
-        if change is not None:  # the kernel has x A B already
+        if change is not None:  # `kernel` includes A B
             x = x + change
         x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)
@@ -95,7 +95,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         return super().quantized_call(*args, **kwargs)
 
     def _multiply_lora(self, x):
-        """Return alpha / rank x A B."""
+        """Return LoRA's change to the product: alpha / rank x A B."""
         for matrix in (self.lora_kernel_a, self.lora_kernel_b):
             x = ops.matmul(x, ops.cast(matrix, self.compute_dtype))
         return x * (self.lora_alpha / self.lora_rank)
@@ -103,7 +103,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
 
 # Layer normalisation as BERT has it.
 
-# The original's: far below the rounding of float32, but equal numbers need it.
+# The original's: below float32's rounding, but prevents a division by zero.
 NORM_EPSILON = 1e-12
 
 
@@ -111,11 +111,11 @@ NORM_EPSILON = 1e-12
 class LayerNorm(keras.layers.LayerNormalization):
     """Keras's layer normalisation over the last axis, computed in float32.
 
-    Returns the compute dtype of the policy.
+    The output has the compute dtype of the policy.
     """
 
     def call(self, inputs):
-        # The mean of D squares loses its digits in half precision.
+        # In half precision the mean of D squares would lose its digits.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         tensors = inputs, self.gamma, self.beta
         tensors = [ops.cast(tensor, dtype) for tensor in tensors]
@@ -124,7 +124,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class KeepsArguments(keras.layers.Layer):
-    """A layer with its arguments as attributes, which are its config."""
+    """A layer that keeps its arguments as attributes and as its config."""
 
     def get_config(self):
         of_keras = argument_names(keras.layers.Layer)
@@ -135,12 +135,12 @@ class KeepsArguments(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class SeededLayer(KeepsArguments):
-    """A layer that draws one dropout seed a call while it trains."""
+    """A layer that draws one dropout seed per call in training."""
 
     def build_seed(self, *rates):
-        """Make the generator, if any rate needs one.
+        """Create the seed generator if any rate is above 0.
 
-        Call it in `build`, where the generator's path is the layer's.
+        Call it in `build`, so that the generator's path contains the layer's.
 
         Raises:
             InputError: a rate below 0, or not below 1.
@@ -157,7 +157,7 @@ class SeededLayer(KeepsArguments):
     def draw_seed(self, training):
         """Return a seed, int (2,), or None where nothing is dropped.
 
-        It is a function of the layer's seed, the number of the call and the
+        The seed depends on the layer's seed, the number of the call and the
         replica; the generator's state is the same on all replicas.
         """
         if training and hasattr(self, "seed_generator"):
@@ -198,7 +198,7 @@ class Dropout(SeededLayer):
 def first_tokens(sequence, example_ids=None, examples_per_row=None):
     """Return the vector of each row's first token, (B, D).
 
-    Of packed rows, that of each example: (B, E, D).
+    For packed rows, return that of each example's first token, (B, E, D).
     """
     if examples_per_row is None:
         return sequence[:, 0]
@@ -219,7 +219,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
 def gather_positions(sequence, positions):
     """Return vectors of `sequence` (B, T, D) at `positions` (B, M)."""
     batch, length, width = ops.shape(sequence)
-    # Index of each row's first vector among B T, (B, 1).
+    # Index of each row's first vector among all B T vectors, (B, 1).
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
     flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))  # (B M,)
     # (B T, D) to (B M, D): one gather over all rows

@@ -1,4 +1,4 @@
-"""Memory of weights that are loaded next; imports neither Keras nor TF."""
+"""Memory for weights to be loaded; the import needs neither Keras nor TF."""
 
 import math
 import mmap
@@ -20,7 +20,7 @@ def paged_zeros(shape, dtype="float32"):
 def share_memory(array):
     """Return NumPy's float32 array as TensorFlow's tensor in the same memory.
 
-    Keras would have TensorFlow copy it twice. Do not write to `array`
+    Through Keras, TensorFlow would copy it twice. Do not write to `array`
     afterwards, nor pass memory that a file or a caller may change: the
     variable that takes the tensor would change with it. TensorFlow writes to
     no shared memory: a variable gets new memory at its first update.

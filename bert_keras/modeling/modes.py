@@ -1,4 +1,4 @@
-"""How models that are made or called inside a `with` block compute."""
+"""Settings for models that are made or called inside a `with` block."""
 
 import contextlib
 import contextvars
@@ -11,13 +11,13 @@ class Mode(NamedTuple):
     # False: weights begin at zero, because they are loaded next.
     draw_weights: bool = True
     # False: outputs without gradients. A SavedModel with gradients loads more
-    # slowly, and loading it warns of the gradients that it lacks.
+    # slowly, and loading it warns of missing gradients.
     gradients: bool = True
     # True: on TensorFlow, XLA compiles the functions with `compile_large`.
     compile_large: bool = False
-    # True: encoders compute nothing but attention on padding. Their outputs
+    # True: encoders skip padding in all but attention. Their outputs
     # are the same at real tokens; at padding they repeat a real token of the
-    # same row. Shapes then depend on values: not for XLA, nor for JAX in jit.
+    # same row. Shapes then depend on values, which XLA and JAX's jit refuse.
     skip_padding: bool = False
 
 
@@ -35,5 +35,5 @@ def use(**changes):
 
 
 def current():
-    """Return the `Mode` in force."""
+    """Return the active `Mode`."""
     return _mode.get()

@@ -17,7 +17,7 @@ class RealTokens:
     """The positions of the real tokens of a batch, L in all.
 
     The first token of a row counts as real, whatever the mask says, so that
-    every row has one. Computed once for all layers.
+    every row has one. One instance serves all layers.
 
     Args:
         padding_mask: int (B, T), 1 at tokens.
@@ -31,13 +31,13 @@ class RealTokens:
         is_real = ops.logical_or(ops.cast(padding_mask, "bool"), is_first)
         flat = ops.reshape(is_real, (-1,))  # (B T,)
         (positions,) = ops.nonzero(flat)
-        # (L,): the index of each real token among B T positions; and (B, T):
-        # the index among L of the token at a position, or of the last before.
+        # `positions` (L,): index of each real token among B T positions.
+        # `tokens` (B, T): index among L of the last real token up to there.
         self.positions = ops.cast(positions, "int32")
         tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
         self.tokens = ops.reshape(tokens, shape)
-        # The same for heads: (B, N, T), indices among L N heads of tokens; and
-        # (L, N), indices among B N T heads of positions.
+        # `heads` (B, N, T): indices among the L N heads of real tokens.
+        # `head_positions` (L, N): indices among the B N T heads of positions.
         self.num_heads = num_heads
         heads = ops.arange(num_heads, dtype="int32")
         self.heads = self.tokens[:, None] * num_heads + heads[:, None]
@@ -46,7 +46,7 @@ class RealTokens:
         self.head_positions = first[:, None] + heads * self.length
 
     def select(self, x):
-        """Return the values (B, T) at real tokens, (L,)."""
+        """Return the values of `x` (B, T) at real tokens, (L,)."""
         return gather(ops.reshape(x, (-1,)), self.positions)
 
     def position_ids(self):

@@ -14,7 +14,7 @@ from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
 
 
 class Portable:
-    """Loading, saving, copying and exporting; `fit` that refuses texts."""
+    """Mixin to load, save, copy and export a model; `fit` refuses texts."""
 
     copy_structure: Callable[[Any], Any]  # new weights, another dtype policy
 
@@ -24,8 +24,8 @@ class Portable:
 
         Args:
             preset: see `bert_keras.presets` and docs/formats.md.
-            **arguments: of the constructor, and of `BertEncoder`, in place of
-                those that the preset states; `revision` of a name on the Hub.
+            **arguments: arguments of the constructor and of `BertEncoder`
+                that replace the preset's; `revision` of a name on the Hub.
         """
         # Here, because interop imports the models.
         from bert_keras.interop.presets import load_model
@@ -39,12 +39,12 @@ class Portable:
         optimizer's state is not written.
 
         Args:
-            folder: made.
+            folder: output folder; it is created.
             preprocessor: the `BertPreprocessor` that the model was trained
                 with; its vocabulary is written.
 
         Raises:
-            InputError: no preprocessor, or it does not fit the model.
+            InputError: the preprocessor is missing or does not fit the model.
         """
         if preprocessor is None:
             raise InputError(
@@ -93,8 +93,8 @@ class Portable:
         try:
             return loop(x, *args, **kwargs)
         except Exception as error:
-            # Keras makes new functions: a failed trace may have made the
-            # optimizer's variables, and no function may make variables twice.
+            # Keras then makes new functions. A failed trace may have made the
+            # optimizer's variables, and no function may make them twice.
             self.train_function = None
             self.test_function = None
             self.predict_function = None
@@ -126,11 +126,11 @@ class Portable:
         input_signature: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Export the model on ids, as `keras.Model.export` does.
+        """Export a model that takes ids, as `keras.Model.export` does.
 
-        By default its inputs are a dict of int32 rows of any length; rows are
-        packed only if the model was made for them. `export_saved_model`
-        exports texts in, labels out.
+        By default its inputs are a dict of int32 rows of any length, with those
+        of packed rows only if the model was made for them. `export_saved_model`
+        exports a model from texts to results such as labels.
         """
         if input_signature is None:
             input_signature = [self._input_specs()]
