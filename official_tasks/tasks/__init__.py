@@ -1,1 +1,1 @@
-"""The tasks: files in, rows of ids, scores and official files out."""
+"""The tasks: they read files, encode rows, score and write predictions."""

@@ -1,4 +1,4 @@
-"""Answers from the logits of windows: the n best spans, and no answer."""
+"""The n best answer spans from the logits of windows, or no answer."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ N_BEST = 20
 
 
 class Candidate(NamedTuple):
-    """An answer, cut from the context; "" is no answer."""
+    """A span of the context as an answer; the text "" means no answer."""
 
     text: str
     start_logit: float
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
         text: the best answer that is not empty; "" where there is none.
         odds: the score of no answer minus that of `text`; None where every
             question has an answer, or where it is unknown.
-        candidates: the best answers, best first, each once.
+        candidates: the best answers with distinct texts, best first.
     """
 
     text: str
@@ -42,11 +42,11 @@ class Answer(NamedTuple):
 def best_answer(context: str, rows, may_be_none: bool) -> Answer:
     """Return the `Answer` to a question, from all windows of its context.
 
-    As in the original's `run_squad.py`, with three differences. Every span of
-    at most 30 tokens is compared, not only those of the 20 best starts and
-    ends. The answer is cut out of the context by its offsets, not by aligning
-    normalized text. It is "" and not "empty" if no span is left. The score of
-    no answer is its lowest score over the windows.
+    This follows the original's `run_squad.py`, with three differences. Every
+    span of at most 30 tokens is compared, not only spans between the 20 best
+    starts and ends. Character offsets cut the answer out of the context, not
+    an alignment of normalized text. If no span is left, the answer is "", not
+    "empty". The score of no answer is its lowest score over the windows.
 
     Args:
         context: text of the question's context.
@@ -65,7 +65,7 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
             ),
             key=lambda candidate: candidate.score,
         )
-        # If there is no answer, compare with a score of 0.
+        # If there is no span, no answer is compared with a score of 0.
         odds = none.score - (candidates[0].score if candidates else 0.0)
         candidates.append(none)
         candidates.sort(key=lambda candidate: -candidate.score)
@@ -98,7 +98,7 @@ def _best_spans(context, rows) -> list[Candidate]:
                 return list(best.values())
         if all(most >= w.counts.size * ANSWER_LENGTH for w, *_ in rows):
             return list(best.values())
-        most *= 10  # too many of the spans had the same texts
+        most *= 10  # too few of the spans had distinct texts
 
 
 def _spans(window, start, end, most):

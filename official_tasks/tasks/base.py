@@ -21,10 +21,10 @@ class Example(NamedTuple):
     A task may have another class of examples instead.
 
     Attributes:
-        label: an index into the task's `labels`, a set of them, a number for
-            regression, or None where unknown.
-        index: of GLUE, the number of the row in the test file.
-        part: of MNLI, 0 for the matched half, 1 for the mismatched one.
+        label: an index into the task's `labels`, a set of indices, a number
+            for regression, or None where unknown.
+        index: for GLUE, the number of the row in the test file.
+        part: for MNLI, 0 in the matched part and 1 in the mismatched part.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Example(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All texts, by which tables find repeated rows."""
+        """All texts; rows with equal texts are reported as repeated."""
         return self[:1] if self.text_pair is None else self[:2]
 
     group = texts  # rows of one group are held out together
@@ -55,10 +55,10 @@ class Examples(list):
 
 
 class Encoded(NamedTuple):
-    """Examples as rows of numbers, R of them; tokenized once.
+    """Examples as R rows of token ids, tokenized once.
 
-    A row is what the model reads at once: a text, a window of a long one, or
-    the folded choices of a question.
+    A row is one input of the model: a text, a window of a long text, or the
+    folded choices of a question.
 
     Attributes:
         inputs: dict of the model's inputs, each with R rows. An input with a
@@ -70,8 +70,8 @@ class Encoded(NamedTuple):
         weights: weights of the targets, in their shape; all 1 where None. Each
             batch scales them to a mean of 1 over its slots, so that the
             loss's plain mean is sum(weight x loss) / sum(weight).
-        cut: int `(R,)`, the number of tokens of the example that are cut, of
-            choices the largest number; None: nothing is cut.
+        cut: int `(R,)`, the number of tokens cut from each example, for
+            choices the largest number of a choice; None if nothing is cut.
         notes: dict of what the task's `decode` needs to know about the rows.
     """
 
@@ -83,7 +83,7 @@ class Encoded(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """How a task is fine-tuned unless a flag says otherwise."""
+    """Default hyperparameters of a task, which flags override."""
 
     batch_size: int = 32
     epochs: float = 3.0
@@ -94,7 +94,7 @@ class Defaults(NamedTuple):
 class Option(NamedTuple):
     """A keyword argument of a task, and a flag with its name.
 
-    The default's type is the flag's; None is a string that may be left out.
+    The flag has the default's type. With None it is an optional string.
     """
 
     default: Any
@@ -118,17 +118,17 @@ class Task(abc.ABC):
 
     Attributes:
         name: name of the task in messages and files.
-        labels: list of str, the names of the classes; None for others.
-        metric: the key of `score` by which runs are compared; the higher the
-            better.
+        labels: list of str, the names of the classes; None without classes.
+        metric: the key of `score` by which runs are compared; higher values
+            are better.
         defaults: `Defaults`.
         options: name -> `Option`, the arguments of the constructor; each must
             be a plain value, because runs with other options are other runs.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`, which is then cut to each row's length.
-        loss_weights: argument of `compile`, by output.
-        overrides: names of arguments of the model that the user set, which
-            then replace those of a trained model.
+        loss_weights: argument of `compile`: output name -> weight.
+        overrides: names of the model arguments that the user set; their
+            values replace those saved with a trained model.
         averages: whether the outputs of several models can be averaged.
         has_dev_loss: whether `loss` can compare dev's outputs and targets.
         standardises: whether the model, a `BertClassifier` with one number a
@@ -171,15 +171,15 @@ class Task(abc.ABC):
     def data_files(self) -> list:
         """Return the paths of the files that `read` reads to train and score.
 
-        A run resumes only while these are unchanged. None by default.
+        A run resumes only if these are unchanged. Empty by default.
         """
         return []
 
     def take_arguments(self, arguments: dict) -> None:
         """Take properties of the task from a fine-tuned model, before `read`.
 
-        Without a training file they are not known otherwise. By default these
-        are the labels.
+        Without a training file only the model knows them. By default the
+        task takes the labels.
 
         Args:
             arguments: arguments of the model, from its folder.
@@ -202,7 +202,7 @@ class Task(abc.ABC):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def decode(self, examples: list, encoded: Encoded, outputs) -> Any:
-        """Return the predictions, one an example: by default the outputs.
+        """Return one prediction per example: by default the outputs.
 
         Args:
             examples: examples of a split.
@@ -224,16 +224,16 @@ class Task(abc.ABC):
     def mistakes(self, examples: list, predictions) -> list[dict]:
         """Return the wrong predictions, the most confident first.
 
-        For the report: each a dict of text and numbers by their headings; all
-        with the same keys. None by default.
+        The report shows them as a table: each is a dict of heading -> text or
+        number, and all have the same keys. Empty by default.
         """
         return []
 
     def tune(self, examples: list, predictions) -> dict:
         """Return arguments of the model that are chosen on dev.
 
-        Such as thresholds: they are saved with the model, and passed to
-        `take_arguments` when it is loaded. Empty by default.
+        They are saved with the model, for example thresholds, and passed to
+        `take_arguments` when the model is loaded. Empty by default.
         """
         return {}
 

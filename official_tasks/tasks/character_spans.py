@@ -1,6 +1,6 @@
-"""Entities as character spans of a text, to labels of words and back.
+"""Convert entities between character spans and labels of words.
 
-Spans as annotation tools write them: Prodigy `{"start", "end", "label"}`,
+Annotation tools write spans as follows: Prodigy `{"start", "end", "label"}`,
 Label Studio `{"start", "end", "labels": [one]}`, doccano
 `{"start_offset", "end_offset", "label"}` or `[start, end, label]`.
 """
@@ -21,8 +21,8 @@ from bert_keras.text.unicode_tables import (
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
-# A word of BERT's tokenizer, in the kinds of its characters: one punctuation
-# character or ideograph, or a run of others with their marks.
+# Matches a word of BERT's tokenizer in a string of character types: one
+# punctuation character or ideograph, or a run of other characters and marks.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"
@@ -36,12 +36,12 @@ def tag_words(text, spans, where) -> TaggedText:
 
     Args:
         text: str.
-        spans: list of spans, see above, or its JSON; None where unknown.
+        spans: list of spans (see the module), or its JSON; None if unknown.
         where: file and line, for messages.
 
     Raises:
-        InputError: a span of another form, outside the text, without a word,
-            or that overlaps another one.
+        InputError: a span has another form, lies outside the text, covers no
+            word, or overlaps another span.
     """
     types = "".join(str(kinds()[ord(character)]) for character in text)
     offsets = tuple(match.span() for match in _WORD.finditer(types))
@@ -110,7 +110,7 @@ def _read_spans(spans, where) -> list[tuple]:
 
 
 def find_spans(text: TaggedText, labels) -> list[dict]:
-    """Return the entities of labels as character spans, one dict each."""
+    """Return a dict of start, end and label for each entity in `labels`."""
     return [
         {
             "start": text.offsets[entity.start][0],

@@ -17,8 +17,8 @@ from official_tasks.tasks.table import write_csv
 # Problem -> the metric by which runs are compared.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
 EPSILON = 1e-15  # probabilities stay this far from 0 and 1
-# Classes up to which the confusion matrix is written; for more classes only
-# so many of the most frequent errors: a matrix of 1,500 is 19 MB of JSON.
+# Up to this many classes the confusion matrix is written, above it only this
+# many most frequent errors: a matrix of 1,500 classes takes 19 MB of JSON.
 MOST_CLASSES = 100
 
 
@@ -30,14 +30,14 @@ class TextTask(Problem):
 
     Args:
         source: `Source`.
-        problem: "single", "multi" or "regression", as of `BertClassifier`.
-        pair: whether each example has a second text; kept with the model.
+        problem: "single", "multi" or "regression"; see `BertClassifier`.
+        pair: whether each example has a second text; saved with the model.
         label_separator: text between the labels of an example in the file of
             predictions.
         standardises: see `Task`.
-        long_text: "truncate", or "windows": texts longer than a row are read
-            in rows that overlap, and the mean of their answers counts. None:
-            as the trained model says, "truncate" in training.
+        long_text: "truncate", or "windows": a text longer than a row is read
+            in overlapping rows, and their outputs are averaged. With None the
+            trained model decides; a new model truncates.
         defaults: `Defaults`.
         recipe, pooling: see `Problem`.
     """
@@ -137,7 +137,7 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits or numbers; for windows, those of their mean answer."""
+        """Return logits or numbers; those of windows are averaged by text."""
         if self.long_text != "windows":
             return outputs
         answers = outputs
@@ -177,7 +177,7 @@ class TextTask(Problem):
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):
-        """Return the threshold of each label with the best F1 on `examples`."""
+        """Return the "thresholds" with the best F1 of each label, as a dict."""
         if self.problem != "multi":
             return {}
         truth = self._to_indicators([example.label for example in examples])
@@ -195,7 +195,7 @@ class TextTask(Problem):
             truth = self._to_indicators(truth)
             predicted = self._decide(predictions)
             probabilities = metrics.sigmoid(predictions)
-            # The confidence in the worst of the decisions on a text.
+            # The largest error of a probability on each text.
             error = np.where(truth, 1 - probabilities, probabilities)
             error = error.max(axis=1)
             wrong = (truth != predicted).any(axis=1)
@@ -242,7 +242,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return further headings, and each row's cells from "predicted" on."""
+        """Return the headings after "predicted", and each row's cells."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
@@ -276,7 +276,7 @@ class TextTask(Problem):
 
 
 def score_classes(truth, predicted, labels) -> dict:
-    """Return accuracy, macro F1, a table per class, the confusion matrix."""
+    """Return a dict of accuracy, F1, metrics per class and confusions."""
     confusion = metrics.confusion_matrix(truth, predicted, len(labels))
     return {
         "accuracy": metrics.accuracy(confusion),
@@ -288,7 +288,7 @@ def score_classes(truth, predicted, labels) -> dict:
 
 
 def _count_confusions(confusion, labels) -> dict:
-    """Return the matrix of few classes, or the most frequent errors of many."""
+    """Return a dict of the confusion matrix or of the most frequent errors."""
     if len(labels) <= MOST_CLASSES:
         return {"confusion": confusion.tolist()}
     errors = confusion * (1 - np.eye(len(labels), dtype=confusion.dtype))

@@ -1,4 +1,4 @@
-"""Files of tagged words: CoNLL-2003, WNUT-17, WikiANN; data sets of them."""
+"""Tagged words from files and data sets: CoNLL-2003, WNUT-17, WikiANN."""
 
 import re
 from collections.abc import Callable
@@ -15,13 +15,13 @@ class TaggedText(NamedTuple):
 
     Attributes:
         words: words of all its sentences.
-        labels: one a word; None where unknown.
-        starts: the first word of each sentence.
+        labels: one label per word; None where unknown.
+        starts: index of the first word of each sentence.
         document: identifies the document of the sentence.
         text: the text that the words are cut from, or None.
-        offsets: for each word its first character in `text` and the one
-            after its last, or None.
-        num_inexact: spans of the text that begin or end inside a word.
+        offsets: (start, end) of each word in `text`, `end` exclusive, or
+            None.
+        num_inexact: number of spans that begin or end inside a word.
     """
 
     words: tuple[str, ...]
@@ -48,7 +48,7 @@ class TaggedText(NamedTuple):
         return self.words
 
     def split_sentences(self, values) -> list[list]:
-        """Return `values`, one a word, by sentence."""
+        """Return `values`, which has one value per word, by sentence."""
         ends = [*self.starts[1:], len(self.words)]
         return [
             list(values[start:end])
@@ -57,7 +57,7 @@ class TaggedText(NamedTuple):
 
 
 def read_tagged_file(row, path, split, notes):
-    """Return the sentences of a column file, with their documents."""
+    """Return a `TaggedText` for each sentence of a column file."""
     return [
         sentence._replace(document=(path, sentence.document))
         for sentence in read_columns(path, None if split == "test" else True)
@@ -95,7 +95,7 @@ def read_tagged_data_set(row, source, split, notes):
 
 # Files of columns: one word a line, an empty line after each sentence, and
 # `-DOCSTART-` before each document where the file has documents. A line of
-# blanks and tabs is empty; with labels, so is one of any other white space.
+# blanks and tabs is empty; in a labelled file a line of any white space is.
 
 DOCUMENT = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")
@@ -112,17 +112,16 @@ def split_words(text: str) -> list[str]:
 def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     """Return the sentences of a file: words first, labels last in a line.
 
-    Columns are split at tabs where the first line of words has one, else at
-    blanks. A prefix such as WikiANN's `en:` is removed where every word has
-    the same one.
+    Columns are split at tabs if the first line of words has a tab, else at
+    blanks. A prefix such as WikiANN's `en:` is removed if every word has it.
 
     Args:
         path: the file.
-        labelled: whether each word has a label; None finds out.
+        labelled: whether each word has a label; None detects it.
 
     Raises:
-        InputError: no such file, not UTF-8, a line of another number of
-            columns, a label of no scheme, no sentence at all.
+        InputError: the file is missing, is not UTF-8 or has no sentence, a
+            line has another number of columns, or a label has no scheme.
     """
     lines = read_text(path).split("\n")
     if labelled is None:
@@ -181,7 +180,7 @@ def _check(path, number, row, width, labelled):
 
 
 def check_tags(where, labels):
-    """Raise InputError for a label of no scheme."""
+    """Raise InputError if a label does not follow a tagging scheme."""
     for label in labels:
         if not is_label(label):
             raise InputError(
@@ -221,7 +220,7 @@ class TagRow(NamedTuple):
     read_data_set: Callable = read_tagged_data_set
 
 
-NER = TagRow("ner")  # any other, from --train, --dev and --test
+NER = TagRow("ner")  # any files, from --train, --dev and --test
 CONLL_2003 = TagRow(
     "conll2003",
     {

@@ -65,11 +65,11 @@ TEXT_OPTIONS = {
 
 
 def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
-    """Return the task of classes, several labels or numbers of texts.
+    """Return a task that predicts a class, labels or a number for texts.
 
     Labels are the distinct values of the label column, sorted; without
-    `train` they come from the model. Without `dev` a tenth of the texts of
-    each class is held out. Arguments: `TEXT_OPTIONS`.
+    `train` they come from the model. Without `dev` a tenth of the texts is
+    held out, stratified by single labels. Arguments: `TEXT_OPTIONS`.
     """
     files = {"train": train, "dev": dev, "test": test}
     chosen = fill_options(TEXT_OPTIONS, {**files, **options})
@@ -108,7 +108,7 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
 
 
 class TextTable(Table):
-    """A table of texts with names of classes, which become numbers.
+    """A table of texts and labels; class names become indices.
 
     Args:
         options: values of `TEXT_OPTIONS`.
@@ -184,7 +184,7 @@ class TextTable(Table):
         return examples
 
     def prepare(self, split, placed):
-        """Return the rows with numbers for the names of their classes."""
+        """Return the rows with class indices in place of class names."""
         if self.problem == "regression" or split == "test":
             return placed
         notes = list(placed.notes)
@@ -248,7 +248,7 @@ class TextTable(Table):
         ]
 
     def _without_rare(self, split) -> list[tuple]:
-        """Return the rows of a split, rare labels merged or left out."""
+        """Return the rows of a split, with rare labels merged or removed."""
         placed = self.read_files(split)
         if self.options.min_rows_per_class < 2:
             return placed
@@ -284,9 +284,9 @@ SPANS_OPTIONS = {
 
 
 def custom_spans(**options) -> SpanTask:
-    """Return the task of answers that are a part of a text, or empty.
+    """Return a task whose answers are spans of a context, or empty.
 
-    Without a column `start` the answer must be in the context only once.
+    Without a column `start` the answer must occur once in the context.
     Arguments: `SPANS_OPTIONS`.
     """
     chosen = fill_options(SPANS_OPTIONS, options)
@@ -314,7 +314,7 @@ def custom_spans(**options) -> SpanTask:
         [question, context],
         [answer, *([start] if start else [])],
         parse,
-        has_label=lambda cell: True,  # an empty answer is none
+        has_label=lambda cell: True,  # an empty cell: no answer
     )
     return SpanTask(
         Table(columns, chosen),
@@ -339,11 +339,11 @@ TAGS_OPTIONS = {
 
 
 def custom_tags(**options) -> TagTask:
-    """Return the task of a label for each word.
+    """Return a task that predicts a label for each word.
 
-    In JSONL both columns are lists; in CSV and TSV, words and tags with
-    blanks between. With a column of spans the words are those of the text:
-    see `character_spans`. Arguments: `TAGS_OPTIONS`.
+    In JSONL both columns hold lists; in CSV and TSV blanks separate words and
+    tags. With a column of spans `tag_words` splits the text into words.
+    Arguments: `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
     unused = ("words", "tags") if chosen.spans else ("text",)
@@ -354,7 +354,7 @@ def custom_tags(**options) -> TagTask:
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # If None, it is that of the model to evaluate.
+    # With None the width comes from the model to evaluate.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 
@@ -413,7 +413,7 @@ CHOICES_OPTIONS = {
 
 
 def custom_choices(**options) -> ChoiceTask:
-    """Return the task of the best of several continuations of a text.
+    """Return a task that chooses the best continuation of a text.
 
     The label is the number of the right choice, from 0, or its text.
     Arguments: `CHOICES_OPTIONS`.
@@ -445,7 +445,7 @@ def custom_choices(**options) -> ChoiceTask:
 
 
 def _choose(where, label, choices) -> int:
-    """Return the number of the choice that a label names, by number or text."""
+    """Return the index of the choice that a label names, by index or text."""
     readings = {choices.index(label)} if label in choices else set()
     number = read_index(label, len(choices))
     if number is not None:

@@ -5,12 +5,12 @@ from collections import Counter
 from official_tasks.tasks.table import line_or_row
 
 MOST_LINES = 5  # line numbers that a note names
-RARE = 0.2  # a class with less than this part of rows / classes is rare
-MOST_CLASSES = 20  # with more distinct integers, labels are numbers
+RARE = 0.2  # a class with fewer than RARE * rows / classes rows is rare
+MOST_CLASSES = 20  # more distinct integers are taken for numbers
 
 
 def format_lines(locations) -> str:
-    """Return the first locations, the file named once: "a.csv, line 4, 7, ...".
+    """Return the first locations in one file, such as "a.csv, line 4, 7, ...".
 
     Args:
         locations: list of (file, line number).
@@ -23,7 +23,7 @@ def format_lines(locations) -> str:
 
 
 def note_rows(placed) -> list[str]:
-    """Return notes on empty texts, numbers in their place and repeated texts.
+    """Return notes on empty texts, texts that are numbers and repeated texts.
 
     Args:
         placed: list of ((file, line number), example).
@@ -69,7 +69,7 @@ def _is_number(text):
 
 
 def note_overlap(train, dev) -> list[str]:
-    """Return a note on texts that are in train and in dev.
+    """Return a note on texts that are both in train and in dev.
 
     Args:
         train: see `note_rows`.
@@ -92,7 +92,7 @@ def note_names(names, column) -> list[str]:
 
     Args:
         names: the labels, sorted.
-        column: their column.
+        column: name of the labels' column.
     """
     alike: dict = {}
     for name in names:

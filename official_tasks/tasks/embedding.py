@@ -1,4 +1,4 @@
-"""Sentence embeddings: one vector a text, near those of its partners."""
+"""Sentence embeddings: each text is near its partners in vector space."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 WRITTEN = 10  # passages of a query in predictions.csv
-COSINES = 2**24  # computed at once: 64 MB, and 128 MB to sort them
+COSINES = 2**24  # computed at once: 64 MB; sorting them takes 128 MB
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -53,8 +53,8 @@ class Query(NamedTuple):
     """A text to search with.
 
     Attributes:
-        relevant: number of a passage -> its gain.
-        passages: the texts that are searched, one list for all queries.
+        relevant: index of a relevant passage -> its gain.
+        passages: the texts to search; all queries share one list.
     """
 
     text: str
@@ -99,7 +99,7 @@ def embedding_task(**options):
 
 
 class EmbeddingTask(RetrievalTask):
-    """Embeddings of texts, near to those of partners, by a `BertEmbedder`.
+    """Embeddings of texts by a `BertEmbedder`; partners are near each other.
 
     With scored pairs the loss is the squared difference of cosine and score,
     and the metric is Spearman's correlation. Otherwise each text of dev
@@ -107,12 +107,12 @@ class EmbeddingTask(RetrievalTask):
 
     Args:
         source: `PairTable`.
-        objective: one of `OBJECTIVES`. With "in_batch" a score above 0 makes
-            partners, and is the gain in nDCG.
+        objective: one of `OBJECTIVES`. With "in_batch" texts with a score
+            above 0 are partners, and the score is the gain in nDCG.
         pooling: see `BertEmbedder`.
         recall_at: see `RetrievalTask`.
-        matryoshka: sizes of `Matryoshka`; the loss of all values where None.
-        truncate_dim: of `BertEmbedder`.
+        matryoshka: sizes of `Matryoshka`; None: the loss of full vectors.
+        truncate_dim: see `BertEmbedder`.
     """
 
     averages = False  # vectors of two models cannot be compared
@@ -145,7 +145,7 @@ class EmbeddingTask(RetrievalTask):
         return queries
 
     def _select_partners(self, pairs):
-        """Return the pairs with a score above 0, or without one."""
+        """Return the pairs that have a score above 0 or no score."""
         kept = Examples([p for p in pairs if p.label != 0], pairs.notes)
         dropped = (
             f"{self.source.files['train']}: {len(pairs) - len(kept)} rows "
@@ -164,7 +164,7 @@ class EmbeddingTask(RetrievalTask):
         return kept
 
     def collect_queries(self, pairs):
-        """Return the distinct queries of the rows; all search one list."""
+        """Return a `Query` for each distinct first text; all share passages."""
         known = (self.source.passages or {}).values()
         partners = (text for pair in pairs for text in pair.texts[1:])
         passages = list(dict.fromkeys([*known, *partners]))
@@ -196,7 +196,7 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
-            # By their numbers the loss finds equal texts in a batch.
+            # The loss finds equal texts in a batch by these numbers.
             numbers: dict[str, int] = {}
             for text in texts:
                 numbers.setdefault(text, len(numbers))
@@ -211,9 +211,10 @@ class EmbeddingTask(RetrievalTask):
         )
 
     def _encode_columns(self, columns, preprocess):
-        """Return rows of the first texts, the queries, and of all others.
+        """Return the inputs of all columns, one after the other, and cuts.
 
-        In a search each has the prompt of queries or documents.
+        In a search the first column has the query prompt, others the
+        document prompt.
         """
         from bert_keras.text.preprocessor import with_search_prompt
 
@@ -232,8 +233,8 @@ class EmbeddingTask(RetrievalTask):
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
         # With --truncate_dim the sizes are compared with the encoder's width:
-        # dev may be scored by vectors that are shorter than the largest size.
-        # In training they may not be: see `loss`.
+        # vectors that score dev may be shorter than the largest size. `loss`
+        # refuses such vectors in training.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")
@@ -301,7 +302,7 @@ class EmbeddingTask(RetrievalTask):
         }
 
     def mistakes(self, examples, predictions):
-        """Return pairs, or queries with an irrelevant first passage."""
+        """Return dicts of pairs, or of queries with a wrong first passage."""
         if not isinstance(examples[0], Query):
             return self._pair_mistakes(examples, predictions)
         rows = zip(
@@ -348,8 +349,8 @@ class Ranking(NamedTuple):
     """The passages nearest to each query, best first.
 
     Attributes:
-        order: int (Q, N), their numbers.
-        cosine: float (Q, N).
+        order: int (Q, N), indices of the passages.
+        cosine: float (Q, N), cosine of each passage with the query.
     """
 
     order: Any
@@ -357,9 +358,9 @@ class Ranking(NamedTuple):
 
     @classmethod
     def best(cls, cosines, depth):
-        """Return the ranking by cosines (Q, P).
+        """Return the first `depth` passages by cosines (Q, P).
 
-        NaN comes first; equal cosines are in the passages' order.
+        NaN comes first; equal cosines keep the order of the passages.
         """
         known = np.where(np.isnan(cosines), np.inf, cosines)
         order = np.argsort(-known, axis=1, kind="stable")[:, :depth]

@@ -1,10 +1,10 @@
-"""Texts to rows of ids: tokenized once, not padded; long ones in windows."""
+"""Encode texts as rows of ids without padding, long texts in windows."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-CHUNK = 2048  # texts at a time: bounds the memory of padded rows
+CHUNK = 2048  # texts encoded at a time, to bound memory of padded rows
 
 
 def encode_texts(preprocess, *segments):
@@ -94,8 +94,8 @@ def encode_windows(preprocess, texts):
     """Return texts in windows that overlap, as the export reads them.
 
     Returns:
-        `(inputs, text)`: inputs as of `encode_texts`, and int64 `(R,)`, the
-        number of each row's text.
+        `(inputs, text)`: inputs as in `encode_texts`, and int64 `(R,)`, the
+        index of each row's text.
     """
     import tensorflow as tf
 
@@ -114,16 +114,16 @@ def encode_windows(preprocess, texts):
 
 
 def average_windows(encoded, values, count):
-    """Return the mean `(count, C)` by text of values `(R, C)` of windows.
+    """Return `(count, C)`, the mean by text of window values `(R, C)`.
 
     Args:
         encoded: `Encoded` of `encode_windows`, with "text" in its notes.
-        values: of the rows.
+        values: `(R, C)`, the outputs for the rows.
         count: number of texts.
     """
     from bert_keras.text.windows import mean_by_text
 
-    # Without [CLS] and [SEP].
+    # [CLS] and [SEP] do not count.
     lengths = encoded.inputs["token_ids"].row_lengths() - 2
     text = encoded.notes["text"]
     return mean_by_text(values, text, lengths, count).numpy()
@@ -135,14 +135,14 @@ class WindowedRows(NamedTuple):
     Windows overlap; each token counts in one of them.
 
     Attributes:
-        inputs: dict of ragged `int32 (R, None)`, what a BERT model reads.
-        text: int64 `(R,)`, the number of the row's text.
+        inputs: dict of ragged `int32 (R, None)`, the inputs of a BERT model.
+        text: int64 `(R,)`, the index of the row's text.
         start: int64 `(R,)`, the position of the window in its text.
         before: int64 `(R,)`, the number of tokens of a row before the window.
         indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
-        counts: ragged bool `(R, None)`, True in the first of the windows in
-            which the token has the most context.
+        counts: ragged bool `(R, None)`, True where the token counts: in the
+            first of the windows that give it the most context.
     """
 
     inputs: dict
@@ -154,15 +154,15 @@ class WindowedRows(NamedTuple):
 
 
 def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
-    """Return texts in windows that begin `stride` tokens after one another.
+    """Return texts in windows; each begins `stride` tokens after the last.
 
-    Windows and the rule for which of them a token counts in are those of the
-    exported model: see `bert_keras.text.windows`.
+    The exported model cuts the same windows, and counts each token in the same
+    window: see `bert_keras.text.windows`.
 
     Args:
         preprocess: the `BertPreprocessor` with the frame and length of rows.
         texts: ragged int32 ids `(B, None)`.
-        stride: see above; the window's length where that is less.
+        stride: see above; at most the window's length.
         lead: ragged ids `(B, None)`, the uncut first segment of each window of
             a text, such as a question.
     """

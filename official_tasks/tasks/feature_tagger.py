@@ -14,22 +14,22 @@ LSTM_LAYERS = 2  # the paper, section 5.3
 
 @keras.saving.register_keras_serializable("bert_keras")
 class FeatureTagger(TaskModel):
-    """One label a token; the encoder below does not learn.
+    """A label for each token, from the features of a frozen encoder.
 
-    The encoder runs without dropout and is frozen, also in other models with
+    The encoder runs without dropout. It is frozen in all models that share
     it. Two bidirectional LSTMs read its features; dropout and a dense layer
     follow (the paper, section 5.3).
 
-    Weights, by path: the encoder's; features/{mix,scale} of a weighted sum;
-    those of `BiLSTM` behind bilstm_{0,1}/; tagger/{kernel,bias}.
+    Paths of the weights: those of the encoder; features/{mix,scale} for a
+    weighted sum; bilstm_{0,1}/ and a path of `BiLSTM`; tagger/{kernel,bias}.
 
     Args:
         encoder: a `BertEncoder`.
         labels: names of the classes, in the order of the logits.
         recipe: which layers are read; see `find_recipe`.
-        lstm_dim: width of each LSTM, one way.
-        dropout: fraction of the last vectors dropped in training; the encoder's
-            where None.
+        lstm_dim: width of each LSTM in each direction.
+        dropout: dropout rate before the dense layer; None takes the encoder's
+            rate.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -39,7 +39,7 @@ class FeatureTagger(TaskModel):
         float32 (B, T, C), logits.
 
     Raises:
-        InputError: labels missing or repeated, a layer the encoder lacks.
+        InputError: labels missing or repeated, or the encoder lacks a layer.
     """
 
     pools = False

@@ -1,7 +1,7 @@
-"""GLUE: a row for each of its nine tasks and the diagnostic set.
+"""The nine tasks of GLUE and the diagnostic set, each as a `GlueRow`.
 
-Official files or a data set are read; official metrics and the files of a
-submission are written.
+The tasks read official files or a data set. They compute the official metrics
+and write the files of a submission.
 """
 
 from collections.abc import Callable
@@ -33,23 +33,23 @@ class GlueRow(NamedTuple):
     """Description of one of the tasks; see `Source` too.
 
     Attributes:
-        name: on the command line, and of the configuration on the Hub.
-        folder: folder of its files in the official distribution.
+        name: name on the command line, and of the configuration on the Hub.
+        folder: folder of the task's files in the official distribution.
         labels: names of the classes, in the order of the logits, as on the Hub;
-            None for a number.
-        spelled: the same in the official files and submissions.
-        text, text_pair: their columns in the official files; `text_pair` None
-            where there is one text.
+            None for regression.
+        spelled: names of the classes in the official files and submissions.
+        text, text_pair: columns of the texts in the official files;
+            `text_pair` is None if the task has one text.
         label: the column of the label.
-        metrics: name -> function, all official ones: of the confusion
-            matrix, or of (truth, prediction) for a number.
+        metrics: name -> function, for all official metrics. It takes the
+            confusion matrix, or (truth, prediction) for regression.
         paper: the metric in the paper's table.
         header: the columns of train and dev files without a header line.
-        parts: split -> names of its parts, where there are several, or where
+        parts: split -> names of its parts, if it has several parts, or if
             the official file is not named after the split.
-        data_set_texts: the fields of the texts on the Hub, if other names.
-        submission_parts: the file names, where there are several.
-        raw: names of files under which the set is distributed elsewhere.
+        data_set_texts: fields of the texts on the Hub; None: as in the files.
+        submission_parts: file names of a submission; () for `folder`.tsv.
+        raw: split -> name of its file in the original distribution.
         index: the column that numbers the rows of the test file.
         may_be_ragged: whether the official file has rows of the wrong width.
     """
@@ -81,7 +81,7 @@ class GlueRow(NamedTuple):
 
     @property
     def files(self) -> dict[str, tuple[str, ...]]:
-        """Split or part -> names of its file, in GLUE's folder too."""
+        """Split or part -> possible paths of its file in the data folder."""
         files = {}
         for split in SPLITS:
             for part in self.parts.get(split, (split,)):
@@ -226,8 +226,8 @@ class GlueTask(TextTask):
     def score(self, examples, predictions):
         """Return the official metrics.
 
-        Of MNLI they are the matched part's, and with "mismatched_" in their
-        names the other one's.
+        For MNLI, names with the prefix "mismatched_" are the metrics of the
+        mismatched part, the other names those of the matched part.
         """
         require_labels(self, [example.label for example in examples])
         scores = {}

@@ -1,4 +1,4 @@
-"""GLUE's files as they are distributed, and data sets of GLUE, as examples.
+"""Read examples from GLUE's official files and from data sets of GLUE.
 
 Functions take a `GlueRow`: the columns and labels of one task.
 """
@@ -70,8 +70,8 @@ def read_data_set(row, source, split, notes, part=0):
 def read_lines(path):
     """Return (line number, cells) of each line that is not empty.
 
-    Nothing is quoted. Lines end at "\\n" alone: the texts hold other
-    characters that Python would split a line at.
+    Quotes have no meaning. Lines end only at "\\n": the texts hold other
+    characters at which `str.splitlines` would split.
     """
     lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
     rows = [
@@ -102,7 +102,7 @@ def read_label(row, text, path, number):
 
 
 def wrong_width(path, number, header, cells) -> InputError:
-    """Return the error for a line with another number of columns."""
+    """Return the error for a line with the wrong number of columns."""
     return InputError(
         f"{path}, line {number}: expected {len(header)} columns with tabs "
         f"between, got {len(cells)}{_comma_hint(cells)}"
@@ -120,7 +120,7 @@ def _split_header(row, path, split):
     first = rows[0][1]
     if row.header and row.text not in first:
         return list(row.header), rows
-    # A file of SST-2 has the columns that CoLA needs.
+    # A file of SST-2 has CoLA's columns in its header, so refuse it here.
     if row.header and split != "test" and first == [row.text, row.label]:
         raise _other_task(row, path, first)
     return first, rows[1:]
@@ -155,8 +155,8 @@ def _find_label_column(row, header, path, split):
 def _select_raw_rows(row, path, split):
     """Return a function of cells: True if the row is in this split.
 
-    Train and dev of MRPC are in one raw file: dev has the pairs of ids in the
-    file dev_ids.tsv that GLUE's download script fetches.
+    One raw file holds train and dev of MRPC. The file dev_ids.tsv, which GLUE's
+    download script fetches, lists the pairs of ids in dev.
     """
     path = Path(path)
     if split == "test" or path.name != row.raw.get(split):

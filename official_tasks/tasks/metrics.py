@@ -1,7 +1,7 @@
 """Scores of predictions: classes, numbers, rankings, entities, answers.
 
-Each equals its reference implementation, except that scores of constant
-predictions are 0 where scikit-learn or SciPy returns "not a number".
+Each metric equals its reference implementation, with one exception: for
+constant predictions it is 0 where scikit-learn or SciPy returns NaN.
 """
 
 import re
@@ -32,7 +32,7 @@ def per_class(confusion: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def per_label(labels, predictions) -> dict[str, np.ndarray]:
-    """Return what `per_class` does, for texts with any number of labels.
+    """Return the metrics of `per_class` for texts with any number of labels.
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.
@@ -52,13 +52,14 @@ def best_thresholds(labels, probabilities) -> list[float]:
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.
-        probabilities: float `(R, C)`; a label is predicted from its threshold.
+        probabilities: float `(R, C)`; a label is predicted if its probability
+            is at least its threshold.
     """
     thresholds = []
     for truth, column in zip(labels.T, probabilities.T, strict=True):
         ranked, counts = np.unique(column, return_counts=True)  # ascending
         hits = np.bincount(np.searchsorted(ranked, column), truth)
-        # From each distinct probability on: hits, and predictions.
+        # Hits and predictions if each distinct probability is the threshold.
         hits = np.cumsum(hits[::-1])[::-1]
         predicted = np.cumsum(counts[::-1])[::-1]
         f1 = 2 * hits / (truth.sum() + predicted)
@@ -91,12 +92,12 @@ def macro_f1(confusion: np.ndarray) -> float:
 
 
 def f1(confusion: np.ndarray) -> float:
-    """Return the F1 of class 1 of two, as GLUE scores MRPC and QQP."""
+    """Return the F1 of class 1 in a binary task, as GLUE does for MRPC, QQP."""
     return float(per_class(confusion)["f1"][1])
 
 
 def matthews(confusion: np.ndarray) -> float:
-    """Return Matthews' correlation of truth and prediction, of all classes."""
+    """Return the Matthews correlation coefficient over all classes."""
     counts = confusion.astype(np.float64)
     true, predicted = counts.sum(axis=1), counts.sum(axis=0)
     total = counts.sum()
@@ -113,7 +114,7 @@ def majority_baseline(labels) -> float:
 def micro_f1_baseline(labels) -> float:
     """Return the micro F1 of always predicting the best set of labels.
 
-    The best set of k labels is that of the k most frequent ones.
+    The best set of k labels consists of the k most frequent labels.
 
     Args:
         labels: bool `(R, C)`, the labels of each text.
@@ -125,12 +126,12 @@ def micro_f1_baseline(labels) -> float:
 
 
 def pearson(first, second) -> float:
-    """Return the correlation of two lists of numbers; nan if one is nan."""
+    """Return Pearson's correlation; NaN if a value is NaN."""
     return _correlation("pearsonr", first, second)
 
 
 def spearman(first, second) -> float:
-    """Return the correlation of the ranks; equals have their mean rank."""
+    """Return Spearman's correlation; equal values have their mean rank."""
     return _correlation("spearmanr", first, second)
 
 
@@ -165,13 +166,13 @@ MRR_DEPTH = 100  # passages to search for the first relevant one
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
     """Return recall at each k, MRR and nDCG at 10: means over the queries.
 
-    As in trec_eval gains are linear. The reciprocal rank is that of the first
-    relevant passage, 0 where none is among the first `MRR_DEPTH`.
+    Gains are linear, as in trec_eval. MRR takes the first relevant passage of
+    each query, or 0 if none is among the first `MRR_DEPTH`.
 
     Args:
         orders: for each query the passages, best first.
         relevant: for each query a dict of passage -> gain above 0, not empty.
-        cutoffs: each k.
+        cutoffs: the values of k.
     """
     rows = []
     for order, gains in zip(orders, relevant, strict=True):
@@ -195,7 +196,7 @@ def ndcg_of_chance(relevant, passages) -> float:
 
     Args:
         relevant: see `retrieval_scores`.
-        passages: for each query, how many are ordered.
+        passages: for each query, the number of passages to order.
     """
     expected = [
         sum(gains.values()) / count * _dcg(np.ones(count)) / _ideal_dcg(gains)
@@ -214,16 +215,16 @@ def _ideal_dcg(gains):
     return _dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
-# Entities, by conlleval's conventions; none goes on into the next sentence.
-# Scores are fractions of 1, where conlleval prints percent. The Perl script
-# knows B-, I-, E- and O only. With S-, L- or U- labels are read as BIOES and
-# BILOU, as in seqeval.
+# Entities follow conlleval's conventions and end with their sentence. Scores
+# are fractions of 1; conlleval prints percent. The Perl script knows only B-,
+# I-, E- and O. If S-, L- or U- occur, labels are read as BIOES or BILOU, as
+# in seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
 
 class Entity(NamedTuple):
-    """Words `start` to `end` (the one after its last) of a sentence."""
+    """An entity: words `start` to `end` (exclusive) of a sentence."""
 
     type: str
     start: int
@@ -233,7 +234,7 @@ class Entity(NamedTuple):
 def entities(labels, is_perl: bool = False) -> list[Entity]:
     """Return the entities of a sentence with labels of any scheme.
 
-    As in conlleval I- after O or after another type begins an entity.
+    I- after O or after another type begins an entity, as in conlleval.
 
     Args:
         labels: labels of the words.
@@ -265,7 +266,7 @@ def entity_scores(truth, predicted) -> dict:
 
     Args:
         truth: the labels of each sentence, a list of lists.
-        predicted: likewise.
+        predicted: the predicted labels, in the same form.
 
     Returns:
         dict of "f1", "precision", "recall" (over all entities), "accuracy"
@@ -319,7 +320,7 @@ def _compute_rates(hits, found, true):
 
 
 # Answers: SQuAD's exact match and F1, equal to evaluate-v1.1.py and
-# evaluate-v2.0.py; scores are fractions of 1, where these print percent.
+# evaluate-v2.0.py. Scores are fractions of 1; these scripts print percent.
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only
@@ -334,8 +335,8 @@ def normalize_answer(answer: str) -> str:
 def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
     """Return the F1 of the words that two answers have in common.
 
-    Where one of them has no words, SQuAD 2.0 (`empty_matches`) counts two
-    empty ones as equal; 1.1 scores 0.
+    If an answer has no words, SQuAD 1.1 scores 0. SQuAD 2.0 (`empty_matches`)
+    scores 1 if both answers have no words, else 0.
     """
     predicted, true = (
         normalize_answer(prediction).split(),
@@ -355,8 +356,8 @@ def answer_scores(
 ) -> tuple[float, float]:
     """Return exact match and F1 with the nearest of the true answers.
 
-    In SQuAD 2.0 (`empty_matches`) answers without words do not count, and
-    where none is left the empty answer is the true one.
+    In SQuAD 2.0 (`empty_matches`) true answers without words are dropped. If
+    none is left, the true answer is the empty one.
     """
     if empty_matches:
         answers = [text for text in answers if normalize_answer(text)] or [""]
@@ -368,7 +369,7 @@ def answer_scores(
 
 
 def scores_v1(answers: dict, predictions: dict) -> dict:
-    """Return SQuAD 1.1's means over all questions; unanswered ones score 0.
+    """Return SQuAD 1.1's mean scores; questions without prediction score 0.
 
     Args:
         answers: question's id -> its true answers.
@@ -382,7 +383,7 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
 def scores_v2(
     answers: dict, predictions: dict, odds=None, threshold: float = 0.0
 ) -> dict:
-    """Return SQuAD 2.0's means: of all questions, with and without answer.
+    """Return SQuAD 2.0's mean scores, also by whether there is an answer.
 
     As in the official script, questions without a prediction do not count;
     "missing" says how many.
@@ -396,9 +397,10 @@ def scores_v2(
         threshold: see `odds`.
 
     Returns:
-        dict of "exact_match", "f1", "total", "missing", the first three also
-        behind "answerable_" and "unanswerable_" (where there are such), and
-        with `odds` "best_exact_match", "best_f1" and their "_threshold".
+        dict of "exact_match", "f1", "total" and "missing". The first three
+        also have the prefixes "answerable_" and "unanswerable_", if there are
+        such questions. With `odds` it has "best_exact_match" and "best_f1",
+        and the threshold of each under its name with "_threshold".
     """
     answered = _answer_scores_by_id(answers, predictions, empty_matches=True)
     pairs = dict(answered)

@@ -1,4 +1,4 @@
-"""The best of several choices: SWAG, and rows in its form."""
+"""Multiple choice: SWAG and tables of the same form."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ class ChoiceExample(NamedTuple):
 
 
 def read_choices(row, path, split, notes):
-    """Return the examples of a table; those of a test file may lack labels."""
+    """Return the examples of a table; a test file may lack labels."""
     labelled = split != "test"
     lead = [row.lead] if row.lead else []
     columns = [row.prompt, *lead, *row.choices, row.label]
@@ -57,7 +57,7 @@ def read_choices(row, path, split, notes):
     if not cells:
         raise InputError(f"{path}: expected at least one row, got none")
     labels = [one[row.label] for _, one in cells]
-    # A file without labels has empty cells, or -1.
+    # Without labels the cells are empty, or -1.
     unknown = {"" if text is None else text.strip() for text in labels}
     labelled = labelled or not unknown <= {"", "-1"}
     return [
@@ -83,8 +83,8 @@ class ChoiceRow(NamedTuple):
     Attributes:
         prompt: the column of the text that all choices continue.
         choices: the columns of the choices.
-        label: the column of the right one's number.
-        lead: a column with the beginning of each choice, or None.
+        label: the column of the index of the right choice.
+        lead: the column of a text before each choice, or None.
     """
 
     name: str
@@ -117,15 +117,15 @@ def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
 
 
 class ChoiceTask(Problem):
-    """The best continuation of a text, by a `BertChooser`.
+    """A task that chooses the best continuation with a `BertChooser`.
 
     The prompt and each choice are a pair; the pairs of an example are folded
-    into one row. A pair that is too long is cut from its longer text.
+    into one row. If a pair is too long, its longer text is cut.
 
     Args:
         source: `Source` that reads `ChoiceExample`s.
         num_choices: number of choices of each example.
-        *arguments, **options: those of `Problem`.
+        *arguments, **options: further arguments of `Problem`.
     """
 
     metric = "accuracy"
@@ -182,7 +182,7 @@ class ChoiceTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def read_predictions(self, path, examples):
-        """Return 1 for each chosen text, 0 for the others, `(R, K)`."""
+        """Return float `(R, K)`: 1 for each chosen text, 0 for the others."""
         lines = io.StringIO(read_text(path), newline="")
         with plain_errors(path):
             rows = [row for row in csv.reader(lines) if row]
@@ -201,7 +201,7 @@ class ChoiceTask(Problem):
 
 
 def _parse_index(label, count, where) -> int:
-    """Return the number of the choice that a label names."""
+    """Return the index of the choice that a label names."""
     index = read_index((label or "").strip(), count)
     if index is None:
         spelled = "none" if label is None else repr(label)

@@ -1,4 +1,4 @@
-"""A user's tables as the source of a task; dev may be a tenth of train."""
+"""A user's tables as the source of a task; train may be split for dev."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from official_tasks.tasks.data_notes import (
 from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import make_dialect, read_rows, to_text
 
-HELD_OUT_FRACTION = 0.1  # where no dev file is named
+HELD_OUT_FRACTION = 0.1  # of train, if there is no dev file
 _OR_DATA_SET = " CSV, TSV, JSONL or Parquet, or hf:NAME."
 TABLE_OPTIONS = {
     **{
@@ -36,7 +36,7 @@ DROP_UNLABELLED = {
 
 
 def has_text(cell) -> bool:
-    """Return True if a cell, or a list of them, has more than blanks."""
+    """Return True if a list has elements, or a text more than white space."""
     return bool(cell if isinstance(cell, list) else cell.strip())
 
 
@@ -52,11 +52,11 @@ class Columns(NamedTuple):
             test file; it returns an example with `texts`, `label` and
             `group`: see `Example`.
         lists: columns that may hold lists, in all formats but CSV and TSV.
-        objects: those of `lists` that hold objects, not texts.
-        optional: those of `labels` that a dev file may lack too.
+        objects: columns among `lists` that hold objects, not texts.
+        optional: columns among `labels` that a dev file may lack too.
         lacks: text of messages on rows with an empty label.
         has_label: function of a label's cell; returns False if it is empty.
-        is_stratified: whether a tenth of each label is held out.
+        is_stratified: whether rows are held out label by label.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Table(Source):
             )
         self.dialect = make_dialect(options.separator, options.encoding)
         self.drop_unlabelled = getattr(options, "drop_unlabelled", False)
-        # Both read a split once for all callers.
+        # Cached, so that each split is read once.
         self.read_files = functools.cache(self.read_files)
         self.load = functools.cache(self.load)
 
@@ -121,14 +121,14 @@ class Table(Source):
         return Examples(placed, placed.notes + note_rows(placed))
 
     def prepare(self, split, placed: Examples) -> Examples:
-        """Return the rows of `read_files` ready for use: here unchanged."""
+        """Return the rows of `read_files`, which a subclass may change."""
         return placed
 
     def read_files(self, split) -> Examples:
-        """Return the rows of `load` as `Columns.parse` makes them.
+        """Return ((file, line), example) for each row, before `prepare`.
 
         Raises:
-            InputError: of all rows that cannot be used, a line each.
+            InputError: rows cannot be used; the message has a line for each.
         """
         placed: list = []
         notes: list[str] = []
@@ -176,10 +176,10 @@ class Table(Source):
         return Examples(placed, notes)
 
     def _drop_or_refuse(self, unlabelled) -> list[str]:
-        """Return a note on rows without a label; raise if they are to stay.
+        """Return a note on unlabelled rows; raise without --drop_unlabelled.
 
         Args:
-            unlabelled: list of the location of a row and its empty columns.
+            unlabelled: list of (location of a row, its empty columns).
         """
         if not unlabelled:
             return []
@@ -249,7 +249,7 @@ class Table(Source):
 
 
 def _to_cells(where, names, values, objects) -> dict:
-    """Return the cells of a row by column, the elements of lists as text."""
+    """Return the cells by column name; elements of lists become text."""
     return {
         name: [to_text(where, name, one) for one in value]
         if isinstance(value, list) and name not in objects

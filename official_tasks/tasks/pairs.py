@@ -35,7 +35,7 @@ PAIR_OPTIONS = {
 
 
 class Pair(NamedTuple):
-    """A text, its partner, perhaps a negative; the score, None if unknown."""
+    """A text, its partner if known, a negative if any, and a score or None."""
 
     texts: tuple[str, ...]
     label: float | None
@@ -52,8 +52,8 @@ class PairTable(Table):
     Args:
         name: name of the task.
         options: values of `PAIR_OPTIONS`.
-        is_search: True if texts of dev and test search passages. Rows then
-            need no negative in dev, and no partner if --passages is given.
+        is_search: True if texts of dev and test search passages. A dev row
+            then needs no negative; with --passages a test row needs no partner.
     """
 
     def __init__(self, name, options, is_search=False):
@@ -159,7 +159,7 @@ class PairTable(Table):
 
 
 def parse_numbers(flag, text) -> tuple[int, ...] | None:
-    """Return the numbers of a flag, sorted; None where it is None."""
+    """Return the distinct numbers of a flag, sorted; None if it is empty."""
     if not text:
         return None
     words = [word.strip() for word in str(text).split(",")]

@@ -1,4 +1,4 @@
-"""Every task by its name, and a task from a file, made from flags."""
+"""All tasks by name, and tasks from Python files, made from flags."""
 
 import functools
 import importlib.util
@@ -63,8 +63,8 @@ def define_task_flags(default=None, more=None):
 
     Args:
         default: default of --task.
-        more: names that --task takes besides `TASKS` -> the options that
-            apply with them; None -> the options that apply without --task.
+        more: dict of further name of --task -> options that apply with it;
+            the key None has the options that apply without --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
     flags.DEFINE_string(
@@ -109,7 +109,7 @@ def _find_type(name, options):
 
 
 def find_shown_options(values, more) -> dict[str, str]:
-    """Return the options that --help shows, and the text of each.
+    """Return a dict of the options that --help shows and their help.
 
     Args:
         values: absl's FLAGS.
@@ -131,7 +131,7 @@ def find_shown_options(values, more) -> dict[str, str]:
 
 
 def _find_name(task, values):
-    """Return --task, or the name of its task with --problem."""
+    """Return the name of the task that --task and --problem select."""
     problem = f"{task}{values['problem'].value}"
     return problem if problem in TASKS else task
 
@@ -149,7 +149,7 @@ def task_from_flags(values, task=None):
         task: a name instead of --task.
 
     Returns:
-        `(task, settings)`; settings, JSON, distinguish the run from others.
+        `(task, settings)`; settings, a dict, identify the run.
     """
     chosen = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
@@ -189,7 +189,7 @@ def read_run_settings(model) -> dict:
 
 
 def complete_flags(values):
-    """Set --task and its options to those of --model's run, where not given.
+    """Set missing --task and task options as in the run of --model.
 
     Args:
         values: absl's FLAGS.
@@ -204,7 +204,7 @@ def complete_flags(values):
         )
     if task not in TASKS or values.task not in (None, task):
         return
-    # The model's folder has it. As an option it would count as the user's.
+    # The model's folder has long_text. Set here, it would override the model.
     names = {"task", *TASKS[task].options} - {"long_text"}
     for name in names:
         if name in settings and not values[name].present:
@@ -235,7 +235,8 @@ def load_task_class(path):
     """Return the one `Task` subclass that a Python file defines."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    # Dataclasses look their module up; an installed one is not replaced.
+    # Dataclasses need the module in sys.modules; the prefix of the name keeps
+    # it from replacing another module.
     name = f"task_in_{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
@@ -262,7 +263,7 @@ def load_task_class(path):
 
 
 def convert(flag, value, default):
-    """Return a value of an option in the type of the option's default.
+    """Return an option's value, converted to the type of its default.
 
     Raises:
         InputError: the value has another type.

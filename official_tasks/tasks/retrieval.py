@@ -28,12 +28,12 @@ RANKING_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
 
 
 class RetrievalTask(Problem):
-    """A score of pairs of texts, by which passages are ordered.
+    """Base of tasks that score pairs of texts and rank passages.
 
     Args:
         source: `PairTable`.
-        recall_at: the k of recall at k, with commas between; None: 1 and 10,
-            as far as there are so many passages.
+        recall_at: the values of k in recall at k, separated by commas; None:
+            1, and 10 if there are that many passages.
         recipe, pooling: see `Problem`.
     """
 
@@ -45,7 +45,7 @@ class RetrievalTask(Problem):
         self.cutoffs = parse_numbers("--recall_at", recall_at)
 
     def _targets(self, pairs):
-        """Return float (R,), scores as fractions of the best; None: unknown."""
+        """Return float (R,), scores / `max_score`; None if one is unknown."""
         labels = [pair.label for pair in pairs]
         if None in labels:
             return None
@@ -65,10 +65,10 @@ class RetrievalTask(Problem):
         Equal scores count against the model: relevant passages come last.
 
         Args:
-            rankings: for each query passages, and the score of each; where
-                one is NaN, so are all metrics.
-            relevant: for each query passage -> gain.
-            passages: for each query, among how many it searched.
+            rankings: for each query (passages, scores); if a score is NaN,
+                all retrieval metrics are NaN.
+            relevant: for each query a dict of passage -> gain.
+            passages: for each query, the number of passages to search.
         """
         most = max(passages)
         cutoffs = self.cutoffs or [k for k in (1, 10) if k <= most]
@@ -94,7 +94,7 @@ class RetrievalTask(Problem):
         }
 
     def _pair_mistakes(self, pairs, predictions):
-        """Return all pairs, the largest error of their score first."""
+        """Return a dict for each pair, sorted by descending error."""
         best = self.source.max_score
         errors = np.abs(self._targets(pairs) - predictions) * best
         return [
@@ -131,11 +131,11 @@ def ranking_task(**options):
 
 
 class RankingTask(RetrievalTask):
-    """A score for a query with a passage, read together: a cross-encoder.
+    """A cross-encoder: it reads a query and a passage together.
 
-    A `BertClassifier` with problem "ranking" learns the fraction of
-    `max_score` by a sigmoid; a row with a negative counts as two rows. In
-    dev, the passages of the rows of a query are ranked.
+    A `BertClassifier` with problem "ranking" learns score / `max_score` by a
+    sigmoid; a row with a negative makes two pairs. In dev the passages in the
+    rows of each query are ranked.
     """
 
     def read(self, split):
@@ -185,7 +185,7 @@ class RankingTask(RetrievalTask):
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
     def decode(self, examples, encoded, outputs):
-        """Return the scores (R,), 0 to 1."""
+        """Return the scores (R,), from 0 to 1."""
         return metrics.sigmoid(outputs[:, 0])
 
     def score(self, examples, predictions):

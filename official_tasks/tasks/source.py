@@ -1,4 +1,4 @@
-"""Where the examples of a task come from: named files, a folder, a data set."""
+"""Sources of a task's examples: named files, a folder, or a data set."""
 
 import contextlib
 from pathlib import Path
@@ -36,15 +36,15 @@ class Source:
         row: description of one data set, a NamedTuple with these fields.
             `name`: name of the task. `files`: split -> possible names of its
             official file. `read_file`: function of the row, a path, the split
-            and a list that takes notes; it returns examples. It depends on
-            the file format. `read_data_set`: the same function, of a data
-            set's name in place of a path.
+            and a list that takes notes; it returns examples.
+            `read_data_set`: the same for a data set; it takes the data set's
+            name in place of a path.
         data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
         train, dev, test: path, or paths with commas between, instead of the
             files in `data_dir`.
     """
 
-    labels: list[str] | None = None  # of the classes, where the files name them
+    labels: list[str] | None = None  # class names, if the files have them
     to_score = ""  # see `Task`
 
     def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
@@ -111,7 +111,7 @@ class Source:
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):
-                # `read` refuses what is missing.
+                # `read` raises for missing files.
                 with contextlib.suppress(InputError):
                     paths += self.paths(part)
         return [path for path in paths if isinstance(path, Path)]
@@ -142,13 +142,13 @@ class Problem(Task):
 
     Args:
         source: `Source`.
-        defaults: `Defaults`; None for those of the class.
-        recipe: name of the layers whose features the head reads; the encoder
-            is frozen, and `defaults` are `on_features`. See `find_recipe`.
+        defaults: `Defaults`; None takes the defaults of the class.
+        recipe: name of the layers whose features the head reads. The encoder
+            is then frozen and `on_features` applies. See `find_recipe`.
         pooling: how the features are pooled; see `BertClassifier`.
     """
 
-    # One dense layer on a frozen encoder needs longer steps than the encoder.
+    # A dense layer on a frozen encoder needs a higher learning rate.
     on_features = Defaults(32, 10.0, 1e-2, 128)
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Questions with an answer that is a part of a text, or with none."""
+"""Question answering by spans of a context; some have no answer."""
 
 import functools
 import json
@@ -29,7 +29,7 @@ class Question(NamedTuple):
 
     Attributes:
         id: unique in its split.
-        answers: the true ones: () where the context has no answer, None where
+        answers: the true answers: () if the context has no answer, None if
             they are unknown (a test file).
         start: the character of the context at which the first answer begins;
             None where unknown.
@@ -60,7 +60,7 @@ class Question(NamedTuple):
 
 
 class SpanTask(Problem):
-    """The part of a text that answers a question, by a `BertSpanPredictor`.
+    """A task that finds answer spans with a `BertSpanPredictor`.
 
     Long texts are read in windows. In training the first answer counts; a
     question with an answer at no known position is left out, and a window
@@ -69,8 +69,8 @@ class SpanTask(Problem):
     Args:
         source: `Source` that reads `Question`s.
         may_be_none: whether a question may have no answer, as in SQuAD 2.0;
-            None: as the rows say.
-        stride: tokens from the beginning of a window to that of the next one.
+            None: True if a row in train or dev has no answer.
+        stride: number of tokens between the starts of successive windows.
         null_threshold: no answer is predicted where its score exceeds the
             best answer's by more than this; None: the model's threshold, 0
             for a new model.
@@ -121,7 +121,7 @@ class SpanTask(Problem):
             self.null_threshold = arguments.get("null_threshold", 0.0)
 
     def tune(self, examples, predictions):
-        """Return the threshold of no answer with the best F1 on `examples`."""
+        """Return the "null_threshold" with the best F1, as a dict."""
         if not self.may_be_none or self.is_threshold_fixed:
             return {}
         answers = {question.id: question.answers for question in examples}
@@ -132,7 +132,8 @@ class SpanTask(Problem):
         def score(threshold):
             return metrics.scores_v2(answers, texts, odds, threshold)
 
-        # The official script calls it 0 where it is best to answer nothing.
+        # The official script returns 0 if it is best to answer no question, so
+        # a threshold below all odds is compared too.
         thresholds = score(0.0)["best_f1_threshold"], min(odds.values()) - 1
         return {"null_threshold": max(thresholds, key=lambda t: score(t)["f1"])}
 
@@ -233,7 +234,7 @@ class SpanTask(Problem):
             )
         else:
             scores = metrics.scores_v1(answers, texts)
-        # The best constant prediction is no answer, right where there is none.
+        # The baseline always predicts no answer.
         empty = sum(not true for true in answers.values()) / len(answers)
         return {**scores, "majority_baseline": empty}
 
@@ -261,7 +262,7 @@ class SpanTask(Problem):
     def write(self, examples, predictions, folder):
         """Write predictions.json, nbest_predictions.json and null_odds.json.
 
-        A question without an answer, None, is in none of them.
+        The files leave out questions whose prediction is None.
         """
         answers = _by_id(examples, predictions)
         files = {
@@ -311,13 +312,13 @@ class SpanTask(Problem):
 
 
 def _by_id(examples, predictions):
-    """Return question's id -> its `Answer`, for those that have one."""
+    """Return a dict of question id -> `Answer`, without missing answers."""
     pairs = zip(examples, predictions, strict=True)
     return {q.id: answer for q, answer in pairs if answer is not None}
 
 
 def _read_by_id(path, kind, form) -> dict:
-    """Return id -> value, of `predictions.json` or `null_odds.json`."""
+    """Return the dict of question id -> value in a JSON file."""
     content = read_json(path, f"JSON, {form}")
     if not isinstance(content, dict) or not all(
         isinstance(value, kind) for value in content.values()
@@ -330,10 +331,10 @@ def _read_by_id(path, kind, form) -> dict:
 
 
 def answer_span(question: Question) -> tuple[int, int] | str:
-    """Return the first character of the first answer and the one after it.
+    """Return (start, end) of the first answer in the context, end exclusive.
 
-    Where the text does not stand at its `start`, its only position in the
-    context is taken. Without one the result is "not found" or "ambiguous".
+    If the answer is not at `start`, its only position in the context is taken.
+    If it has none or several, return "not found" or "ambiguous".
     """
     text, context = question.answers[0], question.context
     if not text.strip():
@@ -353,13 +354,13 @@ class Window(NamedTuple):
     """A row: the question, then L tokens of its context.
 
     Attributes:
-        example: the number of the question.
-        start: the window's first token in the context.
+        example: the index of the question.
+        start: the index of the window's first token in the context.
         before: the number of tokens of the row before the window.
-        begins, ends: int `(L,)`, of each token its first character in the
-            context and the one after its last.
-        counts: bool `(L,)`, whether an answer may begin with a token: each
-            token counts in one of the windows.
+        begins, ends: int `(L,)`, start and end (exclusive) of each token in
+            the characters of the context.
+        counts: bool `(L,)`, True where an answer may begin. Each token of the
+            context counts in one window.
     """
 
     example: int
@@ -376,12 +377,12 @@ def question_rows(questions, preprocess, stride: int):
     Args:
         questions: list of `Question`.
         preprocess: `BertPreprocessor`.
-        stride: tokens from the beginning of a window to that of the next one.
+        stride: number of tokens between the starts of successive windows.
 
     Returns:
-        `(windows, inputs, offsets)`: a `Window` a row; dict of ragged
-        `int32 (R, None)`; and for each question the first characters of its
-        context's tokens, and the ones after their last.
+        `(windows, inputs, offsets)`: a `Window` for each row; dict of ragged
+        `int32 (R, None)`; for each question two arrays, the starts and the
+        ends (exclusive) of its context's tokens in characters.
     """
     import tensorflow as tf
 
@@ -429,8 +430,8 @@ def _by_row(ragged):
 def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
     """Return the first and last token of the answer in each row, and weights.
 
-    They are position 0, `[CLS]`, where the window lacks a part of the answer;
-    the weight is 0 where the answer's position in the context is unknown.
+    Both tokens are at position 0, `[CLS]`, if the window lacks a part of the
+    answer. The weight is 0 if the answer's position in the context is unknown.
     """
     spans = list(map(_find_token_span, questions, offsets))
     positions = np.zeros((len(windows), 2), np.int32)
@@ -448,7 +449,7 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
 def _find_token_span(question, offsets):
     """Return the first and last token of the answer.
 
-    Return (-1, -1) where there is no answer, None where it is not found.
+    Return (-1, -1) if there is no answer, None if its position is unknown.
     """
     if not question.answers:
         return -1, -1

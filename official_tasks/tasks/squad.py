@@ -12,7 +12,7 @@ from official_tasks.tasks.table import read_json
 
 
 def read_squad_file(row, path, split, notes):
-    """Return the questions of a file of SQuAD's JSON."""
+    """Return the list of `Question`s in a JSON file of SQuAD's form."""
     return read_questions(path)
 
 
@@ -31,7 +31,7 @@ def read_questions(path) -> list[Question]:
     """Return the questions of a file in the form of SQuAD 1.1 or 2.0.
 
     Raises:
-        InputError: no such file, not SQuAD's JSON, a repeated id.
+        InputError: the file is missing or not SQuAD's JSON, or repeats an id.
     """
     content = read_json(path, "SQuAD's JSON")
     try:
@@ -72,7 +72,7 @@ def read_questions(path) -> list[Question]:
 
 
 def _make_question(context, qa, answers, title):
-    """Return the `Question` of a dict; answers are a list of dicts or None."""
+    """Return the `Question` in `qa`; `answers` is a list of dicts or None."""
     texts = start = None
     if answers is not None:
         impossible = qa.get("is_impossible", False)
@@ -118,7 +118,7 @@ SQUAD_2 = SquadRow(
     Defaults(48, 2.0, 5e-5, 384),
     may_be_none=True,
 )
-# Its files have no common names.
+# TriviaQA's files have no usual names.
 TRIVIA_QA = SquadRow(
     "triviaqa", {}, Defaults(32, 1.0, 5e-5, 384), may_be_none=False
 )

@@ -1,4 +1,4 @@
-"""Rows of tables: CSV, TSV and JSONL, plain or gzip, Parquet, data sets.
+"""Read tables: CSV, TSV and JSONL (also gzip), Parquet and data sets.
 
 Parquet and data sets are read in `bert_keras/data/data_sets.py`.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.text.wordpiece import encodable
 
-LONGEST = 2**31 - 1  # characters of a cell; the csv module's limit is 2**17
+LONGEST = 2**31 - 1  # characters in a cell; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
 # Separators that a user may need to name, and their names in messages.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "upright lines"}
@@ -31,10 +31,11 @@ class Dialect(NamedTuple):
 
 
 def make_dialect(separator=None, encoding=None) -> Dialect:
-    """Return the `Dialect` that flags name; the usual one where None.
+    """Return the `Dialect` of the flags, with the default for None.
 
     Raises:
-        InputError: a separator of several characters, an unknown encoding.
+        InputError: the separator has several characters, or the encoding is
+            unknown.
     """
     separator = "\t" if separator in ("\\t", "tab") else separator
     if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
@@ -66,11 +67,11 @@ def read_rows(
     stream=None,
     kind: str | None = None,
 ) -> Iterator[tuple[int, list]]:
-    """Yield `(line number, the values of columns)` of each row, str.
+    """Yield `(line number, cells of columns)` of each row; cells are str.
 
     CSV follows RFC 4180 (quotes, commas and line breaks inside quotes); TSV
     is split at tabs and nowhere else; JSONL holds one object a line. Rows of
-    Parquet and of a data set are numbered from 1. null is an empty cell.
+    Parquet and of a data set are numbered from 1. A null becomes "".
 
     Args:
         path: a file, or a data set's name; see `column_rows`.
@@ -82,8 +83,8 @@ def read_rows(
         dialect: form of a user's file; messages then name its flags.
         notes: list that takes notes for the user.
         split: split of a data set that names none.
-        faults: list that takes the fault of a row, which is then left out;
-            None raises the first.
+        faults: list that takes the error of each bad row, which is left out;
+            with None the first error is raised.
         stream: open text to read instead of the file `path`, such as a pipe.
         kind: one of `KINDS`; None: by the file's name.
 
@@ -120,14 +121,14 @@ def split_ending(path) -> tuple[str, bool]:
 
 
 def is_columnar(path) -> bool:
-    """Return True for Parquet and data sets, which have columns."""
+    """Return True for Parquet files and data sets, stored by columns."""
     from bert_keras.data.data_sets import PARQUET, is_data_set
 
     return is_data_set(path) or str(path).lower().endswith(PARQUET)
 
 
 def line_or_row(path) -> str:
-    """Return the unit that messages count in a file."""
+    """Return the word for a position in the file: "row" or "line"."""
     return "row" if is_columnar(path) else "line"
 
 
@@ -159,7 +160,7 @@ def _read_columnar(path, columns, optional, dialect, split):
 
 
 def _read_text_rows(path, stream, kind, columns, optional, dialect, notes):
-    """Yield line numbers with a list of values each, or a message, str."""
+    """Yield (line number, list of values, or the error message of a row)."""
     if dialect and dialect.separator and kind != ".csv":
         raise InputError(
             f"{path}: --separator={dialect.separator} is for files that end in "
@@ -235,7 +236,7 @@ def _delimited_rows(path, lines, kind, columns, optional, dialect, notes):
 
 
 def _separator_hint(header, kind, dialect):
-    """Return advice on a header that another separator may split."""
+    """Return advice for the message about a column missing in the header."""
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
@@ -255,7 +256,7 @@ def plain_errors(path, dialect=None):
     """Turn errors of reading text or CSV into an `InputError`.
 
     Args:
-        path: in messages.
+        path: file that messages name.
         dialect: form of a user's file; messages then name its flags.
     """
     try:
@@ -280,7 +281,7 @@ def plain_errors(path, dialect=None):
             "closed, or text follows a closing one. Double each quote inside "
             "quotes, or name a file without quoting .tsv"
         ) from error
-    # UnicodeError: UTF-16 without a byte order mark.
+    # UTF-16 without a byte order mark raises UnicodeError.
     except (UnicodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
 
@@ -291,7 +292,7 @@ LARGEST_NUMBER = 1e18  # float32 holds the square of such a number
 
 
 def to_text(where, column, value) -> str:
-    """Return a cell as text; null and NaN are empty, lists are refused."""
+    """Return a cell as text, "" for null and NaN; refuse lists and dicts."""
     if value is None:
         return ""
     if isinstance(value, dict | list):
@@ -312,11 +313,11 @@ def to_text(where, column, value) -> str:
     if isinstance(value, float) and math.isnan(value):
         return ""  # pandas writes it for a missing number
     is_json = isinstance(value, bool | int | float)
-    return json.dumps(value) if is_json else str(value)  # such as a date
+    return json.dumps(value) if is_json else str(value)  # str: e.g. a date
 
 
 def read_number(text: str) -> float | None:
-    """Return the number that a cell spells; None if none to learn from."""
+    """Return the number in a cell; None if NaN, too large or no number."""
     try:
         number = float(text)
     except ValueError:
@@ -325,7 +326,7 @@ def read_number(text: str) -> float | None:
 
 
 def read_index(text: str, count: int) -> int | None:
-    """Return the whole number below `count` that a cell spells, or None."""
+    """Return the whole number in a cell if it is below `count`, or None."""
     is_short = len(text) <= 9  # Python refuses to read thousands of digits
     number = int(text) if is_short and text.isdecimal() else count
     return number if number < count else None
@@ -341,7 +342,7 @@ def write_csv(path, rows) -> None:
 
 
 def read_text(path) -> str:
-    """Return all of a UTF-8 file, with or without a byte order mark."""
+    """Return the text of a UTF-8 file without its byte order mark."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -350,7 +351,7 @@ def read_text(path) -> str:
 
 
 def read_json(path, form):
-    """Return a file of JSON; messages say that `form` was expected."""
+    """Return the content of a JSON file; errors say `form` was expected."""
     text = read_text(path)
     try:
         return json.loads(text)

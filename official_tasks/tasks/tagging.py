@@ -27,7 +27,7 @@ from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.metrics import entity_scores, probabilities
 from official_tasks.tasks.source import FILE_OPTIONS, Problem, Source
 
-LSTM_DIM = 768  # of the LSTMs on the features, each way: section 5.3
+LSTM_DIM = 768  # width in each direction; the paper, section 5.3
 AROUND = 12  # words on each side of a mistake in the report
 FEATURE_OPTIONS = {
     "recipe": Option(
@@ -63,20 +63,20 @@ class Tags(NamedTuple):
 class TagTask(Problem):
     """A label for each word, from the vector of its first word piece.
 
-    The labels are those of the training file, in its scheme; entities are
-    counted as in `entity_scores`. A text that is longer than a row is read in
-    windows that overlap by half, and each word counts where it has most
-    context; a word without word pieces is read as `[UNK]`.
+    The labels come from the training file, in its scheme; `entity_scores`
+    counts entities. A text that is longer than a row is read in windows that
+    overlap by half, and each word counts in the window with the most context
+    for it. A word without word pieces is read as `[UNK]`.
 
     Args:
         source: `Source` that reads `TaggedText`s.
-        document_context: a word sees the sentences of its document, as far
-            as a row goes.
+        document_context: whether each text is an entire document, so that a
+            word sees the other sentences in its row.
         recipe: see `Problem`; two LSTMs read the features.
-        lstm_dim: their width, one way; that of the paper where None.
+        lstm_dim: width of these LSTMs in each direction; None for 768.
     """
 
-    # New LSTMs need longer steps than a trained encoder.
+    # New LSTMs need a higher learning rate than a trained encoder.
     on_features = Defaults(32, 10.0, 1e-3, 128)
     metric = "f1"
     per_token = True
@@ -175,8 +175,8 @@ class TagTask(Problem):
         )
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, pieces, max(room // 2, 1))
-        # Of each word piece of all windows: its index among those of all
-        # texts, whether its word counts here, its row and its position there.
+        # For each word piece in each window: its index among the pieces of all
+        # texts, whether its word counts here, its row and position in the row.
         piece = rows.indices.values.numpy()
         counts = rows.counts.values.numpy() & is_first[piece]
         row = rows.indices.value_rowids().numpy()
@@ -190,7 +190,7 @@ class TagTask(Problem):
             known = counts & (label >= 0)
             targets = _frame(rows.indices, np.where(known, label, 0))
             weights = _frame(rows.indices, known.astype(np.float32))
-        # `counts` selects each word once; sort these as in the texts.
+        # `counts` selects each word once; sort the words as in the texts.
         order = np.argsort(word_of_piece[piece[counts]], kind="stable")
         notes = {"row": row[counts][order], "position": position[counts][order]}
         return Encoded(rows.inputs, targets, weights, notes=notes)
@@ -207,7 +207,7 @@ class TagTask(Problem):
         return BertTagger(encoder, labels=self.labels)
 
     def decode(self, examples, encoded, outputs):
-        """Return the best label of each word, and its probability."""
+        """Return `Tags` for each text: each word's label and probability."""
         notes = encoded.notes
         words = zip(notes["row"], notes["position"], strict=True)
         logits = np.stack([outputs[row][position] for row, position in words])
@@ -228,7 +228,7 @@ class TagTask(Problem):
             for example, tags in zip(examples, predictions, strict=True)
             for sentence in example.split_sentences(tags.labels)
         ]
-        # The most frequent label is O, without an entity.
+        # The most frequent label is O, so the baseline finds no entity.
         return {**entity_scores(truth, predicted), "majority_baseline": 0.0}
 
     def mistakes(self, examples, predictions):
@@ -253,8 +253,8 @@ class TagTask(Problem):
     def write(self, examples, predictions, folder):
         """Write predictions.txt for conlleval: word, truth, prediction.
 
-        Columns are split by blanks, or by tabs where a word has a blank; an
-        unknown truth is left out. Of texts with character spans also
+        Blanks separate the columns, or tabs if a word has a blank. An unknown
+        truth is left out. For texts with character spans, also write
         predictions.jsonl: text and spans.
         """
         if examples and examples[0].offsets:
@@ -278,7 +278,7 @@ class TagTask(Problem):
                     file.write("".join(lines) + "\n")
 
     def read_predictions(self, path, examples):
-        """Return the last column of a file with the words in the first."""
+        """Return `Tags` from a file: words first, labels last in a line."""
         sentences = read_columns(path)
         expected = [s for e in examples for s in e.split_sentences(e.words)]
         if len(sentences) != len(expected):
@@ -302,7 +302,7 @@ class TagTask(Problem):
 
 
 def _frame(like, values):
-    """Return flat values as ragged rows, with a 0 for [CLS] and for [SEP]."""
+    """Return flat values as rows of `like`, with 0 at [CLS] and [SEP]."""
     import tensorflow as tf
 
     inner = like.with_values(tf.constant(values))
