@@ -308,8 +308,8 @@ def _read_head(config):
 def _find_heads(config, stored):
     """Return the model classes that fit the tensors.
 
-    Three classes of transformers call their head `classifier`: its outputs,
-    the pooler and the settings distinguish most of them.
+    Three classes of transformers call their head `classifier`. The number of
+    outputs, the pooler and the settings distinguish them in most cases.
     """
     by_name = {_normalize_name(name): t for name, t in stored.items()}
     layers = {name.split(".")[0] for name in by_name if name}

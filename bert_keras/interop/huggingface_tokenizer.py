@@ -57,11 +57,12 @@ SETTINGS_RULES = {
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(
         (
-            # Read below.
+            # The functions below read these.
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # For decoding, for other tokenizers, or arguments of a call.
+            # These are for decoding or other tokenizers, or the arguments of a
+            # call; they do not change ids.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -75,7 +76,8 @@ SETTINGS_RULES = {
         ANY,
     ),
 }
-# tokenizer.json. Truncation and padding are off unless the caller asks.
+# tokenizer.json: field -> allowed values. transformers does not truncate or pad
+# unless the caller asks for it, whatever the file states.
 TOKENIZER_RULES = {
     "added_tokens": ANY,
     "decoder": ANY,

@@ -162,8 +162,8 @@ def load_lora(
 ) -> None:
     """Add the adapters of `save_lora` or PEFT to the model they belong to.
 
-    The model gets LoRA of the folder's ranks and is frozen as by
-    `enable_lora`. Call `load_lora` before `compile`.
+    The model gets LoRA of the folder's ranks. As in `enable_lora`, its other
+    weights are frozen. Call `load_lora` before `compile`.
 
     Args:
         model: model of the saved class, with the weights that training began

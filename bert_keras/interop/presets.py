@@ -159,7 +159,7 @@ def open_checkpoint(preset, revision=None):
         revision: branch, tag or commit on the Hub.
 
     Raises:
-        InputError: it is none of the known formats.
+        InputError: `preset` has no known format, or does not exist.
     """
     if isinstance(preset, Checkpoint):
         return preset

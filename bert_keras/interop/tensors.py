@@ -373,8 +373,8 @@ def encoder_shapes(encoder):
 def head_shapes(head, arguments, encoder):
     """Return name -> shape of the weights of a model class's head.
 
-    A class outside `HEADS` has none. `arguments` are those of its constructor
-    without the encoder; `encoder` has the encoder's sizes.
+    The dict is empty for a class outside `HEADS`. `arguments` are the
+    constructor's, without the encoder; `encoder` has the encoder's sizes.
     """
     hidden = encoder["hidden_dim"]
     row = HEADS.get(head)

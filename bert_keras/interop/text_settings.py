@@ -111,7 +111,7 @@ def settle_case(source, cases, vocabulary, lowercase=None):
     Args:
         source: the folder, for messages.
         cases: dict of source -> True for lower-case.
-        vocabulary: the pieces; `find_case` of them counts like a source.
+        vocabulary: list of pieces; their case (`find_case`) counts as a source.
         lowercase: the caller's choice, or None. It decides if the sources
             state no case or both, and must not contradict them if they agree.
     """

@@ -86,8 +86,8 @@ def embed(
 class _Texts:
     """The outputs of `embed` for texts, by the arguments of `embed`.
 
-    `unpooled` is the number of tokens at the beginning, those of the prompt,
-    that are not pooled; None pools all tokens.
+    `unpooled` is the number of tokens at the beginning that belong to the
+    prompt and are not pooled; None pools all tokens.
     """
 
     encoder: BertEncoder

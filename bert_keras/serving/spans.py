@@ -159,7 +159,7 @@ def _best_spans(start, end, top_k):
 
 
 def _by_text(cut, values, missing):
-    """Return values (W, top_k) of windows as one row a text, (B, N)."""
+    """Return values (W, top_k) of windows as a row for each text, (B, N)."""
     ragged = tf.RaggedTensor.from_value_rowids(
         values, cut.text, nrows=cut.num_texts, validate=False
     )  # (B, windows of each, top_k)
@@ -173,7 +173,7 @@ def _at(offsets, indices):
     return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
 
 
-# `tag`: the entities of a text, by whole words.
+# `tag`: the entities of a text, which consist of whole words.
 
 
 def tag(model, rows, long_text="truncate"):
@@ -331,7 +331,7 @@ def _merge(text, first, after, is_first):
 
 
 def _make_outputs(text, entities, types):
-    """Return the signature's outputs: one row a text."""
+    """Return dict of the signature's outputs, with a row for each text."""
 
     def by_text(values):  # (entities,) to ragged (B, None)
         return tf.RaggedTensor.from_value_rowids(

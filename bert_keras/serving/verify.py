@@ -55,7 +55,7 @@ def answer_here(signatures, functions, preprocessor, options):
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = functions[name](*tensors)
         for output, tensor in answer.items():
-            array = tensor.numpy()  # strings as bytes
+            array = tensor.numpy()  # strings are bytes here
             answer[output] = (
                 array.astype("S") if array.dtype == object else array
             )
@@ -130,7 +130,7 @@ def answer_in_fresh_process(folder, requests):
     Args:
         folder: folder that `export_saved_model` wrote.
         requests: list of (signature, {input: rows}); rows are strings, bytes,
-            or lists of them or of integers, all of one length.
+            or lists of strings, bytes or integers; all lists have one length.
 
     Returns:
         list of dict of output name -> NumPy array, in which strings are bytes.

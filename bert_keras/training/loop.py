@@ -32,8 +32,8 @@ def fit(
 ):
     """Train `model` from the step of `state` to the step `steps`.
 
-    An interrupted epoch is finished first, so that an epoch's end, and with it
-    the evaluation, falls on the same steps as in an uninterrupted run.
+    An interrupted epoch is finished first, so that epochs end and evaluations
+    run at the same steps as in an uninterrupted run.
     `steps_per_execution` has the value given to `compile`, or a smaller one if
     that does not divide an epoch.
 

@@ -56,8 +56,8 @@ def adamw(
             more).
         weight_decay: decoupled decay; biases and norms are left out.
         clip_norm: greatest norm of all gradients together.
-        layer_decay: factor on the rate from each encoder layer to the one
-            below it.
+        layer_decay: an encoder layer's learning rate is this factor times the
+            rate of the layer above it.
         bias_correction: True as in Adam's paper, False as in the original
             code. Short runs and fine-tuning on few labels are more stable with
             it (Mosbach et al. 2021, Zhang et al. 2021).
