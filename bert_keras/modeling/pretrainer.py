@@ -27,10 +27,10 @@ class BertPretrainer(TaskModel):
 
     Args:
         encoder: a `BertEncoder`.
-        examples_per_row: most examples in a packed row, E; rows are not
-            packed where None.
+        examples_per_row: largest number of examples in a packed row, E; None
+            if rows are not packed.
         mlm_activation: form of GELU in the masked-word head; the encoder's
-            where None. Presets of keras-hub have another one.
+            where None. In keras-hub's presets the two forms differ.
         mlm_norm_epsilon: epsilon of the head's normalisation; the encoder's
             where None.
 
@@ -40,8 +40,8 @@ class BertPretrainer(TaskModel):
             `mask_positions`, int32 (B, M).
 
     Returns:
-        dict of `mlm` float32 (B, M, V) and `nsp` float32 (B, 2), logits; of
-        packed rows, `nsp` is (B, E, 2).
+        dict of logits: `mlm`, float32 (B, M, V), and `nsp`, float32 (B, 2),
+        or (B, E, 2) for packed rows.
 
     Example:
     >>> model = BertPretrainer(BertEncoder(100, 2, 2, 8, 16))
@@ -83,7 +83,7 @@ class BertPretrainer(TaskModel):
 
 
 def pretraining_losses():
-    """Return the losses for `compile`: sum(weight x loss) / sum(weight)."""
+    """Return the losses for `compile`, weighted means, as a dict by output."""
     return {name: CrossEntropy(name=name) for name in ("mlm", "nsp")}
 
 
@@ -91,10 +91,10 @@ def pretraining_losses():
 class CrossEntropy(keras.losses.Loss):
     """Cross entropy of integer labels and logits.
 
-    Keras's sparse one, but its gradient keeps only the logits, and XLA
-    computes it in one pass on a CPU. The mean divides by the sum of weights;
-    Keras's default divides by all positions, padded ones too. A label outside
-    of 0 to C - 1 has the loss NaN.
+    It differs from Keras's `SparseCategoricalCrossentropy`: the gradient keeps
+    only the logits, and XLA computes it in one pass on a CPU. The mean divides
+    by the sum of weights; Keras's default divides by all positions, also of
+    padding. A label outside of 0 to C - 1 has the loss NaN.
 
     Call arguments:
         y_true: int (...).
@@ -115,7 +115,7 @@ class CrossEntropy(keras.losses.Loss):
 
 
 def pretraining_metrics():
-    """Return both accuracies, for `compile(weighted_metrics=...)`."""
+    """Return accuracies by output, for `compile(weighted_metrics=...)`."""
     return {
         name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         for name in ("mlm", "nsp")
@@ -126,9 +126,9 @@ def pretraining_metrics():
 class BertCausalModel(TaskModel):
     """Logits of the next token at every position.
 
-    Next is on the right for `attention="left_to_right"` and on the left for
-    `"right_to_left"`; nothing is masked (the paper, section 5.1).
-    `causal_targets` returns labels and weights.
+    The next token is on the right for `attention="left_to_right"` and on the
+    left for `"right_to_left"`. No input token is masked (the paper, section
+    5.1). `causal_targets` returns labels and weights.
 
     Weights, by path: the encoder's, mlm/dense/{kernel,bias},
     mlm/norm/{gamma,beta}, mlm/bias.
@@ -183,7 +183,7 @@ def causal_targets(inputs, attention):
     """Return labels and weights of `BertCausalModel`, each (B, T).
 
     The label of a position is the id of the next token in the direction. Its
-    weight is 1 if that token belongs to the same example.
+    weight is 1 if that token belongs to the same example, else 0.
 
     Args:
         inputs: dict of the model's inputs.
@@ -197,7 +197,7 @@ def causal_targets(inputs, attention):
         examples = ops.ones_like(ids)
     examples = ops.convert_to_tensor(examples)
     next_examples = _shift(examples, attention)
-    # Padding has the number 0, and its neighbour may be padding too.
+    # Padding has the id 0, so `> 0` excludes pairs of padding.
     is_same = ops.logical_and(examples > 0, examples == next_examples)
     return _shift(ids, attention), ops.cast(is_same, "float32")
 

@@ -12,11 +12,11 @@ HOW = ("concat", "sum", "weighted_sum")
 
 
 class Recipe(NamedTuple):
-    """Layers and how their vectors become one.
+    """Layers, and how their vectors are combined into one.
 
     Attributes:
-        layers: numbers of the hidden states, 0 the embeddings, 1 the first
-            layer, -1 the last; or "all" layers (not the embeddings).
+        layers: indices of the hidden states: 0 for the embeddings, 1 for the
+            first layer, -1 for the last; or "all" (without the embeddings).
         how: "concat", "sum", or "weighted_sum" with weights that are learned.
     """
 
@@ -24,7 +24,7 @@ class Recipe(NamedTuple):
     how: str
 
     def find_layers(self, num_layers: int) -> list[int]:
-        """Return the numbers of the hidden states, from 0, of an encoder.
+        """Return the indices, from 0, of the hidden states that are read.
 
         Raises:
             InputError: the encoder lacks one of them.
@@ -76,7 +76,7 @@ SUMS = {
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return a recipe by its name, or by `concat:`, `sum:`, ... and layers.
+    """Return the recipe of a name, or of a text such as `sum:` with layers.
 
     >>> find_recipe("concat:-1,0").layers
     (-1, 0)

@@ -1,7 +1,7 @@
-"""The published model sizes by name; other sizes are given as numbers."""
+"""The published model sizes by name, as arguments of `BertEncoder`."""
 
-# Whole-number arguments of `BertEncoder`. All but num_heads decide shapes of
-# weights. keras-hub has the same names.
+# Whole-number arguments of `BertEncoder`. All but num_heads determine weight
+# shapes. keras-hub has the same names.
 DIMENSIONS = (
     "vocabulary_size",
     "num_layers",
@@ -28,8 +28,8 @@ def _size(num_layers, hidden_dim, vocabulary_size=None):
 
 _UNCASED, _CASED = 30522, 28996
 
-# By the paper's words and, with their vocabularies, by the names of the
-# released folders: `BertEncoder(**SIZES["uncased_L-12_H-768_A-12"])`.
+# Keys are size names and, for sizes with a vocabulary, the names of released
+# folders: `BertEncoder(**SIZES["uncased_L-12_H-768_A-12"])`.
 SIZES = {
     "tiny": _size(2, 128),
     "mini": _size(4, 256),

@@ -41,10 +41,10 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
     `fit` and `evaluate` compute the loss of the global batch with any
     optimizer, loss, metric and weights of Keras: for each loss sum(weight x
-    loss) / sum(weight), or what its reduction says, over all replicas. On one
+    loss) / sum(weight), or as its reduction says, over all replicas. On one
     device this equals Keras's step. Gradients are summed over the replicas,
     then clipped, then applied. The optimizer's attribute `accumulate` is the
-    number of micro-batches of a batch. A subclass that defines `compute_loss`
+    number of micro-batches per batch. A subclass that defines `compute_loss`
     gets Keras's step.
 
     A model that does not read the pooled output sets
@@ -77,7 +77,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
         switch_pooler(self)
-        # Keras would set the global policy.
+        # Otherwise Keras would set the global policy.
         self.dtype_policy = encoder.dtype_policy
         if hasattr(encoder, "load_report"):  # a new head on known weights
             names = published_weights(self)
@@ -85,7 +85,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             mark_new_weights(self, heads)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments but encoder and name."""
+        """Return a dict of the constructor's arguments but encoder and name."""
         names = argument_names(type(self))
         return {
             name: getattr(self, name)
@@ -101,7 +101,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return super().call(self._complete(inputs), training, mask)
 
     def _complete(self, inputs):
-        """Return the inputs by name, with None for each one left out."""
+        """Return a dict of all inputs, None for those left out."""
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
         expected = self.input
@@ -145,7 +145,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
     def _run(self, loop, x, *args, **kwargs):
         if loop.__name__ == "fit":
-            # `encoder.trainable = True` has set the pooler's too.
+            # `encoder.trainable = True` also makes the pooler trainable.
             switch_pooler(self)
             if kwargs.get("class_weight") is not None:
                 self._check_class_weight()
@@ -181,7 +181,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         }
 
     def copy_structure(self, policy: Any) -> Self:
-        """Return a new model of the same arguments in another dtype."""
+        """Return a new model with the same arguments and another dtype."""
         encoder = self.encoder.copy_structure(policy)
         return type(self)(encoder, name=self.name, **self.arguments())
 
@@ -197,9 +197,9 @@ def _import_step():
 
 
 def symbolic_inputs(*required, packed=False, optional=()):
-    """Return Keras inputs by name: the encoder's, the optional, the required.
+    """Return a dict of Keras inputs: the encoder's, optional and required ones.
 
-    With `packed`, also those of rows that hold several examples.
+    With `packed`, add the inputs that rows of several examples need.
     """
     names = (*(INPUT_NAMES if packed else INPUT_NAMES[:3]), *optional)
     needed = ("token_ids", *required)
@@ -227,7 +227,7 @@ def encode(
     `pooled_output` its vector of the first token.
 
     With `recipe`, `sequence_output` has the features of the frozen encoder.
-    With `pooling`, `pooled_output` is made of `sequence_output` in that way.
+    With `pooling`, `pooled_output` is pooled from `sequence_output` by it.
     """
     if recipe:
         features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
@@ -254,7 +254,7 @@ def encode(
 def freeze_and_mix(encoder, inputs, recipe):
     """Freeze the encoder; return its features by a recipe, (B, T, F).
 
-    It runs without dropout.
+    The encoder runs without dropout.
     """
     encoder.trainable = False
     states = encoder(inputs, training=False, hidden_states=True)

@@ -1,6 +1,6 @@
 """The task models: an encoder, a head, and the arguments of both.
 
-Those of pre-training are in pretrainer.py.
+The models for pre-training are in pretrainer.py.
 """
 
 from collections.abc import Sequence
@@ -39,11 +39,11 @@ class BertClassifier(TaskModel):
     with `attention="left_to_right"` it reads the vector of the last token.
 
     With `recipe` it is the paper's feature-based approach (section 5.3): the
-    encoder is frozen, also in other models with it, and runs without dropout;
+    encoder is frozen, also in models that share it, and runs without dropout;
     the layer reads pooled features.
 
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
-    `bilstm_dim` those of `BiLSTM` behind bilstm/; of a weighted sum
+    `bilstm_dim`, those of `BiLSTM` under bilstm/; with a weighted sum,
     features/{mix,scale}.
 
     Args:
@@ -59,19 +59,19 @@ class BertClassifier(TaskModel):
             encoder's where None.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
             head; none where None.
-        examples_per_row: most examples in a packed row, E; rows are not
-            packed where None.
-        pair: True if it was trained on two texts a row. The export reads it;
-            no weight depends on it.
-        thresholds: for "multi", the probability from which a text has each
-            label, above 0 and below 1; 0.5 where None. The export reads it;
-            no weight depends on it.
+        examples_per_row: largest number of examples in a packed row, E; None
+            if rows are not packed.
+        pair: True if the model was trained on two texts a row. The export reads
+            it; no weight depends on it.
+        thresholds: for "multi", the probability at which a text gets the label,
+            one for each label, above 0 and below 1; 0.5 where None. The export
+            reads it; no weight depends on it.
         recipe: layers of the frozen encoder that make a token's features, such
             as "concat_last_four", "sum_last_four" or "concat:-1,-2"; None
             fine-tunes the encoder.
-        pooling: of the features over the tokens: "mean" (where None), "max",
-            "cls" or "last".
-        long_text: "windows" if it was trained on windows of texts longer than
+        pooling: how the features of a text's tokens are pooled: "mean" (where
+            None), "max", "cls" or "last".
+        long_text: "windows" if trained on windows of texts that are longer than
             a row, otherwise "truncate". The export reads it.
 
     Call arguments:
@@ -84,7 +84,7 @@ class BertClassifier(TaskModel):
 
     Raises:
         InputError: labels missing or repeated, an unknown problem or recipe,
-            packed rows under a BiLSTM or a recipe.
+            packed rows with a BiLSTM, a recipe or left-to-right attention.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -124,7 +124,7 @@ class BertClassifier(TaskModel):
         self.bilstm_dim = bilstm_dim
         self.recipe = recipe
         # Left to right, [CLS] attends only to itself, and the last token to all
-        # tokens. The paper, section 5.1, does not say which one it reads.
+        # tokens. The paper, section 5.1, does not say which token it uses.
         reads_last = encoder.attention == "left_to_right"
         reads_last = reads_last and not (bilstm_dim or recipe)
         if reads_last and examples_per_row:
@@ -199,16 +199,16 @@ class BertSpanPredictor(TaskModel):
     loss_weights={"start": 0.5, "end": 0.5})`.
 
     Weights, by path: the encoder's, span/{kernel,bias} (start, end); with
-    `bilstm_dim` those of `BiLSTM` behind bilstm/.
+    `bilstm_dim`, those of `BiLSTM` under bilstm/.
 
     Args:
         encoder: a `BertEncoder`.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
             head; none where None.
-        may_be_none: True if it was trained on questions without an answer.
-            The export reads it; no weight depends on it.
-        null_threshold: no answer is predicted where its score exceeds the
-            best answer's by more than this. The export reads it; no weight
+        may_be_none: True if some questions in training had no answer. The
+            export reads it; no weight depends on it.
+        null_threshold: "no answer" is predicted if its score exceeds that of
+            the best answer by more than this. The export reads it; no weight
             depends on it.
 
     Call arguments:
@@ -264,7 +264,7 @@ class BertTagger(TaskModel):
     piece of each word. Packed rows need only their inputs.
 
     Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`
-    those of `BiLSTM` behind bilstm/.
+    those of `BiLSTM` under bilstm/.
 
     Args:
         encoder: a `BertEncoder`.
@@ -326,7 +326,7 @@ class BertChooser(TaskModel):
     is a dense logit on its pooled output, with dropout before it. Equals the
     paper, section 4.4.
 
-    Weights, by path: the encoder's, chooser/{kernel,bias}; of a weighted sum
+    Weights, by path: the encoder's, chooser/{kernel,bias}; with a weighted sum,
     features/{mix,scale}.
 
     Args:
@@ -420,7 +420,7 @@ class _ChoicesOfRows(keras.layers.Layer):
 class _Trace:
     """A traced function and its key.
 
-    Keras would track the tokenizer, a layer, in a tuple.
+    It is no tuple: in one, Keras would track the tokenizer, a layer.
     """
 
     def __init__(self, key, tokenizer, function):
@@ -430,7 +430,7 @@ class _Trace:
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertEmbedder(TaskModel):
-    """One pooled vector for each text, to be compared by the cosine.
+    """One pooled vector for each text, for comparison by cosine similarity.
 
     It adds no weights. Equals sentence-transformers' `Transformer`, `Pooling`
     and `Normalize` (Reimers and Gurevych 2019, section 3). Losses on
@@ -444,11 +444,11 @@ class BertEmbedder(TaskModel):
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
         normalize: True to make each vector's length 1.
-        truncate_dim: number of values of a vector to keep, the first ones,
-            after it is normalized.
+        truncate_dim: number of first values to keep of a vector, after it is
+            normalized.
 
-    Where one of these is None, the folder of the weights decides; without it
-    they are "mean", True and all values.
+    An argument that is None is read from the folder of the weights. If that has
+    no such setting, the values are "mean", True and all values.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
@@ -494,7 +494,7 @@ class BertEmbedder(TaskModel):
             self.normalize,
             self.truncate_dim,
             name="pooling",
-            # Half precision would round what cosines are made of.
+            # Half precision would round the vectors before the cosine.
             dtype=logits_dtype(encoder.dtype_policy),
         )
         self.pools = self.pooling == "pooled"
@@ -512,7 +512,7 @@ class BertEmbedder(TaskModel):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
         axes = {len(v.shape) for v in values if hasattr(v, "shape")}
         if loop.__name__ == "predict" and axes != self._axes:
-            # TensorFlow would trace once for both, without a number of axes.
+            # Otherwise TensorFlow would trace a graph of unknown rank.
             self._axes, self.predict_function = axes, None
         return super()._run(loop, x, *args, **kwargs)
 
@@ -527,7 +527,7 @@ class BertEmbedder(TaskModel):
         Args:
             texts: strings, N of them.
             preprocessor: the model's `BertPreprocessor`.
-            batch_size: texts in a batch.
+            batch_size: number of texts in a batch.
 
         Returns:
             NumPy's float32 (N, D), in the order of the texts.

@@ -21,9 +21,9 @@ POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
 
 
 def published_weights(model):
-    """Return a dict of published name -> weight, for any name of the model.
+    """Return a dict of published name -> weight, whatever the model's name.
 
-    The names are the paths of the models' docstrings, behind `encoder/` for
+    The names are the paths in the models' docstrings; `encoder/` begins
     the encoder's. A weight has `shape`, `numpy()` and `assign(values)`. LoRA's
     matrices are not listed: reading a kernel merges them, and assigning it
     sets their product to 0.
@@ -51,7 +51,7 @@ def in_encoder(name):
 
 
 def copy_weights(source, target):
-    """Assign the weights of `source` to `target`, a model built alike."""
+    """Assign the weights of `source` to `target`, which has the same names."""
     sources = published_weights(source)
     for name, weight in published_weights(target).items():
         weight.assign(sources[name].numpy())
@@ -108,7 +108,7 @@ def _hash(weight):
 
 
 class _MergedWeight:
-    """The kernel or table of a layer under LoRA, as one weight."""
+    """Kernel or table of a layer, merged with its LoRA matrices."""
 
     def __init__(self, layer):
         weights = {weight.name: weight for weight in layer.weights}
@@ -127,13 +127,13 @@ class _MergedWeight:
 
     def assign(self, values):
         self.base.assign(values)
-        # Their product is then 0, and both can still learn.
+        # LoRA's product is then 0, and both matrices can still learn.
         self.up.assign(np.zeros(self.up.shape))
 
 
 # LoRA, and which weights are frozen.
 
-# Name of projections -> their attributes of `TransformerLayer`, dotted.
+# Name of projections -> dotted attribute names in `TransformerLayer`.
 LORA_TARGETS = {
     "query": ("attention.query",),
     "key": ("attention.key",),
@@ -162,15 +162,16 @@ def enable_lora(
     Args:
         model: a task model, or a `BertEncoder`.
         rank: rank of the change to a kernel; 4 to 16 are usual.
-        projections: of "query", "key", "value" and "output", the attention's,
-            and "feed_forward", both kernels of the feed-forward network.
+        projections: any of "query", "key", "value" and "output" (attention)
+            and "feed_forward" (both kernels of the feed-forward network).
         alpha: scale of the change; the rank where None.
         dropout: fraction of the input of A that is dropped in training. The
             encoder must have dropout too, as it draws the seeds.
 
     Raises:
         InputError: a rank below 1, an alpha of 0 or less, another projection,
-            a dropout that is no fraction, a model with LoRA.
+            a dropout out of range, an encoder without dropout to draw the
+            seeds of LoRA's, a model that has LoRA.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -210,7 +211,7 @@ def enable_lora(
 
 
 def freeze_encoder(model, but):
-    """Freeze all weights of the encoder but those of these names."""
+    """Freeze all weights of the encoder except the names in `but`."""
     for weight in model.weights:
         name = published_name(model, weight.path)
         if in_encoder(name) and name not in but:
@@ -227,11 +228,11 @@ def lora_layers(model):
 
 
 class KeepsLora:
-    """Mixin of a Keras layer with LoRA: its file keeps the matrices.
+    """Mixin of a Keras layer that saves LoRA's matrices in its file.
 
-    Keras saves them merged and sets both to 0 when a layer with LoRA is
-    loaded; neither could learn. Here they are stored next to the merged
-    weights, which a layer without LoRA loads.
+    Keras saves only the merged weights and sets both matrices to 0 when a
+    layer with LoRA is loaded; then neither can learn. This mixin also stores
+    the matrices. A layer without LoRA loads the merged weights.
     """
 
     def save_own_variables(self, store):
@@ -283,7 +284,7 @@ def adapt(model, frozen=(), lora=()):
     """Freeze layers and weights, and add LoRA.
 
     Args:
-        model: built, without LoRA.
+        model: a built model without LoRA.
         frozen: paths of layers and of single weights.
         lora: dict of a layer's path -> [rank, alpha, dropout].
     """
