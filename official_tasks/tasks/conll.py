@@ -48,7 +48,7 @@ class TaggedText(NamedTuple):
         return self.words
 
     def split_sentences(self, values) -> list[list]:
-        """Return `values`, which has one value per word, by sentence."""
+        """Split `values`, one per word, into a list for each sentence."""
         ends = [*self.starts[1:], len(self.words)]
         return [
             list(values[start:end])
@@ -95,7 +95,7 @@ def read_tagged_data_set(row, source, split, notes):
 
 # Files of columns: one word a line, an empty line after each sentence, and
 # `-DOCSTART-` before each document where the file has documents. A line of
-# blanks and tabs is empty; in a labelled file a line of any white space is.
+# blanks and tabs counts as empty; with labels, any white space counts.
 
 DOCUMENT = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")

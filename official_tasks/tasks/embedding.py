@@ -358,7 +358,7 @@ class Ranking(NamedTuple):
 
     @classmethod
     def best(cls, cosines, depth):
-        """Return the first `depth` passages by cosines (Q, P).
+        """Return the `Ranking` of the `depth` largest cosines (Q, P).
 
         NaN comes first; equal cosines keep the order of the passages.
         """

@@ -120,7 +120,7 @@ def _split_header(row, path, split):
     first = rows[0][1]
     if row.header and row.text not in first:
         return list(row.header), rows
-    # A file of SST-2 has CoLA's columns in its header, so refuse it here.
+    # SST-2's header has the columns that CoLA needs: refuse its files.
     if row.header and split != "test" and first == [row.text, row.label]:
         raise _other_task(row, path, first)
     return first, rows[1:]

@@ -166,8 +166,8 @@ MRR_DEPTH = 100  # passages to search for the first relevant one
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
     """Return recall at each k, MRR and nDCG at 10: means over the queries.
 
-    Gains are linear, as in trec_eval. MRR takes the first relevant passage of
-    each query, or 0 if none is among the first `MRR_DEPTH`.
+    Gains are linear, as in trec_eval. The reciprocal rank is 0 for a
+    query without a relevant passage among its first `MRR_DEPTH`.
 
     Args:
         orders: for each query the passages, best first.
@@ -335,7 +335,7 @@ def normalize_answer(answer: str) -> str:
 def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
     """Return the F1 of the words that two answers have in common.
 
-    If an answer has no words, SQuAD 1.1 scores 0. SQuAD 2.0 (`empty_matches`)
+    If either has no words, SQuAD 1.1 scores 0. SQuAD 2.0 (`empty_matches`)
     scores 1 if both answers have no words, else 0.
     """
     predicted, true = (

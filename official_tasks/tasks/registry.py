@@ -63,8 +63,8 @@ def define_task_flags(default=None, more=None):
 
     Args:
         default: default of --task.
-        more: dict of further name of --task -> options that apply with it;
-            the key None has the options that apply without --task.
+        more: dict of name -> options, for names that --task takes besides
+            `TASKS`. The key None has the options that apply without --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
     flags.DEFINE_string(
@@ -149,7 +149,7 @@ def task_from_flags(values, task=None):
         task: a name instead of --task.
 
     Returns:
-        `(task, settings)`; settings, a dict, identify the run.
+        `(task, settings)`; the dict `settings` distinguishes runs.
     """
     chosen = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
