@@ -70,13 +70,13 @@ class SelfAttention(layers.KeepsArguments):
         bias: float, broadcast to (B, N, T, S), added to the scores; None
             lets every token attend to every token.
         seed: int (2,), a drawn dropout seed; nothing is dropped where None.
-        tokens: `RealTokens` of the rows; input and output are then only
-            these, (L, D).
-        attention_probabilities: bool; returns those before dropout too.
+        tokens: `RealTokens` of the rows; input and output then hold only
+            the vectors of real tokens, (L, D).
+        attention_probabilities: bool; True also returns those before dropout.
         training: bool.
 
     Returns:
-        float (B, T, D); or this and the probabilities, (B, N, T, S).
+        float (B, T, D), or a tuple with the probabilities, (B, N, T, S).
 
     Example:
     >>> SelfAttention(num_heads=2, hidden_dim=8)(np.ones((1, 3, 8))).shape
@@ -212,13 +212,13 @@ class TransformerLayer(layers.SeededLayer):
     Call arguments:
         inputs: float (B, T, D).
         bias: float, broadcast to (B, N, T, S), added to attention scores.
-        tokens: `RealTokens` of the rows; input and output are then only
-            these, (L, D).
-        attention_probabilities: bool; returns those before dropout too.
+        tokens: `RealTokens` of the rows; input and output then hold only
+            the vectors of real tokens, (L, D).
+        attention_probabilities: bool; True also returns those before dropout.
         training: bool.
 
     Returns:
-        float (B, T, D); or this and the probabilities, (B, N, T, S).
+        float (B, T, D), or a tuple with the probabilities, (B, N, T, S).
 
     Raises:
         InputError: attention probabilities in training with `rematerialize`.

@@ -39,7 +39,7 @@ class Portable:
         optimizer's state is not written.
 
         Args:
-            folder: output folder; it is created.
+            folder: output folder, new or with an earlier preset.
             preprocessor: the `BertPreprocessor` that the model was trained
                 with; its vocabulary is written.
 

@@ -58,7 +58,7 @@ class BertClassifier(TaskModel):
         dropout: fraction of the pooled output dropped in training; the
             encoder's where None.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
-            head; none where None.
+            head; None for no LSTM.
         examples_per_row: largest number of examples in a packed row, E; None
             if rows are not packed.
         pair: True if the model was trained on two texts a row. The export reads
@@ -204,7 +204,7 @@ class BertSpanPredictor(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
-            head; none where None.
+            head; None for no LSTM.
         may_be_none: True if some questions in training had no answer. The
             export reads it; no weight depends on it.
         null_threshold: "no answer" is predicted if its score exceeds that of
@@ -272,7 +272,7 @@ class BertTagger(TaskModel):
         dropout: fraction of the vectors dropped in training; the encoder's
             where None.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
-            head; none where None.
+            head; None for no LSTM.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
