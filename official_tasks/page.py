@@ -16,12 +16,12 @@ from bert_keras import files
 from official_tasks import progress
 
 LONGEST_LABEL = 40  # characters of a class name in a chart
-LONG_WORD = 30  # characters; links are longer
+LONG_WORD = 30  # characters; a longer word makes its column too wide
 COLOURS = ("#2f6fde", "#e0872b")
 
 
 def _is_wide(value):
-    """Return whether a word is wider than its column, and would push others."""
+    """Return True if a word is wider than its column and would move others."""
     words = [] if isinstance(value, Markup) else str(value).split()
     return any(len(word) > LONG_WORD for word in words)
 

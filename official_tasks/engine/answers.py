@@ -154,7 +154,7 @@ class Answers:
         )
 
     def answer(self, rows, batch_size):
-        """Answer the remaining rows; after each group yield the count of done.
+        """Answer the remaining rows; yield the number of all finished rows.
 
         The last bits of a value depend on the other rows of its batch. So a
         resumed file has the same batches: the rows of an incomplete group are
@@ -225,7 +225,7 @@ def _open_locked(path, output):
         if fcntl:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Another process may just have renamed the file.
+                # False if another process has just renamed the file.
                 is_free = os.path.exists(path) and os.path.samestat(
                     os.fstat(file.fileno()), os.stat(path)
                 )

@@ -34,7 +34,7 @@ def training_batches(
         encoded: `Encoded` with targets.
         batch_size: rows a batch, over all replicas.
         seed: int.
-        steps: steps of the run, from its first one.
+        steps: steps of the whole run, also those before `first_step`.
         first_step: the step to start at.
         pad_id: padding value of `token_ids`.
         length: pad every row to this length, in shuffled order, so that all

@@ -17,7 +17,7 @@ LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search
 
 
 class Temperature(NamedTuple):
-    """The divisor of the logits; a saved head has weights divided by it."""
+    """Divisor of the logits; the weights of a saved head are divided by it."""
 
     value: float
 
@@ -97,7 +97,7 @@ def describe(examples, before, after) -> dict:
 
 
 def count_bins(probabilities, labels) -> list[dict]:
-    """Return a dict for each bin that has rows: its rows and their means.
+    """Return rows, mean confidence and accuracy of each nonempty bin: dicts.
 
     The confidence of a row is the probability of its predicted class.
     """

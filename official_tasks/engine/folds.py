@@ -106,7 +106,7 @@ def check(task, folds, arguments):
 
 
 def read_all(task) -> Examples:
-    """Return the labelled rows of train, also those held out as dev."""
+    """Return the labelled rows of train, with the tenth held out as dev."""
     examples = task.read("train")
     if isinstance(task.source, Table):
         examples = Examples([*examples, *task.read("dev")], examples.notes)

@@ -117,7 +117,7 @@ class Meter(keras.callbacks.Callback):
     Args:
         update: function that `progress.bar` yields.
         state: `TrainingState`.
-        steps: steps of the run, from its first one.
+        steps: steps of the whole run, also those before a resume.
         tokens_until: function of the step, or None.
 
     Attributes:

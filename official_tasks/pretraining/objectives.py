@@ -19,7 +19,7 @@ MOST_MASKS = 3  # masks of a text whose predictions are shown
 class MaskedTokens:
     """Objective of `BertPretrainer`: masked tokens and (default) next sentence.
 
-    Without next sentence, the head for it and the pooler keep their weights.
+    With `next_sentence=False`, its head and the pooler keep their weights.
     """
 
     model_class = bert_keras.BertPretrainer
@@ -81,7 +81,7 @@ class MaskedTokens:
 
 
 class OneDirection:
-    """Objective of `BertCausalModel`: predict each next or previous token.
+    """Objective of `BertCausalModel`: predict the next or previous token.
 
     Nothing is masked (the paper, section 5.1).
     """

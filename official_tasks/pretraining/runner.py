@@ -187,7 +187,7 @@ class Run:
 
 
 def find_notes(results) -> list[str]:
-    """Return a sentence, with advice, for each sign of a fault."""
+    """Return a note, with advice, on each sign of a fault."""
     last, data = results["curve"][-1], results["data"]
     notes = []
     if data["unknown"] > MOST_UNKNOWN:

@@ -273,5 +273,5 @@ def tokens_until(step, settings) -> int:
 
 
 def phase_at(step, settings) -> Phase:
-    """Return the phase of step number `step`, from 1."""
+    """Return the phase of step number `step`, counted from 1."""
     return next(phase for phase in phases(settings) if step <= phase.last)

@@ -103,7 +103,7 @@ def take_turns(steps, rounds, update=lambda done: None):
 
     Args:
         steps: name -> function that returns what `worker.time_step` does. One
-            that raises an InputError is left out, but the first may not.
+            that raises an InputError is left out; the first one's is raised.
         rounds: list with the arguments of each round.
         update: function of the number of rounds done.
 
@@ -129,7 +129,7 @@ def take_turns(steps, rounds, update=lambda done: None):
 
 
 def summarize(answers, examples=1):
-    """Return seconds an example: median, least, most, and processor time."""
+    """Return a dict of seconds an example: median, range and processor time."""
     seconds = [answer["seconds"] / examples for answer in answers]
     processor = [answer["processor"] / examples for answer in answers]
     return {

@@ -25,7 +25,7 @@ ENVIRONMENT = {
 
 
 def host_megabytes():
-    """Return the peak memory of this process or of a child that has ended."""
+    """Return the peak MB of this process or its ended children, if greater."""
     # `getrusage` of this process would count its parent's memory too.
     with open("/proc/self/status", encoding="utf-8") as file:
         lines = dict(line.split(":", 1) for line in file)
