@@ -244,7 +244,7 @@ def _expect_shapes(bases, layers, found, ranks):
 
 
 def _check_new_weights(model, path, found):
-    """Raise `WeightsError` if the file lacks a weight that the model drew."""
+    """Raise `WeightsError` if the file lacks a weight that is random now."""
     random = weights.untrained_weights(model)
     random = weights.drop_unused_pooler(model, random)
     missing = [name for name in random if name not in found]

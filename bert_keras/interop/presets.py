@@ -281,7 +281,7 @@ def _open_tensorflow(prefix, source):
 
 
 def choose_class(name, checkpoint):
-    """Return the `Checkpoint`, with head `name` if that is one that fits."""
+    """Return the checkpoint; if several heads fit, with the head `name`."""
     read = checkpoint.by_class.get(name)
     return read() if read else checkpoint
 

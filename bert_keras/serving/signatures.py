@@ -259,7 +259,7 @@ def all_signatures(models, rows, options, left_out=()):
 
 
 def _check_segments(model, signature):
-    """Raise `InputError` if it reads pairs and the model has one segment."""
+    """Raise `InputError` for a pair signature if the model has one segment."""
     is_pair = len(signature.inputs) == 2
     if is_pair and getattr(model, "encoder", model).num_segments == 1:
         raise InputError(

@@ -137,7 +137,7 @@ def _spans(model, rows, question_ids, cut, top_k):
 
 
 def _shift(values, before, length):
-    """Return ragged bool (n, None) as (n, `length`), after `before` x False."""
+    """Return ragged bool as (n, `length`), with `before` False in front."""
     lead = tf.ragged.range(before)
     lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
     rows = tf.concat([lead, values], axis=1).to_tensor(False)

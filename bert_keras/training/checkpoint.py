@@ -93,7 +93,7 @@ def read(folder, step):
     """Return the groups, as given to `write`, and the manifest, a dict.
 
     Raises:
-        DamagedError: a file, the manifest too, is missing, cut off or changed.
+        DamagedError: a file or the manifest is missing, cut off or changed.
         InputError: a newer version of this package wrote it.
     """
     path = step_path(folder, step)

@@ -184,7 +184,10 @@ def _plan_fit(step, steps, steps_per_epoch):
 
 
 def _set_steps_per_execution(model, most, length):
-    """Set it to a divisor of the epoch; else Keras would run past the end."""
+    """Set `steps_per_execution` to a divisor of `length`, up to `most`.
+
+    With another value, Keras would run past the end of the epoch.
+    """
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
     if steps < most:
