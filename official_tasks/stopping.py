@@ -19,7 +19,7 @@ import types
 from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
 LATER = 0.05  # seconds to the next attempt to raise `Stopped`
-IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # an import's frames
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # file of an import's frames
 
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
