@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append `InputError`s' messages to `faults`; raise them if it is None."""
+    """Append the message of an `InputError` to `faults`, or raise it if None."""
     try:
         yield
     except InputError as error:

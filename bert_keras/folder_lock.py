@@ -32,7 +32,7 @@ class FolderLock:
         folder: an existing folder, local or remote.
 
     Raises:
-        InputError: another process holds the lock; names host and process.
+        InputError: another process holds the lock; the message names it.
     """
 
     def __init__(self, folder):

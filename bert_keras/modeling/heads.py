@@ -138,8 +138,8 @@ class MaskedLanguageModelHead(keras.layers.Layer):
 class LogitsHead(KeepsLora, keras.layers.Dense):
     """Dropout, then one dense layer in float32: logits of a few classes.
 
-    Equals the classifier of the original's `run_classifier.py`; without
-    dropout, the heads of its next-sentence and span tasks.
+    Equals the classifier of the original's `run_classifier.py`. Without dropout
+    it equals the heads of `run_pretraining.py` (nsp) and `run_squad.py`.
 
     Weights, by path: kernel, bias.
 
