@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append the message of an `InputError` to `faults`, or raise it if None."""
+    """Append an `InputError`'s message to `faults`; if None, let it pass."""
     try:
         yield
     except InputError as error:

@@ -22,8 +22,8 @@ def compile_large(function):
     """Compile a chain of arithmetic on large tensors to one pass by XLA.
 
     On TensorFlow, `modes.use(compile_large=True)` uses XLA if all shapes are
-    known and a tensor is large. XLA compiles each shape once, in a tenth of a second.
-    Otherwise the function is called without XLA.
+    known and a tensor is large. It compiles each shape once, in a tenth of a
+    second. Otherwise the function is called without XLA.
     """
 
     @functools.cache
