@@ -71,10 +71,13 @@ def workers(data, folder, *stops):
 
 
 @pytest.fixture(scope="module")
-def whole_of_two_workers(toy_data, whole, tmp_path_factory):
+def whole_of_two_workers(toy_data, tmp_path_factory):
+    """A run of two workers; it equals one of two replicas in one process."""
     folder = str(tmp_path_factory.mktemp("workers") / "run")
+    replicas = str(tmp_path_factory.mktemp("replicas") / "run")
     finish(*workers(toy_data, folder, *"00"))
-    assert_same_weights(folder, whole, 2e-6)
+    finish(start(SCRIPT, "2", toy_data, replicas, "0"))
+    assert_same_weights(folder, replicas, 0)
     return folder
 
 
