@@ -151,7 +151,9 @@ def define_flags():
         *("grid", "seeds", "dev", "split_seed"),
     )
     script.applies_only(
-        "without --check, which checks one run", lambda v: not v.check, "folds"
+        "without --check, which checks the first run",
+        lambda v: not v.check,
+        "folds",
     )
     flags.mark_flag_as_required("init")
     flags.register_multi_flags_validator(
@@ -209,12 +211,9 @@ def main(values):
             **arguments,
         )
         return
-    from official_tasks.engine import finetuning, folds, grid
+    from official_tasks.engine import folds, grid
 
     task, settings = task_from_flags(values)
-    if values.check:
-        finetuning.run(task, values.init, None, settings=settings, **arguments)
-        return
     if values.folds:
         folds.cross_validate(
             task,
@@ -225,9 +224,8 @@ def main(values):
             **arguments,
         )
         return
-    grid.run(
-        task, values.init, values.output, settings=settings, **plan, **arguments
-    )
+    output = None if values.check else values.output
+    grid.run(task, values.init, output, settings=settings, **plan, **arguments)
 
 
 if __name__ == "__main__":

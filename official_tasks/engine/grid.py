@@ -45,7 +45,7 @@ def run(
     Args:
         task: a `Task`.
         init: see `finetuning.run`.
-        output: the folder.
+        output: the folder; None checks the first run, see `finetuning.run`.
         learning_rates: the rates to try; None tries `learning_rate` alone.
         seeds: number of seeds, from `seed` on.
         learning_rate: see `finetuning.run`.
@@ -83,6 +83,8 @@ def run(
 
     if len(plan) > 1:
         refuse_several_hosts(arguments.get("distribution", "off"))
+    if output is None:
+        return run_one(None, *plan[0])
     metric = arguments.get("metric") or task.metric
     if len(plan) == 1:
         results = run_one(output, *plan[0])

@@ -50,10 +50,23 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     assert (tmp_path / "run" / "report.html").is_file()
     written = json.loads((tmp_path / "run" / "results.json").read_text())
     assert written["runs"].keys() == results["runs"].keys()
-    with pytest.raises(InputError, match="leave --learning_rate or --grid"):
-        grid.run(
-            Task, "init", tmp_path, learning_rates=(1, 2), learning_rate=1.0
-        )
+    for output in (tmp_path, None):
+        with pytest.raises(InputError, match="leave --learning_rate or --grid"):
+            grid.run(
+                Task, "init", output, learning_rates=(1, 2), learning_rate=1.0
+            )
+
+
+def test_a_check_of_several_runs_checks_the_first(monkeypatch):
+    asked = []
+
+    def pretended(task, init, output, *, learning_rate, seed, **rest):
+        asked.append((output, learning_rate, seed))
+        return {}
+
+    monkeypatch.setattr(finetuning, "run", pretended)
+    assert not grid.run("toy", "init", None, learning_rates=(5, 2), seeds=2)
+    assert asked == [(None, 5, 0)]
 
 
 def test_one_process_trains_twice_on_devices(tmp_path):
