@@ -582,9 +582,14 @@ def test_of_two_writers_one_writes_all_and_the_other_is_refused(name, job):
     if name == "predict":
         lines = output.read_text().splitlines()
         assert [json.loads(line)["row"] for line in lines] == list(range(120))
+    before = lasting_files(output)
     again = call_script(*words_of(ON_A_FULL_DISK[name][0]), folder=folder)
-    is_refused = "is there already" in again.stderr
+    # A refusal is one line that names the output.
+    is_refused = again.returncode == 2 and re.fullmatch(
+        rf".*\b{output.name}\b.*\n", again.stderr
+    )
     assert again.returncode == 0 or is_refused, again.stderr[-2000:]
+    assert lasting_files(output) == before
     remove(output)
 
 
