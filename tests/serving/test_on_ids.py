@@ -64,7 +64,7 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
         settings = json_files.read_json(folder / portable_formats.SETTINGS)
         assert settings["dtype"] == dtype
         assert len(list(folder.iterdir())) == 3
-    assert 1e-3 < difference < portable_formats.INT8_TOLERANCE
+    assert 1e-3 < difference < 0.2  # 0.93 in ONNX if int16 overflows
     assert sizes[1] < 0.8 * sizes[0]
 
 
