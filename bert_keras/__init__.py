@@ -44,7 +44,7 @@ _MODULES = {
     "presets": "interop.downloads",
 }
 
-if TYPE_CHECKING:  # `_MODULES`, for editors and type checkers
+if TYPE_CHECKING:  # the names of `_MODULES`, for editors and type checkers
     from bert_keras.errors import InputError as InputError
     from bert_keras.interop.downloads import presets as presets
     from bert_keras.interop.peft import load_lora as load_lora
@@ -111,8 +111,8 @@ def _load(name):
 def _loadable():
     """Return the public names that can be imported, for `import *`.
 
-    Without TensorFlow, the names that need it are left out; using one raises
-    an error that says which package is missing.
+    If TensorFlow is missing, the names that need it are left out. Using such a
+    name raises an error that says which package is missing.
     """
     names = []
     for name in sorted(_MODULES):
@@ -122,7 +122,7 @@ def _loadable():
     return names
 
 
-if not TYPE_CHECKING:  # else type checkers accept any name
+if not TYPE_CHECKING:  # with `__getattr__`, type checkers accept any name
     __getattr__ = _load
 
 
@@ -133,10 +133,11 @@ def __dir__():
 def _register_classes():
     """Import the modules with classes that register with Keras.
 
-    A module that fails to import is skipped: it may be half imported now, and
-    a later use of its names raises the error. The text layers need TensorFlow
-    and are skipped unless it is imported. The function does nothing before
-    Keras is imported: names such as `InputError` do not need Keras.
+    A module that fails to import is skipped, because another import of it may
+    be under way. If it is broken, a later use of its names raises the error.
+    The text layers need TensorFlow and are skipped unless it is imported. The
+    function does nothing before Keras is imported, because names such as
+    `InputError` do not need Keras.
     """
     if "keras" not in sys.modules:
         return

@@ -1,9 +1,9 @@
-"""Errors and warnings; imports no other module of the package."""
+"""Errors and warnings. This module imports no other one of the package."""
 
 import contextlib
 import os
 
-LONGEST = 4_000  # most characters of a message, about a page
+LONGEST = 4_000  # maximum number of characters in a message, about a page
 
 
 class InputError(ValueError):
@@ -19,7 +19,7 @@ class InputError(ValueError):
 
 
 class UntrainedWarning(UserWarning):
-    """Some weights of a loaded model are new. Train the model first."""
+    """Issued when some weights of a loaded model are new and need training."""
 
 
 def cut_middle(text, longest):
@@ -37,9 +37,9 @@ def require_tensorflow(what):
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise InputError(
-            f"{what} needs Keras on TensorFlow; it runs on {backend}. Run this "
-            "with KERAS_BACKEND=tensorflow; weights go over by save_preset "
-            "and from_preset."
+            f"{what} needs Keras on TensorFlow; Keras runs on {backend}. Run "
+            "this with KERAS_BACKEND=tensorflow. To move weights to another "
+            "backend, use save_preset and from_preset."
         )
 
 
@@ -53,14 +53,14 @@ def refuse_fork(process):
     """
     if os.getpid() != process:
         raise InputError(
-            "The model was loaded before this process was forked, where "
-            "TensorFlow would hang. Load it in this process."
+            "The model was loaded before this process was forked. TensorFlow "
+            "would hang here. Load the model in this process."
         )
 
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append an `InputError`'s message to `faults`; if None, let it pass."""
+    """Append an `InputError`'s message to `faults`; without a list, raise it."""
     try:
         yield
     except InputError as error:
@@ -69,11 +69,11 @@ def collect_faults(faults):
         faults.append(str(error))
 
 
-MOST_FAULTS = 20  # most faults that one message lists
+MOST_FAULTS = 20  # maximum number of faults in one message
 
 
 def raise_all(faults):
-    """Raise one `InputError` that lists the faults, one a line, if any."""
+    """Raise one `InputError` with a line for each fault, if there are any."""
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
     if len(lines) > MOST_FAULTS:
         more = len(lines) - MOST_FAULTS

@@ -1,8 +1,9 @@
 """Atomic writes of files and folders.
 
-A path may be remote (`gs://` and the like). A remote file is a copy of a
-finished local file. A remote folder is valid only if its manifest exists, which
-is uploaded last. A remote file system need not support append or rename.
+A path may be remote (`gs://` and the like). A remote file is written by a copy
+of a finished local file. The manifest of a remote folder is uploaded last, and
+a folder without it is invalid. So a remote file system need not support append
+or rename.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
-REPLACED = "-before"  # suffix of the partial folder with the replaced folder
+REPLACED = "-before"  # suffix of a temporary folder that holds the old folder
 # Names of manifests. A manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -45,7 +46,7 @@ def absolute(path: PathLike) -> str:
 
 
 def is_plain_name(value):
-    """Return True for one printable file name without slashes, not `..`."""
+    """Return True for a printable file name without slashes, not `.` or `..`."""
     return (
         isinstance(value, str)
         and value not in ("", ".", "..")
@@ -107,7 +108,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True for a folder; a remote one may be just a prefix of names."""
+    """Return True for a folder; if remote, also for a prefix of file names."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)
@@ -209,7 +210,10 @@ def refuse_input_as_output(
 
 
 def _identities(source):
-    """Return device and inode of files at a path or pattern; remote: paths."""
+    """Return the set of files at a path or pattern, each as (device, inode).
+
+    Files in folders are included. A remote file is given by its path.
+    """
     paths = [source] if exists(source) else find(os.fspath(source))
     below = [walk(path) if is_folder(path) else [path] for path in paths]
     return {
@@ -226,14 +230,15 @@ def _identities(source):
 def check_file(path, most=None, inside=None):
     """Return the size of a regular file in bytes, without opening it.
 
-    Reading a pipe may never return, and a device never ends. A link in a
-    downloaded folder can lead to any file of this machine.
+    A pipe and a device are refused, because reading them may never end. Set
+    `inside` for a downloaded folder, in which a link can lead to any file of
+    this machine.
 
     Args:
         path: local or remote; links are followed.
         most: largest allowed size in bytes; None for any size.
-        inside: the folder that the file must be in, links resolved; see
-            `check_inside`.
+        inside: the folder that the file must be in, after links are resolved;
+            see `check_inside`. None for any folder.
 
     Raises:
         InputError: the file is not regular, too large, or not in `inside`.
@@ -264,10 +269,10 @@ def check_file(path, most=None, inside=None):
 
 
 def check_inside(path, folder):
-    """Raise `InputError` if a path, links resolved, is outside of `folder`.
+    """Raise `InputError` if a path, with links resolved, is not in `folder`.
 
-    One exception: the cache of the Hugging Face Hub keeps each file in
-    `models--NAME/blobs`, and links to it in `models--NAME/snapshots/COMMIT`.
+    The links of the Hugging Face Hub's cache are allowed. They lead from
+    `models--NAME/snapshots/COMMIT` to files in `models--NAME/blobs`.
     """
     root, real = os.path.realpath(folder), os.path.realpath(path)
     if os.path.commonpath([root, real]) == root:
@@ -287,7 +292,7 @@ def check_inside(path, folder):
 
 
 def read_bytes(path, most, inside=None):
-    """Return the content of a file after `check_file`."""
+    """Check a file with `check_file`; return its content."""
     length = check_file(path, most, inside)
     with open_file(path) as file:
         return file.read(length)
@@ -315,7 +320,7 @@ def sha256(path):
 
 
 def same_content(path, other) -> bool:
-    """Return True if two paths name one file, or files of the same bytes."""
+    """Return True if two paths name the same file, or files of equal bytes."""
     if not (is_file(path) and is_file(other)):
         return False
     if not (is_remote(path) or is_remote(other)) and os.path.samefile(
@@ -330,7 +335,7 @@ def plain_link(folder):
     """Yield a path that leads to `folder` and that TensorFlow accepts.
 
     TensorFlow needs UTF-8, and reads some paths with *, ?, [ or a backslash as
-    patterns. A temporary link replaces a path that it cannot read.
+    patterns. If `folder` has such a path, a temporary link to it is yielded.
     """
     folder = os.fspath(folder)
     try:
@@ -355,12 +360,13 @@ def atomic_output(path):
     """Yield an unused local path; at the end, its content replaces `path`.
 
     The caller writes a file or a folder there. It is flushed to the disk and
-    renamed to `path`. A folder is replaced by two renames. After a kill between
-    them `path` is missing; the next `atomic_output` in the same parent restores
-    the old folder. If the caller fails, the partial output is removed.
+    renamed to `path`. A folder is replaced by two renames. If the process is
+    killed between them, `path` is missing until the next `atomic_output` in the
+    same parent restores the old folder. If the caller fails, the partial output
+    is removed.
 
     If `path` is remote, the output is uploaded. A remote folder is emptied
-    first, and its manifest is uploaded last: without it the folder is invalid.
+    first. Its manifest is uploaded last; without it the folder is invalid.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
@@ -380,7 +386,7 @@ def atomic_output(path):
     parent, name = os.path.split(path)
     make_folder(parent)
     _remove_old_partials(parent)
-    # Cut, since the output's name may already have the greatest length.
+    # The name is cut, because a name of the greatest length cannot get a suffix.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
     suffix = f"{process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
@@ -428,8 +434,9 @@ def _remove_left(path):
 def process_space() -> str:
     """Return an identifier of the machine's boot and of the container.
 
-    Process IDs are unique within it. Containers number their processes
-    separately, even on one machine or under one host name.
+    Two processes with the same identifier have different process IDs. IDs of
+    different containers may be equal, even on one machine or under one host
+    name.
     """
     try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:

@@ -25,8 +25,8 @@ class FolderLock:
     On a local disk the operating system frees the lock when the process ends,
     even after a kill. A remote file system has no locks: a marker file names
     the holder. If two processes write a marker within half a second, the later
-    one gets the lock. A marker that a killed process of this machine left is
-    replaced. A marker of another machine stays until a user removes it.
+    one gets the lock. A marker is replaced if its process ran on this machine
+    and was killed. A marker of another machine stays until a user removes it.
 
     Args:
         folder: an existing folder, local or remote.
@@ -62,7 +62,7 @@ class FolderLock:
                 is_held = False
         if not is_held:
             raise InputError(
-                f"{self.folder} was taken over by {_name(holder)}, since "
+                f"{self.folder} was taken over by {_name(holder)}, because "
                 f"{self.path} was removed or replaced. This process stops."
             )
 
@@ -108,7 +108,9 @@ class FolderLock:
     def _take_marker(self):
         holder = _read_marker(self.path)
         if holder is not None and not _is_stale(holder):
-            self._refuse(holder, f", or remove {self.path} if it has ended")
+            self._refuse(
+                holder, f", or remove {self.path} if that process has ended"
+            )
         with files.atomic_output(self.path) as partial:
             json_files.write_json(self._marker, partial)
         time.sleep(SETTLED_AFTER)
@@ -130,7 +132,7 @@ def _name(holder):
 
 
 def _read_marker(path):
-    """Return the lock file's marker: {} if unusable, None if missing."""
+    """Return the lock file's marker, a dict: {} if damaged, None if missing."""
     try:
         holder = json_files.parse_json(files.read_bytes(path, MOST_MARKER))
     except FileNotFoundError:

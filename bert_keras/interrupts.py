@@ -1,4 +1,4 @@
-"""Handler of Ctrl-C and SIGTERM: one asks to stop, two end the process."""
+"""Handler of Ctrl-C and SIGTERM, which ask a program to stop."""
 
 import os
 import signal
@@ -23,8 +23,9 @@ class Stopped(SystemExit):
 
 
 class StopRequest:
-    """Handler of Ctrl-C and SIGTERM; the second signal ends the process.
+    """Handler of Ctrl-C and SIGTERM.
 
+    The first signal calls `act` and sets `is_set`; the second ends the process.
     A signal that the process ignores, as under `nohup` or in the background,
     stays ignored.
 

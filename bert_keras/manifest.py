@@ -41,7 +41,7 @@ def add_hash(manifest: dict) -> dict:
 def read_manifest(
     path: str, what: str, check, most: int | None = json_files.MOST_JSON
 ) -> dict:
-    """Return the manifest at `path`, after all checks.
+    """Read and check the manifest at `path`; return it.
 
     Args:
         path: local or remote.
@@ -57,8 +57,8 @@ def read_manifest(
     folder, name = os.path.split(path)
     if not files.is_file(path):
         raise InputError(
-            f"No finished {what} in {folder}: {name} is not there. Run the "
-            "command that makes it again; it resumes where it stopped."
+            f"No finished {what} in {folder}: {name} is missing. Run the "
+            f"command that makes the {what}; it resumes where it stopped."
         )
     if not files.is_remote(path):
         files.check_inside(path, folder)
@@ -95,10 +95,10 @@ def _describe(error: Exception) -> str:
 
 
 def check_fields(fields: dict, types: dict) -> None:
-    """Raise `ValueError` unless each field is there with its type.
+    """Raise `KeyError` or `ValueError` for a missing field or a wrong type.
 
     Args:
-        fields: from a file, unchecked.
+        fields: JSON object from a file that was not checked.
         types: dict of name -> type. Numbers must not be negative.
     """
     for name, expected in types.items():
@@ -112,10 +112,11 @@ def check_fields(fields: dict, types: dict) -> None:
 
 
 def check_entries(entries: dict) -> None:
-    """Raise `ValueError` unless all entries are of files in the folder.
+    """Raise an error for an invalid entry, or a path that leaves the folder.
 
     Args:
-        entries: dict of relative path, with /, -> {"bytes", "sha256"}.
+        entries: dict of path -> {"bytes", "sha256"}. Paths are relative to the
+            folder and separated by /.
     """
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
@@ -129,15 +130,15 @@ def describe_file(path: str) -> dict:
 
 
 def describe_files(folder: str, names: Iterable[str]) -> dict[str, dict]:
-    """Return the entries of files in a folder, by name."""
+    """Return a dict of name -> entry for files in a folder."""
     return {name: describe_file(os.path.join(folder, name)) for name in names}
 
 
 def find_size_fault(path: str, entry: dict) -> str | None:
-    """Return what is wrong with the size of a file, or None.
+    """Return a phrase about a wrong size of a file for a message, or None.
 
     Raises:
-        InputError: it is a link out of its folder, or no regular file.
+        InputError: the file is a link out of its folder, or not regular.
     """
     try:
         found = files.check_file(path, inside=os.path.dirname(path))
@@ -151,10 +152,10 @@ def find_size_fault(path: str, entry: dict) -> str | None:
 
 
 def find_fault(path: str, entry: dict) -> str | None:
-    """Return what is wrong with a file's size or hash, or None.
+    """Return a phrase about a wrong size or hash of a file, or None.
 
     Raises:
-        InputError: it is a link out of its folder, or no regular file.
+        InputError: the file is a link out of its folder, or not regular.
     """
     fault = find_size_fault(path, entry)
     if fault is None and files.sha256(path) != entry["sha256"]:

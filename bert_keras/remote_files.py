@@ -14,7 +14,7 @@ _BUFFER = 1 << 20  # bytes of one request
 
 @contextlib.contextmanager
 def gfile(path):
-    """Yield `tf.io.gfile`; raise its errors as Python's."""
+    """Yield `tf.io.gfile`; convert TensorFlow's errors to Python's."""
     import tensorflow as tf
 
     try:
@@ -27,9 +27,9 @@ def gfile(path):
         known = ", ".join(f"{name}://" for name in sorted(known))
         raise InputError(
             f"{path}: TensorFlow has no file system for {scheme}:// that can "
-            f"do this ({error.message.splitlines()[0][:200]}). Expected one of "
-            f"those that this TensorFlow has ({known}), or a folder of this "
-            "machine: copy the files there."
+            f"do this ({error.message.splitlines()[0][:200]}). Use a file "
+            f"system that this TensorFlow has ({known}), or copy the files to "
+            "a folder of this machine."
         ) from None
     except (
         tf.errors.PermissionDeniedError,

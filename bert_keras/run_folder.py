@@ -24,16 +24,17 @@ STAGES = "stages"
 class RunFolder:
     """A folder that one run owns, and in which the same run resumes.
 
-    The folder must be new, empty, or of an earlier run with the same settings,
-    which then resumes. Only one process at a time can open the folder to write.
+    The folder must be new or empty, or belong to an earlier run with the same
+    settings; that run then resumes. Only one process at a time can open the
+    folder to write.
 
     Args:
         path: local or remote folder; it is made if it is missing.
         settings: JSON dict of everything that determines the results.
-        inputs: paths of the files that the run reads. Their size, time of
-            change and hash are recorded when the run begins. On resuming, a
-            file whose time has changed must still have the same hash. Paths
-            without a file are skipped.
+        inputs: paths of the files that the run reads. Their size, modification
+            time and hash are recorded when the run begins. When it resumes, a
+            file with another time must still have the same size and hash.
+            Paths without a file are skipped.
         writes: False in workers of a run that only read its folder.
 
     Raises:
@@ -71,15 +72,15 @@ class RunFolder:
         return os.path.join(self.path, *names)
 
     def output(self, name):
-        """Return `files.atomic_output` of a name in the folder."""
+        """Return the context manager `files.atomic_output` of a file's path."""
         return files.atomic_output(self.file(name))
 
     def read_results(self, stage):
-        """Return the results of a finished stage, or None.
+        """Return the results of a finished stage; None if it is not finished.
 
         Raises:
-            InputError: the record, or a file that the stage wrote, is
-                damaged, was changed or is missing.
+            InputError: the stage's record is damaged, or a file that the stage
+                wrote was changed or is missing.
         """
         path = self.file(STAGES, f"{stage}.json")
         if not files.is_file(path):
@@ -144,9 +145,10 @@ class RunFolder:
             self.close()
 
     def _remove_settings(self):
-        """Close the run; remove settings and folder unless it has other files.
+        """Close the run; if the folder has no other file, remove its settings.
 
-        After a failed first start the folder can then take other settings.
+        An empty local folder is removed too. So after a failed first start, the
+        folder can be used with other settings.
         """
         if not files.is_remote(self.path):
             # Runs inside this run may have left empty folders.
@@ -182,7 +184,7 @@ class RunFolder:
     def _take(self, settings, inputs):
         files.remove_partials(self.path)
         path = self.file(SETTINGS)
-        # A missing file raises an error where it is read.
+        # A missing file is skipped; an error follows when the run reads it.
         inputs = list(filter(files.is_file, inputs))
         if files.is_file(path):
             try:
@@ -234,5 +236,5 @@ def _differs(path, entry):
     size, changed = files.describe_version(path)
     if size != entry["bytes"]:
         return True
-    # A copied file has a new time of change but the same bytes.
+    # A copied file has another modification time but the same bytes.
     return changed != entry["changed"] and files.sha256(path) != entry["sha256"]
