@@ -46,7 +46,7 @@ def absolute(path: PathLike) -> str:
 
 
 def is_plain_name(value):
-    """Return True for a printable file name without slashes, not `.` or `..`."""
+    """Return True for a printable file name without slashes; not for `..`."""
     return (
         isinstance(value, str)
         and value not in ("", ".", "..")
@@ -386,7 +386,7 @@ def atomic_output(path):
     parent, name = os.path.split(path)
     make_folder(parent)
     _remove_old_partials(parent)
-    # The name is cut, because a name of the greatest length cannot get a suffix.
+    # The name is cut, because the longest possible name cannot get a suffix.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
     suffix = f"{process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")

@@ -1,11 +1,12 @@
 """Batches for pre-training in tf.data, from records or from a token store.
 
-An element is `(x, y, w)`: x a dict of int32 token_ids, segment_ids,
-padding_mask `(B, T)` and mask_positions `(B, M)`; y a dict of int32 mlm
-`(B, M)`, the true ids, and nsp `(B,)`, the next-sentence labels; w a dict of
-float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones. For packed
-rows, x also has example_ids and position_ids `(B, T)`, and nsp in y and w is
-`(B, E)`, with weight 1 where there is an example.
+An element is a tuple of three dicts, `(x, y, w)`:
+- x has int32 token_ids, segment_ids and padding_mask `(B, T)`, and
+  mask_positions `(B, M)`.
+- y has int32 mlm `(B, M)`, the true ids, and nsp `(B,)`, the labels.
+- w has float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones.
+For packed rows, x also has example_ids and position_ids `(B, T)`. There nsp is
+`(B, E)` in y and w, with weight 1 where there is an example.
 """
 
 import functools
@@ -19,7 +20,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
-_WINDOWS = 3  # in memory: a batch spans at most two while another one loads
+_WINDOWS = 3  # windows in memory: two that a batch spans, and one that loads
 
 
 def pretraining_dataset(
@@ -31,14 +32,14 @@ def pretraining_dataset(
 ) -> tf.data.Dataset:
     """Return an endless data set of batches, shuffled again in each epoch.
 
-    The batch of a step is a function of (source, batch_size, seed, step)
-    alone: a run that begins at `first_step` sees what an uninterrupted run
-    sees from there on.
+    The batch of a step depends only on `source`, `batch_size`, `seed`, `rules`
+    and the step. So a run that begins at `first_step` gets the batches that an
+    uninterrupted run gets from that step on.
 
     Args:
-        source: a folder with a token store or records; from a store, pairs
+        source: a folder with a token store or records. From a store, pairs
             and masks are drawn again in each epoch.
-        batch_size: rows a batch, over all replicas.
+        batch_size: rows in a batch, for all replicas together.
         seed: int.
         first_step: the step to begin at.
         rules: how pairs and masks are drawn from a store, and whether they
@@ -63,15 +64,15 @@ def evaluation_dataset(
     batch_size: int,
     rules: SamplingRules | None = None,
 ) -> tf.data.Dataset:
-    """Return one pass over all examples, in the same order each time.
+    """Return a data set of all examples, in the same order each time.
 
-    The last batch is filled up with rows of weight 0, so that all shapes are
-    static; weighted means stay exact.
+    The last batch is filled up with rows of weight 0. So all shapes are
+    static, and weighted means stay exact.
 
     Args:
-        source: as for `pretraining_dataset`; from a store, the examples of
-            one epoch of a fixed seed.
-        batch_size: rows a batch.
+        source: a folder with a token store or records. A store gives the
+            examples of its first epoch with seed 0.
+        batch_size: rows in a batch.
         rules: as for `pretraining_dataset`.
     """
     examples = open_examples(source, 0, rules)
@@ -95,7 +96,7 @@ def check_source(
     Args:
         source: a folder with a token store or records.
         vocabulary: expected vocabulary of the data; None for any.
-        side: "train" or "held_out", the side that the data must be made for;
+        side: "train" or "held_out", the use that the data must be made for;
             None for either.
 
     Returns:
@@ -103,8 +104,8 @@ def check_source(
 
     Raises:
         InputError: a file is missing, cut, changed or not in the manifest
-            (the message names it), or the data were made with another
-            vocabulary or for the other side.
+            (the message names it), or the data was made with another
+            vocabulary or for the other use.
     """
     is_store = token_store.is_store(source)
     check = token_store.check_store if is_store else record_files.check_shards
@@ -114,14 +115,14 @@ def check_source(
     if side is not None and manifest["side"] != side:
         raise InputError(
             f"{source} holds data that was made as {manifest['side']!r}, "
-            f"expected {side!r}: the two were swapped or copied. Make the "
+            f"expected {side!r}: the folders were swapped or copied. Make the "
             "data again in a new folder."
         )
     return manifest
 
 
 def open_examples(source: str, seed: int, rules: SamplingRules | None):
-    """Return the examples of a store or of records, without tf.data."""
+    """Return `DrawnExamples` of a store, or `RecordedExamples` of records."""
     if token_store.is_store(source):
         return DrawnExamples(
             token_store.TokenStore(source), rules or SamplingRules(), seed
@@ -184,7 +185,7 @@ def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
 
 
 def _weigh_first_rows(count: int, x, y, w):
-    """Set the weights of all rows from `count` on to 0."""
+    """Set the weights to 0 in all rows after the first `count`."""
 
     def cut(weights):
         rows = tf.range(len(weights))

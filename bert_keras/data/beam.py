@@ -1,8 +1,8 @@
 """Create pre-training data on many machines with Apache Beam.
 
-Beam runs the tasks of the local build, so stores, shards and manifests have
-the same bytes. Each task writes its results to files in the shared folder and
-returns nothing that is needed. Only this module imports Apache Beam.
+Beam runs the tasks of a local build, so stores, shards and manifests have the
+same bytes as there. Each task writes its results to files in the shared folder,
+and its return value is not used. Only this module imports Apache Beam.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 
-PARTS = ".parts"  # a folder of the tokens of each text file
+PARTS = ".parts"  # folder with a file of tokens for each text file
 
 
 def create_pretraining_data_with_beam(
@@ -80,7 +80,7 @@ def _remove_after_error(folder):
 
 
 def _make_runner(flags):
-    """Return a function that runs a task on items with Beam until it ends."""
+    """Return a function that runs a task on items with Beam, and waits."""
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -106,7 +106,7 @@ def _make_runner(flags):
 
 @dataclasses.dataclass(frozen=True)
 class TokeniseFile:
-    """Task of a worker: write the tokens of the documents of a text file.
+    """Task of a worker: write the tokens of a text file's documents.
 
     Args:
         tokenise: `Tokenise`.

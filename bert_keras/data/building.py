@@ -1,8 +1,8 @@
-"""Documents to token stores, for training and for evaluation.
+"""Convert documents to token stores, for training and for evaluation.
 
 Documents are tokenised in parts. The tokens of a part are in one file, named by
-the part's content hash, so an interrupted build finds the finished parts. The
-stores are made from these files, in order.
+the part's content hash, so a resumed build finds the finished parts. The stores
+are made from these files, in order.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from bert_keras.data.workers import WORTH, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import check_same_settings, find_fault
 
-_PART = 2_000_000  # characters that a worker tokenises at once
-_BATCH = 1_000_000  # characters that the tokenizer gets at once
-ARRAYS = ("ids", "lengths", "counts", "hashes")  # in a part's file
+_PART = 2_000_000  # characters in a part, which one worker tokenises
+_BATCH = 1_000_000  # characters in one call of the tokenizer
+ARRAYS = ("ids", "lengths", "counts", "hashes")  # arrays in a part's file
 
 
 def build_stores(
@@ -51,20 +51,20 @@ def build_stores(
     again.
 
     Args:
-        documents: any number; only a few are in memory.
+        documents: any number of them; only a few are in memory at a time.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. For a remote folder,
             the stores are built on this machine (see `work_folder`) and
             uploaded at the end.
         held_out_share: about this fraction of the documents, chosen by the
-            hash of their content, goes to `held_out`; 0 for no such store.
+            hash of their content, goes to `held_out`; 0 for no `held_out`.
         sentences: "split" splits each paragraph into sentences, "lines"
             takes each paragraph as one sentence. Documents with
             `sentences_given` are not split.
-        workers: number of processes, for a corpus of 64 MB or more. A script
-            that sets several must guard its call by
+        workers: number of processes; for less than about 64 MB of text, only
+            this process works. With several, a script must guard its call by
             `if __name__ == "__main__"`.
-        progress: called with the documents and the characters done so far.
+        progress: called with the numbers of documents and characters done.
         held_out: documents that go to `held_out`, instead of a fraction of
             `documents`. A document with the same text in `documents` is
             left out.
@@ -136,7 +136,7 @@ def iterate_parts(
     names: list[str],
     held_out: Iterable[Document] = (),
 ) -> Iterator[Part]:
-    """Yield documents in parts of about `_PART` characters.
+    """Group documents into parts of about `_PART` characters; yield the parts.
 
     The documents of `held_out` come first, so that documents with the same
     text can be left out of `documents`.
@@ -173,7 +173,7 @@ class Tokenise:
     """Picklable function from documents to arrays of ids.
 
     Args:
-        tokenizer: a `WordPieceTokenizer`; another process builds it again.
+        tokenizer: a `WordPieceTokenizer`. Another process builds a copy of it.
         sentences: "split" or "lines"; see `build_stores`.
 
     Returns:
@@ -225,12 +225,12 @@ class Tokenise:
 
 
 def _build_tokenizer(config: dict):
-    """Build a tokenizer in a worker, on one core of the machine."""
+    """Build a worker's tokenizer, which uses one core of the machine."""
     import tensorflow as tf
 
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
-    # A runner of Beam may have started TensorFlow in this process.
+    # This fails if a runner of Beam has started TensorFlow in this process.
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -241,7 +241,8 @@ def _build_tokenizer(config: dict):
 class WritePart:
     """Task that writes a part's tokens to a file, unless the file exists.
 
-    Returns the file's path and the part's numbers of documents and characters.
+    It returns the path of the file, the number of documents in the part, and
+    their number of characters.
     """
 
     tokenise: Tokenise
@@ -278,7 +279,7 @@ def write_tokens(
 
 
 def _read_tokens(path: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a part's file; the file has their checksums."""
+    """Return the arrays of a part's file; remove it if a checksum is wrong."""
     try:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
@@ -293,7 +294,7 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
 
 
 def describe_build(tokenizer, sentences: str, held_out_share: float) -> dict:
-    """Return the settings that a store's bytes depend on, for its manifest."""
+    """Return the settings that decide a store's bytes, for its manifest."""
     return {
         **describe_tokenizer(tokenizer),
         "sentence_rule": sentences,
@@ -311,7 +312,8 @@ def assemble_stores(
     """Write the stores from the files of all parts, in order.
 
     Raises:
-        InputError: a store has fewer than two documents; `folder` is removed.
+        InputError: a store has fewer than two documents. Then `folder` is
+            removed.
     """
     with contextlib.ExitStack() as stack:
         writers = {
@@ -345,16 +347,16 @@ def _refuse_few(name: str, documents: int):
         )
     raise InputError(
         f"The held-out side has {documents} documents with text; a random next "
-        "sentence needs at least two. Take a larger held_out_share, 0 for "
-        "none, or name the documents with held_out. A hash chooses the "
-        "documents: of few, a slightly larger fraction may hold out the same."
+        "sentence needs at least two. Take a larger held_out_share, take 0 to "
+        "hold out none, or name the documents with held_out. A hash chooses "
+        "the documents: if there are few, take a much larger fraction."
     )
 
 
 def work_folder(folder: str) -> str:
-    """Return the folder for unfinished files of a build.
+    """Return the folder for the unfinished files of a build.
 
-    It is in `folder` or, if `folder` is remote, in `cache_folder()`.
+    It is in `folder` or, if that is remote, in `cache_folder()`.
     """
     if not files.is_remote(folder):
         return os.path.join(folder, ".building")

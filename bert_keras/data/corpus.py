@@ -2,8 +2,8 @@
 
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
 `documentation:` for the documentation that is installed with Python. Documents
-are read one at a time, in a fixed order (files by name), so only one of them is
-in memory, whatever the size of the corpus.
+are read one at a time, so only one of them is in memory. Their order is fixed,
+with files sorted by name.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
 SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), PARQUET)
 _SAMPLE = 50_000  # bytes at the start of a file that decide its layout
-_WRAPPED = 100  # characters; longer lines were not wrapped by hand
+_WRAPPED = 100  # maximum characters of a line in a text with wrapped lines
 _ENDS = re.compile(r"\W$")
 
 
@@ -87,15 +87,16 @@ def read_documents(
     """Yield the documents of a source.
 
     Args:
-        source: a text file, a folder (every `.txt`, `.text`, `.md`, `.jsonl`,
-            `.json` and each of these with `.gz`, `.parquet`, also in folders
-            below), a glob, `hf:NAME[/CONFIG][:SPLIT]` ("train" where none is
-            named), or `documentation:` (what is installed with Python).
-        layout: what a text file holds: "document" (one document), "sentences"
-            (one sentence a line, a blank line between documents: the
-            original BERT's format), or "auto" (recognised from the start
-            of each file). Each line of JSONL and each row of Parquet or of
-            a data set is a document, with any `layout`.
+        source: a text file, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`
+            (without SPLIT, "train"), or `documentation:` (the documentation
+            installed with Python). In a folder and the folders below, files
+            that end in `.txt`, `.text`, `.md`, `.jsonl`, `.json`, one of these
+            and `.gz`, or `.parquet` are read.
+        layout: what a text file holds. "document" means one document.
+            "sentences" is the original BERT's format: one sentence a line, a
+            blank line between documents. "auto" decides by the start of each
+            file. With any layout, each line of JSONL and each row of Parquet
+            or of a data set is a document.
         text_field: field or column of the text in JSONL, Parquet, data sets.
 
     Returns:
@@ -124,7 +125,7 @@ def read_documents(
 
 
 def find_files(source: str) -> tuple[str, list[str]]:
-    """Return the root folder, for relative names, and the files of a source."""
+    """Return a source's root folder, to make names relative, and its files."""
     if files.is_file(source):
         return os.path.dirname(source), [source]
     if files.is_folder(source):
@@ -236,7 +237,7 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
         return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        # The decoder drops the byte order mark from `error.object`.
+        # `error.object` lacks a byte order mark: add the difference in length.
         where = offset + error.start + len(raw) - len(error.object)
         raise InputError(
             f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
@@ -284,7 +285,7 @@ def _split_paragraphs(text: str) -> list[str]:
 
 
 def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each JSON object."""
+    """Yield (line number, text) of each JSON object."""
     for number, line in enumerate(_lines(file, path), 1):
         if not line:
             continue
@@ -328,7 +329,8 @@ def _read_column_texts(
 
 
 _MARKUP = tuple("*#;:|{!=")  # start of lists, tables and headings
-_LONG = 200  # characters; headings are shorter; Thai has no terminators
+# Characters. A longer line is no heading. Thai lines have no terminators.
+_LONG = 200
 
 
 def _read_data_set(source: str, text_field: str) -> Iterator[Document]:

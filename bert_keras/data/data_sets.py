@@ -52,11 +52,11 @@ def parse_data_set(source: str, split="train") -> tuple[str, str]:
 def column_rows(
     source, columns: Sequence[str], optional=(), split="train"
 ) -> Iterator[tuple[int, list]]:
-    """Yield `(number, values)` of each row: its number from 1, its columns.
+    """Yield `(number, values)` of each row; the first number is 1.
 
-    Values have the type of the file: str, bytes, a number, None, a list, ...
-    A class of a data set is given by its name. Only some hundred rows are in
-    memory.
+    `values` has a value for each column, of the type that the file stores: str,
+    bytes, a number, None, a list, ... A class label of a data set becomes the
+    class's name. Only some hundred rows are in memory.
 
     Args:
         source: a file that ends in `.parquet`, local or remote, or a data
@@ -91,7 +91,7 @@ def _read_file_cells(source, columns, optional):
 
 
 def _read_parquet(file, source, columns, optional):
-    """Yield batches of a Parquet file; only a page a column is in memory."""
+    """Yield batches of a Parquet file; hold one page of each column."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(
@@ -105,7 +105,7 @@ def _read_parquet(file, source, columns, optional):
 
 
 def _select_columns(source, schema, columns, optional):
-    """Return those of `columns` that a file has; refuse unreadable columns."""
+    """Return the `columns` that a file has; refuse unreadable columns."""
     _check_columns(source, schema.names, columns, optional)
     for name in columns:
         if schema.names.count(name) > 1:
@@ -165,8 +165,8 @@ def data_set_rows(source: str, split="train") -> Iterator[dict]:
 
     Args:
         source: a data set's name.
-        split: split if the name has none: "train", "dev" (in most data sets
-            "validation"), "test", or another split of the data set.
+        split: split to read if the name has none: "train", "dev" (in most
+            data sets "validation"), "test", or another one of the data set.
 
     Raises:
         InputError: the library, data set or split is missing, or the data
@@ -183,7 +183,7 @@ def data_set_features(source: str, split="train") -> dict:
 
 
 def _read_data_set_cells(source, columns, optional, split):
-    """Yield a list of the columns' values of each row, classes as names."""
+    """Yield each row as a list of the columns' values, classes as names."""
     features, rows = _open(source, split)
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
@@ -207,7 +207,7 @@ def _by_name(value, names):
         return [_by_name(one, names) for one in value]
     if not names or value is None:
         return value
-    return names[value] if value >= 0 else None  # -1: not public
+    return names[value] if value >= 0 else None  # -1: a label not published
 
 
 def _find_split(source, available, split):
@@ -216,16 +216,16 @@ def _find_split(source, available, split):
     present = [name for name in names if name in available]
     if not present:
         raise InputError(
-            f"{source} has no {split} split, but {', '.join(available)}"
+            f"{source} has no {split} split; it has {', '.join(available)}"
         )
     return present[0]
 
 
 def _open(source, split):
-    """Return the fields of a data set by name, and its rows, streamed.
+    """Return a data set's features by field name, and a stream of its rows.
 
-    No code of a data set is run: since version 4, `datasets` reads only data
-    files. Older versions are refused.
+    No code of a data set is run, because `datasets` reads only data files since
+    version 4. Older versions are refused.
     """
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"

@@ -1,8 +1,9 @@
 """The documentation that is installed with Python, as English prose.
 
-It is real English on every machine: the docstrings of the standard library
-and of the libraries that this package needs, and Python's language reference
-(`pydoc_data.topics`). Source files are parsed with `ast`, not imported.
+This English text is on every machine. It has the docstrings of the standard
+library and of the libraries that this package needs, and Python's language
+reference (`pydoc_data.topics`). Source files are parsed with `ast`, not
+imported.
 """
 
 import ast
@@ -98,7 +99,7 @@ def _join_items(lines: list[str]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Remove markup, and a label before the text."""
+    """Remove markup, and a label such as "name (type):" before the text."""
     for opening in (_LABEL, _OPTIONAL):
         if match := opening.match(text):
             text = text[match.end() :]
@@ -109,7 +110,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True for at least four words, if two thirds are plain words."""
+    """Return True for four or more words, if two thirds of them are plain."""
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False
@@ -118,7 +119,7 @@ def _is_prose(text: str) -> bool:
 
 
 # Direct and indirect dependencies of this package; those not installed are left
-# out. A list of all installed packages would make each machine's corpus differ.
+# out. With all installed packages, the corpus would differ between machines.
 LIBRARIES = (
     "tensorflow keras tensorflow_text numpy absl google.protobuf grpc h5py "
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
@@ -160,7 +161,7 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _modules() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (library, module or topic, docstrings) of all installed modules."""
+    """Yield (library, name, docstrings) of each installed module or topic."""
     for topic, text in sorted(topics.items()):
         yield "python", f"pydoc_data.topics.{topic}", [text]
     for name, path in _python_files(sysconfig.get_paths()["stdlib"]):
@@ -199,7 +200,7 @@ def _find_docstrings(path: str) -> list[str]:
             warnings.simplefilter("ignore")  # invalid escapes in the sources
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
-                return []  # no docstring: saves half of the time
+                return []  # has no docstring; not parsing it saves much time
             nodes = _find_documented(ast.parse(text))
             return [text for node in nodes if (text := ast.get_docstring(node))]
     except (OSError, SyntaxError, ValueError):
