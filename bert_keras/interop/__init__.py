@@ -1,1 +1,1 @@
-"""Readers and writers of weights formats; no file's code is ever run."""
+"""Readers and writers of weights formats. They never run code from a file."""

@@ -1,9 +1,10 @@
 """The `bert_keras` block of config.json in a Hugging Face folder.
 
-It holds what that format lacks: the model class and its arguments, directions
-of attention, how sentences are embedded, source of the weights, names of
-untrained weights; and size and SHA-256 of every other file and of config.json.
-Damaged and exchanged files are refused by name.
+The block holds what the Hugging Face format has no fields for: the model class
+and its arguments, the direction of attention, the pooling of sentence
+embeddings, the source of the weights, and the names of untrained weights. It
+also has a hash of config.json, and the size and SHA-256 of every other file.
+If a file was damaged or exchanged, the reader refuses it and names it.
 """
 
 import functools
@@ -20,8 +21,8 @@ NAME = "bert_keras"
 VERSION = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD_FORMAT = (
-    "Save the model again: load it with the version that wrote it, and "
-    "convert it with its tools/convert_checkpoint.py --format=huggingface"
+    "Convert the model with the version of bert_keras that wrote it: run that "
+    "version's tools/convert_checkpoint.py --format=huggingface"
 )
 IF_MEANT = (
     "Save or fetch the folder again; if the change is intended, remove the "
@@ -30,13 +31,15 @@ IF_MEANT = (
 
 
 def write_config(folder, config, model, weights_entry):
-    """Write config.json with the block, after all other files are written.
+    """Write config.json with the block.
+
+    Write all other files first, because the block has their hashes.
 
     Args:
         folder: the folder.
         config: dict of Hugging Face's fields.
         model: `BertEncoder` or a task model.
-        weights_entry: bytes and hash of the weights file.
+        weights_entry: dict of "bytes" and "sha256" of the weights file.
     """
     names = {os.path.relpath(path, folder) for path in files.walk(folder)}
     entries = describe_files(folder, sorted(names - {WEIGHTS}))
@@ -49,7 +52,7 @@ def write_config(folder, config, model, weights_entry):
 def _describe(model):
     encoder = getattr(model, "encoder", model)
     arguments = {} if model is encoder else dict(model.arguments())
-    if "examples_per_row" in arguments:  # each run sets it
+    if "examples_per_row" in arguments:  # each run sets its own
         arguments["examples_per_row"] = None
     block = {
         "version": VERSION,
@@ -66,10 +69,10 @@ def _describe(model):
 
 
 def read_block(folder, config):
-    """Return the `Fields` of the block; None if there is none.
+    """Return the `Fields` of the block, or None if there is no block.
 
-    Compare every file with its hash, except the weights, which are compared
-    when they are loaded; see `add_check`.
+    Every file is compared with its hash. The weights file is compared later,
+    when its weights are loaded; see `add_check`.
 
     Args:
         folder: the folder.
@@ -81,8 +84,8 @@ def read_block(folder, config):
             "an earlier version of bert_keras wrote this format",
             OLD_FORMAT,
         )
-    # transformers copies the block when it saves a model loaded from such a
-    # folder; the hashes no longer hold then.
+    # When transformers saves a model that it loaded from such a folder, it
+    # copies the block. The hashes are then wrong, so the block is ignored.
     if NAME not in config or "transformers_version" in config:
         return None
     block = config.object(NAME)
@@ -108,7 +111,7 @@ def read_block(folder, config):
 
 
 def check_file(folder, block, name):
-    """Raise `WeightsError` unless a file is the one that was written."""
+    """Raise `WeightsError` if a file differs from its entry in the block."""
     entry = block.object("files").object(name)
     parts = name.split("/")
     if len(parts) > 2 or not all(map(files.is_plain_name, parts)):
@@ -125,7 +128,7 @@ def check_file(folder, block, name):
 
 
 def add_check(found, folder, block):
-    """Return the tensors; loading the first one checks the weights file."""
+    """Return the tensors with a check of the weights file, which runs once."""
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )
@@ -156,7 +159,7 @@ def read_arguments(block):
         if name in settings:
             settings.integer(name, maximum=2**20)
     if "name" in settings.values:
-        settings.refuse("name", "no name, which is the caller's", "one")
+        settings.refuse("name", "no name: the caller chooses it", "a name")
     return dict(settings.values)
 
 

@@ -1,4 +1,4 @@
-"""Conversion of any readable format to a Hugging Face folder, and its check."""
+"""Conversion of a preset to a Hugging Face folder, and check of the result."""
 
 import dataclasses
 import re
@@ -15,8 +15,8 @@ from bert_keras.interop.presets import list_names, open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
-# Tensors that are not weights of a model: optimizer slots, counters, position
-# ids, and the output table of masked words, a copy of the token table.
+# Names of tensors that `Conversion.skipped` does not list: optimizer slots,
+# counters, position ids, and copies of tied weights.
 SPARE = (
     r"(adam|lamb|slot|optimizer)",
     r"(global_step|save_counter|iterations?|good_steps|loss_scale)",
@@ -30,9 +30,9 @@ class Conversion:
     """The report on one conversion.
 
     Attributes:
-        source: what was converted.
-        format: the format that it had.
-        task: the class of its head.
+        source: path or name of the source.
+        format: format of the source.
+        task: name of the model class.
         difference: the greatest absolute difference between the outputs of
             the source's model and of the converted folder's model.
         left_out: weights that neither the source nor the folder has.
@@ -50,7 +50,7 @@ class Conversion:
 
     @property
     def remark(self):
-        """A sentence on what the folder lacks; empty if it lacks nothing."""
+        """Text that lists missing, untrained and skipped weights, or ""."""
         parts = []
         if self.left_out:
             parts.append(f"without {', '.join(self.left_out)}")
@@ -68,13 +68,16 @@ def convert(source, folder, lowercase=None):
         source: any preset.
         folder: the folder to write; see `save_model`.
         lowercase: True for lower-cased text; None takes what the source says.
+
+    Returns:
+        The `Conversion`.
     """
     checkpoint = open_checkpoint(source)
     cls = model_class(checkpoint)
     model = _load(cls, checkpoint)
     text = None
     if checkpoint.read_text or lowercase is not None:
-        # Imported here: it needs TensorFlow, a preset without text does not.
+        # This import needs TensorFlow. A preset without text does not.
         from bert_keras.text.preprocessor import BertPreprocessor
 
         text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
@@ -103,14 +106,14 @@ def model_class(checkpoint):
             if head in checkpoint.by_class
         )
         raise InputError(
-            f"{checkpoint.source} has a head with tensors that fit {fits}, and "
-            "its config.json names no class. Write the right one into it, as "
-            'in "architectures": ["BertForSequenceClassification"].'
+            f"The head's tensors in {checkpoint.source} fit {fits}, and its "
+            "config.json names no class. Add the right class to config.json, "
+            'such as "architectures": ["BertForSequenceClassification"].'
         )
     if checkpoint.head not in HEADS:
         raise InputError(
-            f"{checkpoint.source} is a {checkpoint.head}, a class of "
-            f"a single task. Expected one of {', '.join(HEADS)}."
+            f"{checkpoint.source} is a {checkpoint.head}, which cannot be "
+            f"converted. Expected one of {', '.join(HEADS)}."
         )
     return getattr(bert_keras, checkpoint.head)
 
@@ -131,10 +134,11 @@ def _is_spare(name):
 
 
 def compare_models(first, second):
-    """Return the greatest difference of outputs, on fixed random rows.
+    """Return the greatest absolute difference between two models' outputs.
 
-    Outputs at padding are left out. Weights that the second model's checkpoint
-    lacked are copied from the first model.
+    Both models get the same random rows. Outputs at padding are left out.
+    Weights that the second model's checkpoint lacked are copied from the first
+    model.
     """
     weights = published_weights(first)
     for name, weight in published_weights(second).items():
@@ -150,7 +154,7 @@ def compare_models(first, second):
 
 
 def real_outputs(model, inputs, outputs):
-    """Return outputs of a model as arrays by name, without those at padding.
+    """Return dict of name -> output as an array, without positions of padding.
 
     Args:
         model: the model, or one with the same outputs.
@@ -167,9 +171,10 @@ def real_outputs(model, inputs, outputs):
 
 
 def sample_inputs(model, batch=4, length=32):
-    """Return dict of input arrays: random tokens, more padding in each row.
+    """Return dict of input arrays with random tokens.
 
-    A `BertChooser` gets two choices for each example.
+    Each row has more padding than the row before it. A `BertChooser` gets two
+    choices for each example.
     """
     encoder = getattr(model, "encoder", model)
     length = min(length, encoder.max_sequence_length)

@@ -1,4 +1,4 @@
-"""DistilBERT's Hugging Face folders, translated to those of BERT.
+"""Translation of DistilBERT's Hugging Face settings and tensors to BERT's.
 
 DistilBERT has no segments and no pooler. Where BERT has its tanh pooler, the
 classes for classification and multiple choice have `pre_classifier`, a dense
@@ -13,7 +13,7 @@ from bert_keras.interop.tensor_files import Fields
 from bert_keras.interop.tensors import Tensor
 
 MODEL_TYPE = "distilbert"
-# Settings of BERT <- DistilBERT.
+# Setting of BERT -> (setting of DistilBERT, its default).
 _SETTINGS = {
     "num_hidden_layers": ("n_layers", 6),
     "num_attention_heads": ("n_heads", 12),
@@ -60,14 +60,14 @@ def translate_config(config):
 
 
 def translate_name(name):
-    """Return BERT's name of a tensor; leave a name that is BERT's already."""
+    """Return a tensor's name in BERT; a name of BERT is returned unchanged."""
     for pattern, replacement in _PARTS.items():
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def translate_tensors(stored, encoder):
-    """Return the tensors under BERT's names, with two segments of zeros.
+    """Return the tensors under BERT's names, with segment embeddings of 0.
 
     Args:
         stored: dict of DistilBERT's names -> `Tensor`.
@@ -75,7 +75,7 @@ def translate_tensors(stored, encoder):
     """
     found = {translate_name(name): tensor for name, tensor in stored.items()}
     shape = encoder["num_segments"], encoder["hidden_dim"]
-    # The embeddings of both segments are 0: DistilBERT has no segments.
+    # DistilBERT has no segments, so all segment embeddings are 0.
     if stored:
         file = next(iter(stored.values())).file
         zeros = Tensor(

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 # Folders of the weights that come with this package.
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
-# A large model has 1.4 GB.
+# Bytes of a zip's unpacked files. A large model has 1.4 GB.
 MAX_UNPACKED = 2 * 1024**3
 # Name -> date in its URL. The base model was released again with the small
 # ones; papers used its first release.
@@ -44,7 +44,7 @@ RELEASED = {
     "wwm_uncased_L-24_H-1024_A-16": "2019_05_30",
     "wwm_cased_L-24_H-1024_A-16": "2019_05_30",
 }
-# keras-hub's names for the same weights.
+# keras-hub's name of the weights -> their name in `RELEASED`.
 ALIASES = {
     "bert_tiny_en_uncased": "uncased_L-2_H-128_A-2",
     "bert_small_en_uncased": "uncased_L-4_H-512_A-8",
@@ -62,7 +62,7 @@ def _with_owner(owner, names):
     return {name: f"{owner}/{name}" for name in names.split()}
 
 
-# Names without an owner -> folder on the Hugging Face Hub.
+# Name without an owner -> repository on the Hugging Face Hub.
 HUB_NAMES = {
     **_with_owner(
         "google-bert",
@@ -131,7 +131,7 @@ _EMBEDDERS = {
     "mxbai_embed_2d_large_v1_en": "mxbai-embed-2d-large-v1",
     "mxbai_embed_xsmall_v1_en": "mxbai-embed-xsmall-v1",
 }
-# Words that resemble "bert" in a preset's name but mean another architecture.
+# Words in a preset's name that mean an architecture other than BERT.
 OTHERS = re.compile(
     r"\b(albert|bertweet|camembert|deberta|electra|modernbert|mpnet|xlnet|"
     r"(xlm-|distil)?roberta)\b"
@@ -144,9 +144,9 @@ def presets() -> list[str]:
 
     Returns:
         list of str: names of the weights that come with this package and need
-        no network, names of the weights that Google released, and names on
-        the Hugging Face Hub, as transformers, sentence-transformers and
-        keras-hub call them.
+        no network, of the weights that Google released, and of weights on the
+        Hugging Face Hub. Weights that keras-hub has too are also listed under
+        their name there.
     """
     return [*packaged_names(), *RELEASED, *ALIASES, *HUB_NAMES]
 
@@ -160,12 +160,14 @@ def packaged_names():
 def suggest_names(preset):
     """Return a sentence that names the presets closest to an unknown name.
 
-    Upper case, blanks, and the owner on the Hub make no difference.
+    If the name is of another architecture, the sentence names a package that
+    loads it. If no preset is close, the text is empty. Case, the owner on the
+    Hub, and the choice between blank, "_" and "-" are ignored.
     """
     simple = _simplify(preset)
     if other := OTHERS.search(simple):
         return (
-            f" {other[0]} is another architecture than BERT. Load {preset} "
+            f" {other[0]} is not the architecture BERT. Load {preset} "
             f"with {huggingface.name_package(other[0])}."
         )
     known = {_simplify(name): name for name in reversed(presets())}
@@ -182,7 +184,7 @@ def _simplify(name):
 
 
 def fetch_release(name):
-    """Return the folder of a release's files; fetch it if it is not there yet.
+    """Return the folder of one of Google's releases; download it if missing.
 
     The folder is below `KERAS_HOME`, by default ~/.keras.
     """
@@ -198,7 +200,7 @@ def fetch_release(name):
 
 
 def _unpack(path, folder):
-    """Unpack the checkpoint, settings and vocabulary, without inner folders.
+    """Unpack the checkpoint, settings and vocabulary directly into `folder`.
 
     zipfile compares each file with its size and its checksum in the zip.
     """
@@ -228,7 +230,7 @@ def _unpack(path, folder):
 
 
 def _find_members(archive):
-    """Return the zip's files to unpack, by name without inner folders."""
+    """Return dict of file name, without folders -> the zip's file to unpack."""
     members = {}
     for member in archive.infolist():
         name = member.filename.rpartition("/")[2]
@@ -238,7 +240,7 @@ def _find_members(archive):
 
 
 def _download(name, path):
-    # keras.utils.get_file prints, and has no timeout.
+    # keras.utils.get_file is not used: it prints, and it has no timeout.
     url = URL.format(date=RELEASED[name], name=name)
     logger.info("Fetching %s to %s", url, path)
     try:
@@ -253,8 +255,8 @@ def _download(name, path):
                 raise OSError(f"{found} bytes came instead of {expected}")
     except (urllib.error.URLError, OSError) as error:
         raise InputError(
-            f"{url} cannot be fetched ({error}). Fetch it by hand and pass "
-            "its path."
+            f"{url} cannot be fetched ({error}). Download and unpack it by "
+            "hand, and pass the path of the folder."
         ) from None
 
 
@@ -290,11 +292,11 @@ def hub_name(preset):
 
 
 def fetch_from_hub(name, revision=None):
-    """Return the local folder of `org/name`, and `hf://org/name@commit`.
+    """Download `org/name`; return its folder and `hf://org/name@commit`.
 
     `huggingface_hub` decides on the access token, cache and offline mode.
     """
-    hub = huggingface_hub(f"There is no folder {name} here: downloading it")
+    hub = huggingface_hub(f"There is no folder {name} here. Downloading it")
     folder = _call_hub(
         hub.snapshot_download,
         name,
@@ -314,7 +316,7 @@ def fetch_from_hub(name, revision=None):
 
 
 def huggingface_hub(purpose):
-    """Return the package, or raise an `InputError` with how to install it.
+    """Return the package `huggingface_hub`; raise `InputError` if missing.
 
     Args:
         purpose: subject of the message's sentence, "... needs huggingface-hub".
@@ -330,7 +332,7 @@ def huggingface_hub(purpose):
 
 @contextlib.contextmanager
 def hub_errors(message):
-    """Raise an `InputError` if the Hub refuses or cannot be reached.
+    """Turn errors of the Hub in a `with` block into an `InputError`.
 
     Args:
         message: function that takes the Hub's reason and returns the message.

@@ -1,4 +1,4 @@
-"""Checkpoints of Google's BERT: a folder, or one checkpoint in it.
+"""Reader of the checkpoints of Google's BERT.
 
 The files are bert_config.json, vocab.txt and bert_model.ckpt.
 """
@@ -61,7 +61,8 @@ def open_google(prefix, source=None):
     Args:
         prefix: path of the checkpoint without `.index`; settings and
             vocabulary are next to it.
-        source: path that the user named, for messages; it may say "uncased".
+        source: path that the user passed, for messages. If its last part
+            contains "cased" or "uncased", this states the case of the text.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
     found, skipped = tensors.rename_tensors(
@@ -91,14 +92,15 @@ def open_google(prefix, source=None):
 def read_config(path):
     """Return the arguments of `BertEncoder` in a `bert_config.json`.
 
-    The original has no default sizes. Its code computes the tanh form of GELU
-    for `gelu`.
+    The file must state the sizes; only the number of positions (512) and of
+    segments (2) have defaults. `gelu` is the tanh form of GELU, as in the
+    original's code.
     """
     config = read_json(path)
     config.choice("hidden_act", ["gelu"], "gelu")
     hidden = config.integer("hidden_size")
     if config.integer("embedding_size", hidden) != hidden:
-        config.refuse("embedding_size", "that of hidden_size", "another")
+        config.refuse("embedding_size", "hidden_size", "another value")
     return {
         "vocabulary_size": config.integer("vocab_size"),
         "num_layers": config.integer("num_hidden_layers", maximum=1000),
@@ -116,19 +118,19 @@ def read_config(path):
     }
 
 
-# A whole word: "lowercased" and "showcased" do not count.
+# Matches whole words only: not in "lowercased" or "showcased".
 _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return {"the name NAME": True if uncased}; {} if it does not say."""
+    """Return {"the name NAME": True if "uncased", False if "cased"}, or {}."""
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)
     return {f"the name {name}": match[1] == "un"} if match else {}
 
 
 def _find_head(found):
-    """Return name and arguments of the model class whose head is stored."""
+    """Return (name, arguments) of the model class whose head is stored."""
     for head, layer in _HEADS.items():
         for name in layer:
             bias = found.get(f"{name}/bias")

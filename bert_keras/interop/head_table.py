@@ -1,7 +1,7 @@
 """The table of heads: their classes, tensors, labels, and names on the Hub.
 
-Every format, publishing and serving read it. A new head is a row here and a
-model class in `modeling`.
+The readers of all formats, publishing and serving use the table. To add a head,
+add a row here and a model class in `modeling`.
 """
 
 import dataclasses
@@ -20,7 +20,8 @@ class Head:
             none, or several.
         outputs: number of outputs of the layer; None: one for each label.
         tensors: dict of format -> name of the layer in that format.
-        parts: prefixes of weight names; a file may lack one of these parts.
+        parts: prefixes of weight names, one for each part of the head; a file
+            may lack an entire part.
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class takes `dropout` for its head.
         is_tied: True if the head's output matrix is the token table.
@@ -134,7 +135,7 @@ LABELED_WEIGHTS = tuple(
 
 
 def layers_in(format):
-    """Return dict of class -> {library's name of the layer: format's name}."""
+    """Return dict of class -> {layer's name in the library: in the format}."""
     return {
         name: {head.layer: head.tensors[format]}
         for name, head in HEADS.items()

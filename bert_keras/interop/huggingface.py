@@ -1,6 +1,6 @@
-"""Hugging Face folders, read and written: config.json and the weights.
+"""Reader and writer of config.json and the weights in Hugging Face folders.
 
-Their tokenizer files are in `huggingface_tokenizer.py`.
+`huggingface_tokenizer.py` reads and writes the tokenizer files.
 """
 
 import dataclasses
@@ -35,9 +35,9 @@ CONVERT = (
     "Convert it once with transformers: load it with from_pretrained, and "
     "write model.safetensors with save_pretrained"
 )
-INNER = "*_Transformer"  # a folder inside of one of sentence-transformers
+INNER = "*_Transformer"  # in a folder of sentence-transformers
 
-# Names of transformers -> the library's.
+# Name in transformers -> name in this library.
 ACTIVATIONS = {
     "gelu": "gelu_exact",
     "gelu_python": "gelu_exact",
@@ -103,7 +103,7 @@ def name_package(model_type):
 
 
 def names(head):
-    """Return dict of library name -> name in transformers, of a class."""
+    """Return dict of a class's weight name -> tensor name in transformers."""
     return {
         **_TABLES,
         **tensors.expand_names(_DENSE | _HEADS.get(head, {}), _NORM, _ENDS),
@@ -116,8 +116,9 @@ def names(head):
 def open_huggingface(folder):
     """Return the `Checkpoint` of a Hugging Face folder.
 
-    The `bert_keras` block of its config.json names the model class, otherwise
-    `architectures`. Folders of 2019 have neither: their tensors show the head.
+    The model class is named by the `bert_keras` block of config.json or, if
+    there is none, by `architectures`. Folders of 2019 have neither, so the
+    class follows from the tensors.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     fields = block.read_block(folder, config)
@@ -203,10 +204,10 @@ def _transpose_kernels(found):
 
 
 def _check_output_table(found, stored):
-    """Make loading `mlm/bias` compare the stored copies of tied weights.
+    """Add a check to `mlm/bias` that compares the copies of tied weights.
 
-    A copy that differs is refused: transformers 5 computes with it, and the
-    classes here always use the tied weight.
+    The check refuses a copy that differs from its weight, because transformers
+    5 computes with the copy and the classes here with the weight.
     """
     if "mlm/bias" not in found:
         return
@@ -221,11 +222,11 @@ def _check_output_table(found, stored):
             if not weight.equals(copy):
                 raise WeightsError(
                     copy.file,
-                    "the output weights are not those of the token table",
+                    "the copy of a tied weight differs from the weight",
                     "Load it with transformers, or as a BertEncoder",
                     tensor=copy.name,
                     expected=f"the values of {weight.name}",
-                    found="others",
+                    found="other values",
                 )
 
     if copies:
@@ -233,7 +234,7 @@ def _check_output_table(found, stored):
 
 
 def _check_model(config, fields):
-    """Raise `WeightsError` unless it is a plain BERT or DistilBERT.
+    """Raise `WeightsError` unless the model is a plain BERT or DistilBERT.
 
     `fields` is the `bert_keras` block, or None.
     """
@@ -257,15 +258,15 @@ def _check_model(config, fields):
     if position != "absolute":
         raise WeightsError(
             config.path,
-            f'the positions are "{position}", not those of the original',
+            f'the position embeddings are "{position}", not "absolute"',
             "Take a checkpoint with absolute positions",
         )
     for name in ("quantization_config", "pruned_heads", "add_cross_attention"):
         if config.raw(name):
             raise WeightsError(
                 config.path,
-                f'"{name}" is set, which this package does not compute',
-                "Take the checkpoint that it was made from",
+                f'"{name}" is set, which this package does not support',
+                "Take the checkpoint that this one was made from",
             )
 
 
@@ -306,7 +307,7 @@ def _read_head(config):
 
 
 def _find_heads(config, stored):
-    """Return the model classes that fit the tensors.
+    """Return the names of the model classes that fit the tensors.
 
     Three classes of transformers call their head `classifier`. The number of
     outputs, the pooler and the settings distinguish them in most cases.
@@ -388,7 +389,7 @@ def is_unread(path):
 def has_weights(folder):
     """Return True if there are safetensors in a Hugging Face folder.
 
-    They may be in its inner folder, if sentence-transformers wrote it.
+    If sentence-transformers wrote the folder, they may be in an inner folder.
     """
     return any(
         os.path.exists(os.path.join(folder, inner, name))
@@ -431,9 +432,9 @@ def _read_shards(folder):
 
 
 def _normalize_name(name):
-    """Return the name without `bert.`, with weight and bias for LayerNorm.
+    """Return a tensor's name as transformers now writes it, without `bert.`.
 
-    Before 2019 these two were stored as gamma and beta.
+    Before 2019, weight and bias of a LayerNorm were called gamma and beta.
     """
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
@@ -448,8 +449,8 @@ def describe(model, preprocessor=None, without=()):
 
     The class in `architectures` follows from the weights that are written. If
     transformers has no such head, `architectures` names the encoder alone, and
-    the head has the library's names. If transformers cannot compute the
-    encoder, `model_type` is a value that transformers refuses.
+    the head's tensors keep their names in this library. If transformers cannot
+    compute the encoder, `model_type` is a value that transformers refuses.
 
     Args:
         model: `BertEncoder` or a task model.
@@ -457,8 +458,8 @@ def describe(model, preprocessor=None, without=()):
         without: names of weights to leave out.
 
     Returns:
-        dict, and dict of tensor name -> (shape, function that returns the
-        values).
+        Two dicts: the fields of config.json, and tensor name -> (shape,
+        function that returns the values).
     """
     without = {*without, *_find_unused_pooler(model)}
     weights = {
@@ -492,7 +493,7 @@ def tensor_names(model, weights):
 
     Args:
         model: the model.
-        weights: published names of its weights in the folder.
+        weights: published names of the weights that the folder has.
     """
     is_encoder = _choose_architecture(model, weights) == "BertModel"
     table = names("" if is_encoder else type(model).__name__)
@@ -507,21 +508,21 @@ def tensor_names(model, weights):
 
 
 def _find_unused_pooler(model):
-    """Return the pooler's weights if they are random and not used."""
+    """Return names of the pooler's weights if random and unused, else ()."""
     random = untrained_weights(model)
     used = drop_unused_pooler(model, random)
     return POOLER if POOLER[0] in set(random) - set(used) else ()
 
 
 def has_standard_head(model) -> bool:
-    """Return True if transformers has a head with the same input."""
+    """Return True if the head has neither a BiLSTM nor a recipe."""
     return not any(
         getattr(model, name, None) for name in ("bilstm_dim", "recipe")
     )
 
 
 def _choose_architecture(model, weights):
-    """Return the class of transformers with exactly these weights."""
+    """Return the class of transformers with these weights, else "BertModel"."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
     is_same = all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))

@@ -1,8 +1,8 @@
-"""The tokenizer files of a Hugging Face folder, checked, read and written.
+"""Reader and writer of the tokenizer files in a Hugging Face folder.
 
-The pieces are in `vocab.txt` or inside `tokenizer.json`; transformers 5 writes
-only the latter. A setting with which the ids differ from the original BERT's
-is refused, and an unknown setting causes a warning.
+The vocabulary is in `vocab.txt` or in `tokenizer.json`; transformers 5 writes
+only `tokenizer.json`. The reader refuses a setting that gives other ids than
+the original BERT's tokenizer. It warns about an unknown setting.
 """
 
 import json
@@ -28,14 +28,14 @@ CLASSES = (
     *("DistilBertTokenizer", "DistilBertTokenizerFast"),
     *("PreTrainedTokenizerFast", "TokenizersBackend"),
 )
-ANY = object()  # any value: the ids stay the same, or other code reads it
+ANY = object()  # any value: ids do not depend on it, or other code checks it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
-# Lists or dicts of tokens, in `tokenizer_config.json` or
+# Settings with a list or dict of tokens, in `tokenizer_config.json` or
 # `special_tokens_map.json`.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 
-# tokenizer_config.json: name -> values with which the ids are the original's.
+# Setting of tokenizer_config.json -> the values that give the original's ids.
 SETTINGS_RULES = {
     **{name: (token,) for name, token in TOKENS.items()},
     **dict.fromkeys(MORE_TOKENS, ANY),
@@ -61,8 +61,8 @@ SETTINGS_RULES = {
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # These are for decoding or other tokenizers, or the arguments of a
-            # call; they do not change ids.
+            # These do not change ids. They are for decoding or for other
+            # tokenizers, or they are arguments of a call.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -76,8 +76,8 @@ SETTINGS_RULES = {
         ANY,
     ),
 }
-# tokenizer.json: field -> allowed values. transformers does not truncate or pad
-# unless the caller asks for it, whatever the file states.
+# Field of tokenizer.json -> allowed values. Most values of truncation and
+# padding are allowed: transformers does neither unless the caller asks for it.
 TOKENIZER_RULES = {
     "added_tokens": ANY,
     "decoder": ANY,
@@ -119,10 +119,10 @@ TOKENIZER_RULES = {
 
 
 def make_reader(folder, config, positions):
-    """Return a function that reads the text side, or None without a vocabulary.
+    """Return a function that reads the folder's `TextSide`.
 
-    `config` is the `Fields` of config.json. The folder's `model_max_length` is
-    ignored if it is `positions` or more.
+    Return None if the folder has no vocabulary. `config` is the `Fields` of
+    config.json. A `model_max_length` of `positions` or more is ignored.
     """
     names = (VOCABULARY, TOKENIZER)
     if not any(os.path.exists(os.path.join(folder, name)) for name in names):
@@ -131,7 +131,7 @@ def make_reader(folder, config, positions):
 
 
 def read_folder(folder):
-    """Return the `TextSide` of a folder with tokenizer files and no model."""
+    """Return the `TextSide` of a folder with tokenizer files alone, or None."""
     if not isinstance(folder, str | os.PathLike) or not os.path.isdir(folder):
         return None
     if os.path.exists(os.path.join(folder, "config.json")):
@@ -168,7 +168,7 @@ def _read_text(folder, config, positions):
 
 
 def read_prompts(fields):
-    """Return dict of the arguments of `TextSide` for prompts in a file."""
+    """Return the prompts in a file as a dict of arguments of `TextSide`."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object of texts", prompts)
@@ -198,14 +198,14 @@ def _read_arguments(settings, tokenizer, cases):
 
 
 def _read_strip_accents(settings, tokenizer, cases):
-    """Return the stated bool, or None if accents follow the case."""
+    """Return the stated bool; None strips accents if text is lower-cased."""
     name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
     stated = [
         fields.boolean_or_none(name)
         for fields in (settings, normalizer)
         if name in fields.values
     ]
-    # Without lower-casing, None is False.
+    # In cased text, None and False have the same effect.
     if len({*stated}) > 1 and set(cases.values()) != {False}:
         settings.refuse(name, f"{stated[1]} as in {TOKENIZER}", stated[0])
     return next((value for value in stated if value is not None), None)
@@ -223,7 +223,10 @@ def _read_cases(settings, tokenizer):
 
 
 def _read_length(settings, positions):
-    """Return the stated length of rows; None if it is the model's longest."""
+    """Return the stated length of rows, or None.
+
+    A `model_max_length` of `positions` or more counts as not stated.
+    """
     if "sequence_length" in settings:  # this package wrote the folder
         return settings.integer("sequence_length")
     length = settings.raw("model_max_length")
@@ -240,9 +243,9 @@ def _read_pieces(tokenizer):
         raise WeightsError(
             path,
             "the ids of the vocabulary have gaps or repeat",
-            "Put the vocab.txt that the model was trained with next to it",
+            "Put the vocab.txt that the model was trained with into the folder",
             expected=f"each of 0 to {len(ids) - 1} once",
-            found="others",
+            found="other ids",
         )
     return text_settings.check_pieces(sorted(ids, key=ids.get), path)
 
@@ -256,14 +259,16 @@ def _check_files(settings, special, tokenizer, config):
     Args:
         settings: `Fields` of tokenizer_config.json.
         special: `Fields` of special_tokens_map.json.
-        tokenizer: `Fields` of tokenizer.json; a missing file is empty.
+        tokenizer: `Fields` of tokenizer.json.
         config: `Fields` of config.json, where older folders name the class.
+
+    The `Fields` of a missing file are empty.
     """
     if "auto_map" in settings:
         raise WeightsError(
             settings.path,
             "the folder asks to run code that came with it (auto_map)",
-            "Keep its vocab.txt only, if it is plain WordPiece",
+            "If the tokenizer is plain WordPiece, keep only its vocab.txt",
         )
     # AutoTokenizer also prefers tokenizer_config.json.
     states = settings if "tokenizer_class" in settings else config
@@ -273,8 +278,8 @@ def _check_files(settings, special, tokenizer, config):
     has_segments = config.raw("model_type") != "distilbert"
     if has_segments and "token_type_ids" not in names:
         warnings.warn(
-            f"{settings.path}: model_input_names lacks token_type_ids. Here "
-            "the second text of a pair has segment id 1 all the same.",
+            f"{settings.path}: model_input_names lacks token_type_ids. This "
+            "package still gives segment id 1 to the second text of a pair.",
             stacklevel=2,
         )
     _check_keys(
@@ -285,7 +290,7 @@ def _check_files(settings, special, tokenizer, config):
     _check_keys(tokenizer, TOKENIZER_RULES)
     for name in ("model", "normalizer", "pre_tokenizer", "post_processor"):
         if name not in tokenizer:
-            tokenizer.refuse(name, "that of the original's tokenizer", "none")
+            tokenizer.refuse(name, "the original tokenizer's value", "none")
     for name in ("normalizer", "pre_tokenizer"):
         tokenizer.object(name).text("type")
     _check_frame(tokenizer)
@@ -355,13 +360,16 @@ def _is_in(value, allowed):
 
 
 def _get_content(value):
-    """Return `content` of a token that is a dict; any other value as it is."""
+    """Return the `content` of a token dict; any other value is unchanged."""
     is_token = isinstance(value, dict) and isinstance(value.get("content"), str)
     return value["content"] if is_token else value
 
 
 def _check_frame(tokenizer):
-    """Refuse a post-processor other than [CLS] A [SEP] and A [SEP] B [SEP]."""
+    """Refuse a post-processor with other rows than the original tokenizer's.
+
+    The original's rows are [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+    """
     ids = tokenizer.object("model").object("vocab").values
     part = tokenizer.object("post_processor")
     template = _make_template(ids)
@@ -386,17 +394,17 @@ def _check_frame(tokenizer):
 
 
 def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
-    """Raise `WeightsError` for added tokens, which the original has not.
+    """Raise `WeightsError` if the tokenizer has added tokens.
 
-    transformers finds them anywhere in a text, and never splits them. The
-    original splits such a token, for example "[unused0]" at the brackets.
+    transformers finds an added token anywhere in a text and never splits it.
+    The original has no added tokens: it splits "[unused0]" at the brackets.
 
     Args:
         added: `Fields` of added_tokens.json.
         special: `Fields` of special_tokens_map.json.
         settings: `Fields` of tokenizer_config.json.
         tokenizer: `Fields` of tokenizer.json.
-        pieces: in the order of their ids.
+        pieces: the vocabulary, in the order of the ids.
         lowercase: False if the text is known to keep its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, tokenizer):
@@ -404,8 +412,8 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
         if content not in SPECIAL_TOKENS:
             raise WeightsError(
                 token.path,
-                "the tokenizer has added tokens, which it does not split",
-                "If your texts contain none of them, keep only its vocab.txt",
+                "the tokenizer has added tokens, which are not supported",
+                "If your texts contain no added token, keep only vocab.txt",
                 expected="the special tokens only",
                 found=content,
             )
@@ -461,8 +469,8 @@ def write_tokenizer(folder, preprocessor):
         "tokenize_chinese_chars": True,
         "split_special_tokens": not tokenizer.keep_special_tokens,
         "model_max_length": preprocessor.sequence_length,
-        # Stated twice: our reader ignores a `model_max_length` that is not
-        # below the model's limit.
+        # The length is stated again because our reader ignores a
+        # `model_max_length` that is not below the model's limit.
         "sequence_length": preprocessor.sequence_length,
         **TOKENS,
     }

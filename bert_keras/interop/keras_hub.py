@@ -1,6 +1,7 @@
-"""keras-hub preset folders of a backbone or a task, and their HDF5 files.
+"""Reader of keras-hub's preset folders, of a backbone or a task.
 
-Class names in the files are only compared with a short list; none is imported.
+Class names in the files are compared with a short list. No class that a file
+names is imported.
 """
 
 import math
@@ -123,8 +124,8 @@ def open_keras_hub(folder):
 def _normalize_path(path):
     """Return the path as Keras 3.15 and keras-hub 0.32 write it.
 
-    Earlier versions use other names for the container and parts of a layer.
-    Their first layer of a class has no number; the result has the number 0.
+    Earlier versions have other names for the container of layers and for parts
+    of a layer, and no number in the name of the first transformer layer.
     """
     path = re.sub(r"^_layer_checkpoint_dependencies/", "layers/", path)
     path = path.replace("layernorm/", "layer_norm/")
@@ -168,9 +169,9 @@ def _read_class_config(file, classes):
 
 
 def _read_task(folder):
-    """Return class name, arguments without the encoder, and pooling.
+    """Return (class name, arguments without the encoder, pooling).
 
-    The pooling is None unless the class is `BertTextEmbedder`.
+    The pooling is a dict for a `BertTextEmbedder`, else None.
     """
     path = os.path.join(folder, TASK_CONFIG)
     if not os.path.exists(path):
@@ -220,17 +221,18 @@ def _read_text(folder):
     }
 
 
-# HDF5 files: only plain datasets, read at their offset in the file. An error
-# names links out of the file, compressed data and endless groups. h5py's own
-# traversal ignores links silently, takes a time that grows with the cube of the
-# depth (300 nested groups: 5.6 seconds) and loses exceptions of its callback.
+# HDF5 files. Only plain datasets are read, at their offset in the file. Links
+# out of the file, compressed data and endless groups are refused. h5py's own
+# traversal is not used, for three reasons: it silently ignores links, its time
+# grows with the cube of the depth (5.6 seconds for 300 nested groups), and it
+# loses exceptions of its callback.
 
 # The large model has 400 datasets in 500 groups, nested up to 8 deep.
 MOST_NODES, DEEPEST = 20_000, 16
 
 
 def read_h5(path):
-    """Return dict of dataset path -> `Tensor`, of those that hold floats."""
+    """Return dict of dataset path -> `Tensor`, for all datasets of floats."""
     import h5py
 
     try:
@@ -280,7 +282,8 @@ def _walk(path, group, prefix, found, seen):
 def _find_float_dtype(dataset):
     """Return the dtype of a dataset of floats; None for any other dataset.
 
-    HDF5 has no bfloat16: Keras writes two bytes and an attribute.
+    HDF5 has no bfloat16. Keras stores such a value as two opaque bytes and sets
+    the attribute `dtype` of the dataset.
     """
     if dataset.dtype.kind == "f":
         return dataset.dtype

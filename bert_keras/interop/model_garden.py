@@ -1,6 +1,6 @@
-"""Model Garden's TF2 checkpoints, and the encoders of TF Hub and Kaggle.
+"""Reader of Model Garden's TF2 checkpoints and TF Hub's and Kaggle's encoders.
 
-The variables, the vocabulary and the case of a SavedModel are read; its
+Only the variables, the vocabulary and the case are read from a SavedModel. Its
 functions are never loaded.
 """
 
@@ -12,9 +12,9 @@ from bert_keras.interop import google, tensor_bundle, tensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import text_reader
 
-# Names in Model Garden's checkpoints and TF Hub's SavedModels. A key in a
-# checkpoint is a path of objects; in a SavedModel it is a number, next to the
-# variable's name. Both are normalized.
+# Names in Model Garden's checkpoints and TF Hub's SavedModels. In a checkpoint,
+# a variable's key is a path of objects. In a SavedModel, the key is a number,
+# and the variable's name is stored too. `plain_names` normalizes both forms.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"
@@ -73,7 +73,8 @@ def open_model_garden(prefix, source, pieces=None):
 
     Args:
         prefix: path of the checkpoint without `.index`.
-        source: path that the user named, for messages; it may say "uncased".
+        source: path that the user passed, for messages. If its last part
+            contains "cased" or "uncased", this states the case of the text.
         pieces: path of the vocabulary, if it is not next to the checkpoint.
     """
     folder = os.path.dirname(prefix)
@@ -84,7 +85,7 @@ def open_model_garden(prefix, source, pieces=None):
         raise WeightsError(
             source,
             "these are not the variables of a BERT encoder",
-            "A model that this package exported is loaded with "
+            "If this package exported the model, load it with "
             "bert_keras.load_saved_model",
         )
     config = os.path.join(folder, google.CONFIG)
@@ -125,7 +126,7 @@ def open_saved_model(folder):
 def _encoder(found, source):
     """Return dict of the encoder's arguments, read from the shapes.
 
-    The heads are an axis of the attention weights.
+    The attention weights have an axis of heads, which gives their number.
     """
     shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
@@ -167,7 +168,10 @@ def _find_stated_case(prefix):
 
 
 def plain_names(keys, variable_names):
-    """Return dict of key -> normalized name, without keys that have none.
+    """Return dict of key -> normalized name, "" if a variable has no name.
+
+    If the checkpoint has the pooler of the next sentence head, the encoder's
+    pooler is left out.
 
     Args:
         keys: list of the checkpoint's keys.

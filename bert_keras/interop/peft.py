@@ -1,8 +1,8 @@
-"""PEFT's folder of LoRA adapters, read and written.
+"""Reader and writer of PEFT's folders of LoRA adapters.
 
 `adapter_model.safetensors` has the matrices A and B of each adapted kernel, and
 the other weights that were trained, such as the head. If this package wrote the
-file, its metadata has the model's class, labels and sizes.
+file, its metadata states the model's class, labels and sizes.
 """
 
 import json
@@ -31,13 +31,13 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # the metadata's key
 OTHERS = "Load it into a model like the one that was saved"
-# Settings for adapted kernels other than W + alpha / r B A.
+# Settings with which an adapted kernel is not W + alpha / r B A.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),
     "alora_invocation_tokens",
 )
-# Initializers that leave W as it is.
+# Initializers that do not change W.
 INITIALIZERS = ("gaussian", "eva", "orthogonal")
 _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 
@@ -45,8 +45,9 @@ _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     """Write the LoRA matrices and the head of a model as PEFT's folder.
 
-    The folder has some hundred kB and lacks the encoder's weights: `load_lora`
-    or `peft.PeftModel.from_pretrained` adds the adapters to that encoder.
+    The folder has some hundred kB. It lacks the encoder's weights. To load the
+    folder, pass a model with the same encoder weights to `load_lora` or to
+    `peft.PeftModel.from_pretrained`.
 
     Args:
         model: a task model or encoder after `enable_lora`.
@@ -69,7 +70,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     for name in layers:
         if f"{name}/kernel" not in names:
             raise InputError(
-                f"{name} has LoRA, but no kernel. Save it by save_preset."
+                f"{name} has LoRA, but no kernel. Use save_preset instead."
             )
         modules[name] = names[f"{name}/kernel"].removesuffix(".weight")
     arrays = {}
@@ -92,7 +93,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 
 
 def _collect_weights(model, names):
-    """Return the head's and other trained weights, without LoRA's.
+    """Return the head's weights and trainable ones of the encoder, not LoRA's.
 
     Args:
         model: the model.
@@ -114,7 +115,10 @@ def _collect_weights(model, names):
 
 
 def _transpose(weight):
-    """Return shape and values of a kernel, (outputs, inputs) in PyTorch."""
+    """Return (shape, function that returns the values) of a kernel's transpose.
+
+    PyTorch stores a kernel as (outputs, inputs).
+    """
     return tuple(weight.shape)[::-1], lambda: weight.numpy().T
 
 
@@ -160,10 +164,11 @@ def _make_config(model, layers, modules, saved):
 def load_lora(
     model: "keras.Model", folder: files.PathLike, merge: bool = False
 ) -> None:
-    """Add the adapters of `save_lora` or PEFT to the model they belong to.
+    """Load LoRA adapters that `save_lora` or PEFT wrote into a model.
 
-    The model gets LoRA of the folder's ranks. As in `enable_lora`, its other
-    weights are frozen. Call `load_lora` before `compile`.
+    The model gets LoRA of the folder's ranks. As in `enable_lora`, the other
+    weights of the encoder are frozen, except those that the folder holds. Call
+    `load_lora` before `compile`.
 
     Args:
         model: model of the saved class, with the weights that training began
@@ -175,7 +180,7 @@ def load_lora(
     Raises:
         InputError: the model has LoRA already, or the folder has no LoRA
             adapters of PEFT, or the adapters are for another class, labels or
-            size, or a weight is random in the model and not in the folder.
+            size, or the folder lacks a weight that is random in the model.
     """
     if weights.lora_layers(model):
         raise InputError(
@@ -214,7 +219,7 @@ def load_lora(
 
 
 def _read_ranks(found, adapted):
-    """Return dict of adapted layer -> rank (columns of A), or 0 without A."""
+    """Return dict of adapted layer -> rank, the columns of A; 0 without A."""
     ranks = {}
     for name in adapted:
         matrix = found.get(f"{name}/lora_kernel_a")
@@ -244,7 +249,7 @@ def _expect_shapes(bases, layers, found, ranks):
 
 
 def _check_new_weights(model, path, found):
-    """Raise `WeightsError` if the file lacks a weight that is random now."""
+    """Raise `WeightsError` if the file lacks a weight that is still random."""
     random = weights.untrained_weights(model)
     random = weights.drop_unused_pooler(model, random)
     missing = [name for name in random if name not in found]
@@ -258,7 +263,7 @@ def _check_new_weights(model, path, found):
 
 
 def _read_folder(model, folder, bases):
-    """Return settings, tensors by published name, and the adapted layers.
+    """Return the folder's settings, tensors and adapted layers.
 
     Args:
         model: the model.
@@ -266,8 +271,9 @@ def _read_folder(model, folder, bases):
         bases: published weights of the model.
 
     Returns:
-        `Fields`; dict of name -> `Tensor`, where A is "LAYER/lora_kernel_a";
-        dict of a layer's published name -> its name in transformers.
+        `Fields` of adapter_config.json; dict of published name -> `Tensor`,
+        where matrix A of a layer has the name "LAYER/lora_kernel_a"; dict of an
+        adapted layer's published name -> its name in transformers.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     _check_config(config)
@@ -299,12 +305,12 @@ def _read_folder(model, folder, bases):
 
 
 def _normalize(name):
-    """Return a tensor's name in BERT, for a DistilBERT too, without `bert.`."""
+    """Return the BERT name, without `bert.`, of a BERT or DistilBERT tensor."""
     return distilbert.translate_name(name).removeprefix("bert.")
 
 
 def _check_config(config):
-    """Raise `WeightsError` if the kernels are not W + alpha / r B A."""
+    """Raise `WeightsError` if adapted kernels are not W + alpha / r B A."""
     config.choice("peft_type", ["LORA"])
     for name in REFUSED:
         if config.raw(name):
@@ -316,7 +322,10 @@ def _check_config(config):
 
 
 def _read_alpha(config, adapted, ranks):
-    """Return alpha of each adapted layer; the kernel changes by alpha / r B A.
+    """Return dict of adapted layer -> alpha.
+
+    A kernel changes by alpha / r B A. With rsLoRA it changes by
+    alpha / sqrt(r) B A, so alpha is multiplied by sqrt(r) here.
 
     Args:
         config: `Fields` of adapter_config.json.

@@ -41,20 +41,20 @@ def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
     If the weights are of another class, only their encoder is loaded.
-    `load_report` of the model lists what was loaded, skipped and initialised;
-    it also goes to the log in three lines.
+    `load_report` of the model lists what was loaded, skipped and initialised.
+    The report is also logged, in three lines. Weights that the checkpoint lacks
+    are random; an `UntrainedWarning` names them.
 
     Args:
         cls: `BertEncoder` or a task model's class.
         preset: a path or a name; see `open_checkpoint`.
         revision: branch, tag or commit on the Hub.
         **arguments: arguments of the class and, for a task model, of
-            `BertEncoder`; they override the preset. If both have an argument,
-            such as `dropout`, the class gets it.
+            `BertEncoder`; they override the preset. If both classes have an
+            argument, such as `dropout`, the task model gets it.
 
     Raises:
-        WeightsError: the checkpoint is incomplete. Weights that are new are
-            random and named by an `UntrainedWarning`.
+        WeightsError: the checkpoint is incomplete or damaged.
     """
     _check_labels_argument(cls, arguments)
     checkpoint = open_checkpoint(preset, revision)
@@ -99,7 +99,8 @@ def _check_labels_argument(cls, arguments):
 def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """Return the preprocessor of class `cls` for the weights of `preset`.
 
-    `arguments` are for either class and override the preset.
+    `arguments` are arguments of `cls` or of `tokenizer_class`. They override
+    the preset.
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _read_text(checkpoint)
@@ -206,8 +207,8 @@ def find_model_folder(path):
 def _open_path(path):
     if files.is_remote(path):
         raise InputError(
-            f"{path} is on another machine; weights are read from this one. "
-            "Copy the folder here and pass its path."
+            f"{path} is not a local path, and weights are read from local "
+            "folders only. Copy the folder here and pass its path."
         )
     if os.path.isdir(path):
         checkpoint = _open_folder(path)
@@ -281,7 +282,10 @@ def _open_tensorflow(prefix, source):
 
 
 def choose_class(name, checkpoint):
-    """Return the checkpoint; if several heads fit, with the head `name`."""
+    """Return the checkpoint with the head of class `name`, if several fit.
+
+    If only one head fits the tensors, the checkpoint is returned unchanged.
+    """
     read = checkpoint.by_class.get(name)
     return read() if read else checkpoint
 
@@ -290,7 +294,7 @@ def choose_class(name, checkpoint):
 
 
 def _split_arguments(cls, arguments):
-    """Return the arguments for the encoder and for the head, two dicts."""
+    """Return two dicts, the arguments for the encoder and for the head."""
     encoder_class = getattr(cls, "encoder_class", cls)
     of_encoder = argument_names(encoder_class)
     of_head = [] if cls is encoder_class else argument_names(cls)
@@ -318,7 +322,7 @@ def _check_head(cls, checkpoint):
 def _select_head(cls, checkpoint, arguments):
     """Return the tensors for the class, the head's arguments, and a reason.
 
-    The reason says why the stored head is not used; it is None if it is used.
+    The reason says why the stored head is not used, or is None if it is used.
     """
     stored, new = checkpoint.head_arguments, arguments
     if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
@@ -336,7 +340,8 @@ def _select_head(cls, checkpoint, arguments):
     differs = "labels" if order is None else None
     has_one = len(stored.get("labels") or "1") == 1
     was_score = stored.get("problem") in ("regression", "ranking")
-    if differs and has_one and was_score:  # new labels mean classes
+    # New labels for the head of a score mean that a classifier is wanted.
+    if differs and has_one and was_score:
         arguments["problem"] = new.get("problem", "single")
     of_input = ["bilstm_dim", "recipe"]  # they decide the head's input
     of_input += ["pooling"] if arguments.get("recipe") else []
@@ -375,9 +380,10 @@ def _select_encoder(found):
 
 
 def _order_labels(stored, requested):
-    """Return the stored index of each requested label, or None if they differ.
+    """Return the stored index of each requested label.
 
-    As many unnamed stored labels match any names.
+    Return None if the two sets of labels differ. Stored labels without names
+    (LABEL_0, LABEL_1, ...) match any requested labels of the same number.
     """
     stored = list(stored or ["LABEL_0"])
     requested = list(requested or stored[:1])
@@ -469,7 +475,10 @@ def list_names(names):
 
 
 def _assign(model, checkpoint, found):
-    """Set every weight, one tensor in memory at a time."""
+    """Set the model's weights and return the `LoadReport`.
+
+    One tensor is in memory at a time.
+    """
     variables = published_weights(model)
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
@@ -480,7 +489,8 @@ def _assign(model, checkpoint, found):
         else:
             report.skipped.append(tensor.name)
     report.initialised = sorted(set(variables) - set(report.loaded))
-    # The head was built with random weights, the encoder with zeros.
+    # The head was built with random weights. The encoder was built with zeros,
+    # so its new kernels are drawn here.
     for name in report.initialised:
         if in_encoder(name) and name.endswith("/kernel"):
             weight = variables[name]
@@ -530,8 +540,8 @@ def _read_text(checkpoint):
     if checkpoint.read_text is None:
         raise WeightsError(
             checkpoint.source,
-            "there is no vocabulary",
-            "Put the vocab.txt that the model was trained with next to it",
+            "there is no vocabulary next to the weights",
+            "Put the vocab.txt that the model was trained with next to them",
         )
     text, size = checkpoint.read_text(), checkpoint.encoder["vocabulary_size"]
     if len(text.pieces) > size:

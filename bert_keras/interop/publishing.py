@@ -42,9 +42,9 @@ def push_to_hub(
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`.
         name: `org/name`, with or without "hf://" before it.
-        card: text of README.md; None has `model_card` write it.
-        private: True if only its owner can see a new repository; None: the
-            account's default.
+        card: text of README.md; None: the text that `model_card` returns.
+        private: True if only the owner can see the repository, if it is new;
+            None: the account's default.
         revision: branch that the commit goes to; None is `main`.
 
     Returns:
@@ -77,7 +77,7 @@ def push_to_hub(
 
 
 def write_model_and_card(folder, model, preprocessor, name, card=None):
-    """Write the files that `push_to_hub` uploads to `folder`."""
+    """Write to `folder` the files that `push_to_hub` uploads."""
     without = _list_untrained(model)
     if card is None:
         card = model_card(model, name)
@@ -89,17 +89,21 @@ def write_model_and_card(folder, model, preprocessor, name, card=None):
 
 
 def _has_known_pooling(model):
-    """Return True for an embedder with a pooling of sentence-transformers."""
+    """Return True for an embedder whose pooling sentence-transformers has."""
     is_embedder = type(model).__name__ == "BertEmbedder"
     known = sentence_transformers.POOLINGS.values()
     return is_embedder and model.pooling in known
 
 
 def _list_untrained(model):
-    """Return names of untrained weights, which are not published.
+    """Return names of weights that are left out because they are untrained.
 
-    A pre-trainer that learned one of its two tasks is published without the
-    other task's head; an encoder with a random pooler without the pooler.
+    A pre-trainer may lack the head of a task that it did not learn. A
+    pre-trainer, an encoder, and an embedder that does not use its pooler may
+    lack a random pooler.
+
+    Raises:
+        InputError: another weight is untrained.
     """
     random = weights.untrained_weights(model)
     kind, optional = type(model).__name__, ()
@@ -117,7 +121,7 @@ def _list_untrained(model):
             "model, then publish it."
         )
     heads = [h for h in optional if any(n.startswith(h) for n in random)]
-    # Biases too: they are 0 and not marked as untrained.
+    # Biases are left out too. They are 0, so they are not marked as untrained.
     names = weights.published_weights(model)
     return [name for name in names if name.startswith(tuple(heads))]
 
@@ -147,7 +151,7 @@ def model_card(
     Args:
         model: the model.
         name: `org/name`, with or without "hf://" before it.
-        sections: (title, text) pairs that come before how to load it.
+        sections: (title, text) pairs that come before "How to load it".
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on.
         base_model: `org/name` of the weights that training began from.
@@ -163,14 +167,15 @@ def model_card(
     if kind not in HEADS:
         raise InputError(
             f"A {kind} cannot be published. Expected one of "
-            f"{', '.join(HEADS)}; save_preset keeps any other model."
+            f"{', '.join(HEADS)}. Save any other model with save_preset."
         )
     encoder = getattr(model, "encoder", model)
     stated = encoder.license and encoder.license.name
     if stated and license not in (None, stated):
         raise InputError(
             f"license is {license}, but the weights that training began from "
-            f"are under {stated}, which holds for these too. Leave it out."
+            f"are under {stated}, which holds for the model too. Leave license "
+            "out."
         )
     license = license or stated
     parts = [
@@ -180,7 +185,7 @@ def model_card(
     ]
     for title, text in [*sections, ("How to load it", _loading(model, name))]:
         parts += [f"## {title}", text]
-    # Otherwise transformers loads the encoder only.
+    # If transformers does not have the head, it loads the encoder only.
     is_standard = huggingface.has_standard_head(model)
     auto_class = HEADS[kind].auto_class if is_standard else "AutoModel"
     parts.append(_transformers(auto_class, name))

@@ -31,9 +31,10 @@ WRITTEN = (
 
 
 def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
-    """Write the folder under a temporary name, then rename it.
+    """Write a model and its preprocessor to a Hugging Face folder.
 
-    The optimizer's state is not written.
+    The folder is written under a temporary name and then renamed. The
+    optimizer's state is not written.
 
     Args:
         folder: path of the folder; see `new_folder`.
@@ -60,13 +61,13 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
 
 @contextlib.contextmanager
 def new_folder(folder, names, model, preprocessor):
-    """Yield an empty folder that replaces `folder` at the end.
+    """Yield an empty folder that replaces `folder` when the `with` block ends.
 
-    The license of the weights is written to it.
+    The license of the model's weights is also written to the folder.
 
     Args:
         folder: path; an existing folder may only hold files in `names`.
-        names: names of the files that may be written.
+        names: names of all files that this package may write there.
         model: the model.
         preprocessor: its `BertPreprocessor`, or None.
     """

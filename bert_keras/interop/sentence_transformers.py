@@ -38,7 +38,7 @@ POOLINGS = {
 
 
 def open_sentence_transformers(folder):
-    """Return the `Checkpoint` of the folder; `embedding` says how to pool."""
+    """Return the `Checkpoint` of the folder; `embedding` is its pooling."""
     modules = _modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
     for name in modules.values():
@@ -84,11 +84,11 @@ def _read_settings(folder):
 
 
 def _with_settings(text, path, longest):
-    """Return the text side with the settings of the folder's first module."""
+    """Return the `TextSide` with the settings of sentence_bert_config.json."""
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")
-    elif text.sequence_length is None:  # sentence-transformers' rule
+    elif text.sequence_length is None:  # as sentence-transformers does
         text.sequence_length = longest
     if settings.boolean("do_lower_case", False):
         text.cases[path] = True
@@ -96,7 +96,7 @@ def _with_settings(text, path, longest):
 
 
 def _modules(folder):
-    """Return dict of module type -> folder inside, in their order."""
+    """Return dict of module type -> folder, in the order of modules.json."""
     path = os.path.join(folder, MODULES)
     found = {}
     for module in read_json(path, kind=list).values:
@@ -118,7 +118,7 @@ def _modules(folder):
     if not is_embedder and set(found) != {"Transformer"}:
         raise WeightsError(
             path,
-            "the embedding is not complete",
+            "the folder lacks a module",
             "Fetch the folder again",
             expected="the modules Transformer and Pooling",
             found=", ".join(found) or "none",

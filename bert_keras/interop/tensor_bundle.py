@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints: index and tensors.
+"""Reader of the index and the tensors of TensorFlow checkpoints.
 
 A `prefix` is the path of a checkpoint without `.index`.
 """
@@ -14,8 +14,8 @@ from bert_keras.interop.tensor_files import shorten
 from bert_keras.interop.tensors import Tensor, WeightsError
 
 # The index of a TensorFlow checkpoint. TensorFlow's reader does not check
-# shapes, and some damaged checkpoints make it end the process. So each entry is
-# compared with the sizes of the data files before TensorFlow reads the values.
+# shapes, and some damaged checkpoints make it crash the process. So each entry
+# is compared with the sizes of the data files before TensorFlow reads values.
 
 FETCH = "Fetch the checkpoint again"
 # The index of a large model with optimizer slots has 100 KB.
@@ -29,7 +29,10 @@ SIZES = {1: 4, 2: 8, 3: 4, 9: 8, 10: 1, 14: 2, 19: 2}
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The position of one variable: data file, first byte, number of bytes."""
+    """One variable in the index: its dtype, shape and position in a data file.
+
+    `offset` is the first byte in the file, `size` the number of bytes.
+    """
 
     dtype: int
     shape: tuple[int, ...]
@@ -154,7 +157,7 @@ def _entry(prefix, shards, name, proto, sizes):
     elif min(proto.offset, proto.size) < 0 or (
         proto.offset + proto.size > _size(file, sizes)
     ):
-        problem = "it ends after the file, which may have been cut"
+        problem = "its values go beyond the file, which may have been cut"
     elif proto.dtype in SIZES:
         expected = math.prod(shape) * SIZES[proto.dtype]
         if proto.size != expected:
@@ -186,7 +189,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf_checkpoint(prefix):
-    """Return dict of variable name -> `Tensor`, of the float variables."""
+    """Return dict of variable name -> `Tensor`, for all float variables."""
     entries = read_index(prefix)
     import tensorflow as tf
 
@@ -217,7 +220,7 @@ def _tensor(reader, name, entry):
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _damage_error(entry.file, name, error) from None
 
-    # When it reads, TensorFlow compares the checksum.
+    # TensorFlow compares the checksum when it reads the values.
     return Tensor(entry.file, name, entry.shape, read)
 
 
@@ -247,8 +250,8 @@ def variable_names(prefix):
 def find_prefix(folder):
     """Return the path of the checkpoint in a folder, or None.
 
-    If there are several, the file `checkpoint` names the newest one; a folder
-    in that name is ignored.
+    If there are several, return the newest one, which the file `checkpoint`
+    names. Folders in that name are ignored.
     """
     found = sorted(
         name.removesuffix(".index")

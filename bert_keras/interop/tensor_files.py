@@ -1,7 +1,6 @@
-"""JSON and safetensors files from any source, checked before use.
+"""Reader of JSON and safetensors files from any source, with checks.
 
-TensorFlow's checkpoints are in `tensor_bundle.py`, HDF5 files in
-`keras_hub.py`.
+`tensor_bundle.py` reads TensorFlow's checkpoints, `keras_hub.py` HDF5 files.
 """
 
 import functools
@@ -15,19 +14,19 @@ import safetensors
 from bert_keras import files, json_files
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# JSON: bounded in size and depth, each field checked.
+# JSON files. Size and depth are limited, and each field is checked.
 
-# Most lists and objects in a file; real files have some hundred. A file of 15
-# MB with nothing else would take 0.8 GB of memory and 7 seconds.
+# Maximum number of lists and objects in a file. Real files have some hundred. A
+# file of 15 MB with empty lists only would take 0.8 GB of memory and 7 seconds.
 MOST_LISTS = 100_000
 
 
 def read_json(path, kind=dict, optional=False):
-    """Return the JSON object in the file as `Fields`; a list with `kind=list`.
+    """Return the JSON object or list in a file as `Fields`.
 
     Args:
         path: the file; a link that leads out of its folder is refused.
-        kind: dict or list.
+        kind: dict or list, the type that is expected.
         optional: True if a missing file counts as an empty object.
     """
     if optional and not os.path.exists(path):
@@ -126,7 +125,7 @@ class Fields:
         return self._read(name, default, str, "a text")
 
     def choice(self, name, choices, default=None):
-        """Return the text of a field; refuse others than `choices`."""
+        """Return the text of a field; refuse a text outside `choices`."""
         value = self.text(name, default)
         if value not in choices:
             self.refuse(name, " or ".join(choices), value)
@@ -210,10 +209,10 @@ def stored_tensor(path, name, dtype, shape, offset):
     return Tensor(path, name, shape, whole, rows if by_rows else None)
 
 
-# Safetensors files. The `safetensors` package refuses a header with gaps,
-# overlaps, or shapes that contradict the bytes, and a cut file. It would read
-# values from a memory map: the process would die if the file was cut meanwhile.
-# So the values are read here.
+# Safetensors files. The `safetensors` package checks the header: it refuses
+# gaps, overlaps, shapes that contradict the bytes, and a cut file. The values
+# are read here, because the package reads them from a memory map: the process
+# would crash if the file was cut in the meantime.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -228,7 +227,7 @@ DTYPES = {
 
 
 # The header of a large model has 50 KB. The `safetensors` package allows 100
-# MB, enough for a million names, which take minutes and gigabytes.
+# MB, enough for a million names, which would take minutes and gigabytes.
 MAX_HEADER = 4 * 1024 * 1024
 
 

@@ -2,8 +2,8 @@
 
 A reader looks at headers only. It maps each tensor to the library's name and
 shape, and reads the arguments of the encoder and the head. The values are read
-last, one tensor at a time. Also here: the license of weights, tables of names,
-and the shapes that follow from the settings.
+last, one tensor at a time. This file also has the license of weights, tables of
+names, and the shapes that follow from the settings.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from bert_keras.modeling.recipes import find_recipe
 STATED = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # the file that is written
 FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
-MOST = 200_000  # bytes of a file that are read
+MOST = 200_000  # bytes that are read from such a file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def write_license(license, folder):
 
 
 def _read_start(folder, name):
-    """Return the beginning of a text file, or None if there is none."""
+    """Return the beginning of a text file, or None if it cannot be read."""
     try:
         path = os.path.join(folder, name)
         with files.open_file(path, inside=folder) as file:
@@ -79,7 +79,7 @@ SLICE = 256 * 1024  # number of values read at once, 1 MB in float32
 
 
 class WeightsError(InputError):
-    """A weights file that cannot be used; nothing of it was loaded.
+    """Raised when a weights file cannot be used; no weight was loaded.
 
     The message has the file, the tensor if the error is about one, the problem,
     the expected and the found value, and the fix. Programs can read the
@@ -118,12 +118,13 @@ class Tensor:
     Attributes:
         file: path, for messages.
         name: name in the file.
-        shape: the library's shape.
-        read: returns the values as they are in the file.
+        shape: shape in the library.
+        read: function that returns the values as they are in the file.
         rows: `rows(first, last)` returns these rows of the values; None if
             the format allows no partial read.
-        check: function that reads all values and raises if a checksum is
-            wrong; it runs before the model is built. None: no checksum.
+        check: function that raises if the file or the weight cannot be used,
+            for example after a comparison with a hash; it runs before the
+            model is built. None: no check.
         is_transposed: True if the file stores the transpose of `shape`.
     """
 
@@ -161,10 +162,10 @@ class Tensor:
         return array
 
     def _check_finite(self, array):
-        """Return the values, float32 instead of 16 bits; refuse NaN and inf."""
+        """Return the values, 16-bit floats as float32; refuse NaN and inf."""
         if array.dtype.itemsize < 4:
             array = array.astype("float32")
-        # If there is a NaN, min and max are NaN. They allocate no memory.
+        # min and max are NaN if a value is NaN. They allocate no array.
         ends = (array.min(), array.max()) if array.size else ()
         if not all(map(np.isfinite, ends)):
             raise WeightsError(
@@ -186,7 +187,7 @@ class Tensor:
         return same and np.array_equal(self.load(), other.load())
 
     def map_values(self, shape, function):
-        """Return a `Tensor` of this shape, with `function` of the values."""
+        """Return a `Tensor` of this shape, whose values `function` returns."""
         return dataclasses.replace(
             self,
             shape=tuple(shape),
@@ -196,7 +197,7 @@ class Tensor:
         )
 
     def with_check(self, check):
-        """Return the tensor with `check` put before its present check."""
+        """Return the tensor with `check`; it runs before its other checks."""
         others = [check, self.check]
 
         def check_all():
@@ -224,17 +225,18 @@ class Checkpoint:
         head_arguments: its arguments beyond the encoder.
         tensors: dict of the library's weight name -> `Tensor`.
         skipped: names of tensors in the files that no model has.
-        read_text: returns the `TextSide`; None if there is no vocabulary.
-        embedding: dict, how sentence embeddings are pooled, or None.
+        read_text: function that returns the `TextSide`; None if there is no
+            vocabulary.
+        embedding: dict of the pooling of sentence embeddings, or None.
         origin: name and commit on the Hub that training began from, or None.
         license: `License` of the weights, or None.
         initializer_range: standard deviation of new weights, or None.
         untrained: names of weights that were saved while still random.
         head_fault: `WeightsError` that says why the head cannot be used, or
             None; the encoder can be used anyway.
-        by_class: dict of class name -> function that returns its `Checkpoint`,
-            if no class is named and several fit the head's tensors. `head` is
-            then "BertEncoder". Otherwise empty.
+        by_class: dict of class name -> function that returns the `Checkpoint`
+            with that class's head. It is empty unless the files name no class
+            and several classes fit the tensors; `head` is then "BertEncoder".
     """
 
     source: str
@@ -263,16 +265,16 @@ def hide_default_label(labels, problem):
 def unnamed_labels(count):
     """Return dict of labels and problem of a classifier without label names.
 
-    `from_preset(labels=[...])` accepts other names for the same number.
+    `from_preset(labels=[...])` accepts any names, if their number is `count`.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
     problem = "regression" if count == 1 else "single"
     return {"labels": hide_default_label(labels, problem), "problem": problem}
 
 
-# Tables of names: the library's on the left, another format's on the right. In
-# a table of names, {} stands for the layer number. The arguments of
-# `expand_names` list layers: a dense layer has kernel and bias, a layer
+# Tables of names: dicts of a weight's name in the library -> its name in
+# another format, where {} stands for the layer number. `expand_names` makes
+# them from names of layers: a dense layer has a kernel and a bias, a layer
 # normalisation gamma and beta.
 
 
@@ -314,7 +316,7 @@ def map_name(name, table):
 
 
 def rename_tensors(tensors, table, source, normalize=lambda name: name):
-    """Return dict of library name -> `Tensor`, and the names without one.
+    """Return dict of library name -> `Tensor`, and list of the other names.
 
     Args:
         tensors: dict of the file's names -> `Tensor`.
@@ -347,7 +349,7 @@ def rename_tensors(tensors, table, source, normalize=lambda name: name):
 
 
 def encoder_shapes(encoder):
-    """Return name -> shape of the weights of an encoder of these sizes."""
+    """Return dict of weight name -> shape, for an encoder of these sizes."""
     hidden, wide = encoder["hidden_dim"], encoder["intermediate_dim"]
     tables = {
         "token": encoder["vocabulary_size"],
@@ -371,10 +373,14 @@ def encoder_shapes(encoder):
 
 
 def head_shapes(head, arguments, encoder):
-    """Return name -> shape of the weights of a model class's head.
+    """Return dict of weight name -> shape, for the head of a model class.
 
-    The dict is empty for a class outside `HEADS`. `arguments` are the
-    constructor's, without the encoder; `encoder` has the encoder's sizes.
+    The dict is empty for a class that is not in `HEADS`.
+
+    Args:
+        head: name of the model class.
+        arguments: dict of the class's arguments, without the encoder.
+        encoder: dict of the encoder's arguments.
     """
     hidden = encoder["hidden_dim"]
     row = HEADS.get(head)
@@ -416,13 +422,16 @@ def _dense(prefix, inputs, outputs):
     return {f"{prefix}/kernel": (inputs, outputs), f"{prefix}/bias": (outputs,)}
 
 
-# Attention weights of formats in which the heads have an axis.
+# Attention weights of formats in which the heads have an axis of their own.
 
 _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
 
 
 def merge_heads(name, tensor):
-    """Return the `Tensor` in the library's shape: heads on one axis."""
+    """Return an attention weight's `Tensor` with the axis of heads merged.
+
+    A tensor of another weight, or without such an axis, is unchanged.
+    """
     match, shape = _PATTERN.search(name), tensor.shape
     if not match or len(shape) != {"bias": 2, "kernel": 3}[match[2]]:
         return tensor

@@ -35,7 +35,7 @@ class TextSide:
 
 
 def text_reader(path, settings):
-    """Return a function that reads the text side, or None without a vocabulary.
+    """Return a function that reads the `TextSide`; None without a vocabulary.
 
     Args:
         path: path of the vocabulary file; a link out of its folder is refused.
@@ -47,7 +47,7 @@ def text_reader(path, settings):
 
 
 def check_fits(model, preprocessor):
-    """Raise `InputError` if a model has fewer ids or positions than needed."""
+    """Raise `InputError` if the preprocessor has more ids or longer rows."""
     # isinstance would need an import of the class, and so of TensorFlow.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):
@@ -78,10 +78,11 @@ def read_pieces(path):
 
 
 def check_pieces(pieces, path):
-    """Return the pieces, fit for a tokenizer, or raise an `InputError`.
+    """Return the pieces without empty and repeated ones; check the rest.
 
-    An empty or repeated line becomes the piece "[lineN]", which no text has.
-    The last line of a repeated piece keeps it, as in the original.
+    An empty line becomes the piece "[lineN]", which matches no text. Of the
+    lines with the same piece, the last keeps it, as in the original, and the
+    others become "[lineN]" too.
     """
     last = {piece: index for index, piece in enumerate(pieces)}
     pieces = [
@@ -99,14 +100,15 @@ def write_pieces(preprocessor, path):
 
 # The case of the text: from the folder, the caller, and the pieces.
 
-# A lower-cased vocabulary has no capitals; a cased one has thousands, if the
-# language has capitals. Below these limits the vocabulary says nothing.
+# A lower-cased vocabulary has no capitals. A cased one has thousands, if the
+# language has capitals. With fewer words, or a smaller fraction of words with
+# capitals, the case is unknown.
 FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 
 
 def settle_case(source, cases, vocabulary, lowercase=None):
-    """Return True for lower-cased text; raise on a contradiction.
+    """Return True for lower-cased text; raise if sources contradict each other.
 
     Args:
         source: the folder, for messages.
@@ -155,7 +157,7 @@ def _refuse(source, answers, lowercase):
         fix = f"Leave lowercase= out, or pass {expected}"
     raise WeightsError(
         source,
-        "the statements on the case of the text contradict each other",
+        "the sources contradict each other on the case of the text",
         fix,
         expected=expected,
         found=found if lowercase is None else f"{found}; lowercase={lowercase}",
