@@ -1,4 +1,4 @@
-"""Draw the examples of a batch from a store, a function of (seed, step)."""
+"""Draw the examples of a batch from a store, by its seed and step alone."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import Pieces, generator, mask_rows
 
-# Examples in a window, 16 MB at length 128. This is approximate, because
-# windows consist of whole units.
+# Approximate number of examples in a window, 16 MB at length 128. The number
+# varies, because windows consist of whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # maximum lengths of groups for masking
+_WIDTHS = (32, 64, 128, 256)  # examples are masked in groups up to each length
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -28,11 +28,11 @@ _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 class EpochWindows:
     """Order of the examples of an endless, shuffled run.
 
-    A corpus consists of units (blocks of a store, parts of a shard) with a
-    number of examples each. Each epoch shuffles the units and cuts this order
-    into windows of about 32,768 examples. Then each window is shuffled.
-    Everything is a function of (seed, epoch), so a run can begin at any step
-    after it loads a single window.
+    A corpus consists of units (blocks of a store, parts of a shard), each with
+    a number of examples. In each epoch, the units are shuffled and grouped, in
+    the new order, into windows of about 32,768 examples. The examples are then
+    shuffled within each window. The order depends on (seed, epoch) alone, so a
+    run can begin at any step after it loads a single window.
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
@@ -46,9 +46,12 @@ class EpochWindows:
         self._last = (None, None)
 
     def epoch(self, number: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the units of each window, and each window's first example.
+        """Return the units and the first example of each window.
 
-        The latter, int64 `(W + 1,)`, ends with the size of the epoch.
+        Returns:
+            A list of W arrays, the indices of each window's units; and int64
+            `(W + 1,)`, the index of each window's first example in the epoch
+            and, last, the size of the epoch.
         """
         last = self._last  # a copy: another thread may change `_last`
         if last[0] != number:
@@ -66,7 +69,7 @@ class EpochWindows:
         return units, np.append(starts[first], self.epoch_size)
 
     def span(self, first: int, count: int):
-        """Return the windows that hold examples `first` to `first + count`.
+        """Return the windows of the `count` examples from index `first`.
 
         Returns:
             A list of (epoch, window, begin, end), in the order of the run.
@@ -95,11 +98,11 @@ def fill_rows(lengths, width: int, most: int, rng):
         lengths: int `(N,)`, number of tokens of each example, at most `width`.
         width: number of tokens of a row.
         most: maximum number of examples in a row.
-        rng: NumPy generator, shuffles the rows and the examples of each row.
+        rng: NumPy generator that shuffles the rows and each row's examples.
 
     Returns:
-        The indices of the examples in the order of the rows, and the row of
-        each of these, both int64 `(N,)`; and the number of rows.
+        int64 `(N,)`, the indices of the examples, sorted by their row; int64
+        `(N,)`, the row of each index; and the number of rows.
     """
     rows, count = _best_fit(np.asarray(lengths), width, most)
     rows = rng.permutation(count)[rows]
@@ -109,7 +112,7 @@ def fill_rows(lengths, width: int, most: int, rng):
 
 def _best_fit(lengths, width: int, most: int):
     """Return the row of each example, and the number of rows."""
-    open_rows = [[] for _ in range(width + 1)]  # by the room that is left
+    open_rows = [[] for _ in range(width + 1)]  # rows, by their free tokens
     rooms = 0  # bit r is set if there is an open row with room r
     held = []  # the number of examples in each row
     rows = np.empty(len(lengths), np.int64)
@@ -119,7 +122,7 @@ def _best_fit(lengths, width: int, most: int):
     ):
         fitting = rooms >> length
         if fitting:
-            # The lowest bit that is set is the least room that is enough.
+            # The lowest bit that is set gives the smallest sufficient room.
             room = length + (fitting & -fitting).bit_length() - 1
             row = open_rows[room].pop()
             if not open_rows[room]:
@@ -136,7 +139,7 @@ def _best_fit(lengths, width: int, most: int):
     return rows, len(held)
 
 
-# Packed rows: several examples each, masked one by one.
+# Packed rows. Each has several examples, which are masked separately.
 
 
 class PackedPairs(NamedTuple):
@@ -173,7 +176,7 @@ def masked_rows(
     pieces: Pieces,
     rng,
 ) -> dict:
-    """Mask examples by the rules, each by itself, and pack them into rows.
+    """Mask each example by itself, and pack the examples into rows.
 
     Args:
         lengths: int `(N,)`, tokens of each example.
@@ -272,17 +275,17 @@ class _Packed:
         }
 
 
-# Examples drawn from a token store: pairs of each window, masks of each batch.
+# Examples drawn from a token store: pairs for a window, masks for a batch.
 
 
 class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has as many examples as there are full sequences in the store's
-    tokens, but at most one for each sentence. The pair rule draws more, because
-    it reuses text that a random next sentence replaced; so each window keeps a
-    random part of its pairs. With `rules.packed`, the examples of a window are
-    packed, and a row counts as one example.
+    tokens, but at most one for each sentence. The pair rule draws more pairs,
+    because it reuses text that a random next sentence replaced. So each window
+    keeps a random part of its pairs. With `rules.packed`, the examples of a
+    window are packed, and a row counts as one example.
 
     Args:
         store: a `TokenStore`.
@@ -327,7 +330,7 @@ class DrawnExamples:
         return PackedPairs(pairs[order], rows, count)
 
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
-        """Return the rows of pairs; the key and the seed decide their masks."""
+        """Return the rows of pairs; `key` and the seed decide their masks."""
         rng = generator(self.seed, _MASKS, *key)
         rules, pieces = self.rules, self.store.pieces
         if not rules.packed:
@@ -350,7 +353,7 @@ class DrawnExamples:
         return rows
 
     def join(self, parts: list, step: int) -> dict:
-        """Return the rows of a step from its parts of windows."""
+        """Join the slices of windows that make up a step; return its rows."""
         return self.rows(type(parts[0]).join(parts), step)
 
 

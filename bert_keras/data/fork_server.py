@@ -1,7 +1,7 @@
 """Imports of the process from which workers are forked; see `workers.forks`.
 
-The imports take seconds. During them, too, the process ignores Ctrl-C and ends
-with its parent. It prints nothing, because the parent did the same imports.
+The imports take seconds. Meanwhile, the process ignores Ctrl-C and ends with
+its parent. What the imports print is dropped, as the parent's imports print it.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def _import_libraries():
         import keras  # noqa: F401
         import tensorflow_text  # noqa: F401
     is_ready.set()
-    thread.join()  # a fork keeps no thread
+    thread.join()  # a process with threads must not be forked
 
 
 _import_libraries()

@@ -1,4 +1,7 @@
-"""Convert raw documents to token stores and shards, one process at a time."""
+"""Convert raw documents to token stores and to shards of examples.
+
+Only one process at a time can write to a folder.
+"""
 
 import contextlib
 import dataclasses
@@ -66,22 +69,23 @@ def create_pretraining_data(
             `build_stores`.
         rules: how pairs and masks are drawn; the paper's by default.
         seed: int.
-        copies: how often the training text is used, with other pairs and
-            masks (the original's `dupe_factor`); held-out text is used once.
+        copies: how often the training text is used, each time with other
+            pairs and masks (the original's `dupe_factor`). Held-out text is
+            used once.
         held_out_share: about this fraction of the documents, chosen by the
             hash of their content, goes to `held_out`; 0 for none.
         sentences: "split" or "lines"; see `build_stores`.
-        workers: processes; see `build_stores`.
+        workers: number of processes; see `build_stores`.
         progress: called with the stage ("tokens", "train" or "held_out"),
             the number of documents or shards done, and their total number,
             None if unknown.
-        records: True to write records; the stores alone are enough to draw
+        records: False to write only the stores, from which training can draw
             other examples in each epoch.
         held_out: see `build_stores`.
 
     Returns:
-        Dict of the manifests of `train` and, if there is one, `held_out`:
-        of the records, or of the stores if no records are written.
+        Dict of "train" and, if there is one, "held_out" -> manifest of the
+        records, or of the store if no records are written.
 
     Raises:
         InputError: `train` or `held_out` has fewer than two documents, the
@@ -182,21 +186,22 @@ def write_records(
 ) -> dict:
     """Write a store's examples as record shards with a manifest.
 
-    Each shard has one window of one copy. Its bytes depend only on the store,
-    the rules, the seed and the shard's number, not on the number of workers.
-    Shards that an earlier call finished are kept if their bytes have not
-    changed since.
+    A shard holds the examples of one window in one copy. Its bytes depend only
+    on the store, the rules, the seed and the shard's number, not on the number
+    of workers. Shards that an earlier call finished are kept if their bytes
+    have not changed since.
 
     Args:
         store: the `TokenStore` of the text.
         folder: output folder; created if it is missing.
         rules: how pairs and masks are drawn.
         seed: int.
-        copies: how often the text is used, with other pairs and masks.
+        copies: how often the text is used, each time with other pairs and
+            masks.
         run: function like `map` that calls a picklable task with each item
             of a list, in this process or others.
-        progress: called with the number of finished shards, at first those
-            of an earlier call, and the number of all shards.
+        progress: called with the number of finished shards and the number of
+            all shards; first with the shards that were kept.
 
     Returns:
         The manifest.
@@ -227,9 +232,9 @@ def write_records(
 
 
 class WriteShard:
-    """Task from a shard's number to its file and its entry for the manifest.
+    """Task that writes the shard of a given number, and its manifest entry.
 
-    It can be pickled; the other process then opens the store again.
+    The task can be pickled. The other process then opens the store again.
     """
 
     def __init__(self, store, folder, rules, seed, copies):

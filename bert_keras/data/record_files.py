@@ -1,9 +1,10 @@
 """TFRecords of examples under the original BERT's feature names.
 
-TensorFlow's encoder writes a batch at a time, because building one message
-object after the other is slow. TensorFlow's parser reads these files and the
-original's. The manifest of a folder has the name and the number of examples of
-each shard. It is written last, so a folder without a manifest is unfinished.
+TensorFlow's encoder serializes a whole batch at once, because building one
+message object after the other is slow. TensorFlow's parser reads these files
+and the original's. The manifest of a folder has the name and the number of
+examples of each shard. It is written last, so a folder without one is
+unfinished.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ FEATURES = {
     "mask_weights": "masked_lm_weights",
     "next_sentence_labels": "next_sentence_labels",
 }
-# Further parts of packed rows, which the original lacks.
+# Parts that only packed rows have. The original has no packed rows.
 _PACKED = ("example_ids", "position_ids", "example_weights")
 _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
@@ -226,7 +227,7 @@ def _check_manifest(manifest: dict):
         check_entries({shard["name"]: shard})
     names = {shard["name"] for shard in manifest["shards"]}
     if len(names) < len(manifest["shards"]):
-        raise ValueError("'shards' has one of them twice")
+        raise ValueError("'shards' has a name twice")
     if not any(shard["examples"] for shard in manifest["shards"]):
         raise ValueError("'shards' must have examples")
 
@@ -243,8 +244,8 @@ def check_shards(folder: str) -> dict:
     check_files(
         folder,
         shards,
-        "Delete it and run the command that made it again: only what is "
-        "missing is made again.",
+        "Delete it, and run the command that wrote it: only missing shards "
+        "are written again.",
     )
     for name in files.list_folder(folder):
         if ".tfrecord" in name and name not in shards:
@@ -257,8 +258,8 @@ def check_shards(folder: str) -> dict:
 
 # Examples that were drawn earlier and written to TFRecords.
 
-_PIECE = 8_192  # examples of a shard that stay together when shuffled
-_SHUFFLE = 4
+_PIECE = 8_192  # consecutive examples of a shard that are shuffled as one unit
+_SHUFFLE = 4  # key of the random generator that shuffles a window
 
 
 class RecordedExamples:
@@ -296,7 +297,7 @@ class RecordedExamples:
         return records[rng.permutation(len(records))]
 
     def join(self, parts: list[np.ndarray], step: int) -> dict:
-        """Return the rows of a step from its parts of windows."""
+        """Join the slices of windows that make up a step; return its rows."""
         records = np.concatenate(parts)
         with readable(self._folder):
             parsed = self._parse(records)

@@ -1,4 +1,4 @@
-"""Sampling rules, and sentence pairs and rows drawn by them."""
+"""Sampling rules, and the sentence pairs and rows that are drawn by them."""
 
 import dataclasses
 import hashlib
@@ -25,12 +25,12 @@ _TYPES = {
     bool: (bool, "True or False"),
     tuple: ((tuple, list), "three percentages"),
 }
-SHORTEST = 8  # [CLS], two [SEP], and a few tokens in either segment
+SHORTEST = 8  # [CLS], two [SEP], and a few tokens in each segment
 
 
 @dataclasses.dataclass(frozen=True)
 class SamplingRules:
-    """How pairs and masks are drawn; the defaults are the paper's.
+    """Rules for drawing pairs and masks; the defaults are the paper's.
 
     Args:
         sequence_length: tokens of an example, [CLS] and [SEP] included.
@@ -39,8 +39,8 @@ class SamplingRules:
         short_probability: fraction of documents with examples of a shorter
             target length, so that a model also sees short sequences.
         mask_rate: fraction of an example's tokens to predict.
-        mask_mix: percent of these replaced by [MASK], by any token of the
-            vocabulary, and left as they are.
+        mask_mix: percentages of these tokens that are replaced by [MASK],
+            replaced by a random token, and left as they are.
         whole_word: mask all tokens of a word or none.
         packed: put several examples into a row of `sequence_length` tokens,
             at most one for each 16 tokens, to have little padding.
@@ -63,9 +63,10 @@ class SamplingRules:
     def masks_per_row(self) -> int:
         """Maximum number of masked tokens in a row.
 
-        In a packed row, it is enough for all examples. Rounding adds at most
-        0.5 to the exact number of an example. The minimum of one masked token
-        adds at most `1 - 5 * mask_rate`, as an example has 5 or more tokens.
+        In a packed row, this covers all examples. The number of an example is
+        mask_rate times its length, rounded, and at least 1. Rounding adds at
+        most 0.5. The minimum of 1 adds at most `1 - 5 * mask_rate`, because an
+        example has 5 or more tokens. Each example gets the larger of the two.
         """
         if not self.packed:
             return self.max_predictions
@@ -77,7 +78,7 @@ class SamplingRules:
         if self.max_predictions is None:
             count = count_predictions(self.sequence_length, self.mask_rate)
             object.__setattr__(self, "max_predictions", count)
-        # Rules may come from a file, which may hold "128" or null.
+        # Types are checked, because a file of rules may hold "128" or null.
         for field in dataclasses.fields(self):
             value, default = getattr(self, field.name), type(field.default)
             default = int if field.default is None else default
@@ -152,14 +153,15 @@ def draw_pairs(
     Equals the original's `create_instances_from_document` (paper, section
     A.2). Sentences are gathered until they fill the target length. A is a
     random number of them, at least one. B is the rest, with label 0. Half the
-    time, and if there is no rest, B is text of another document from a random
-    sentence on, with label 1, up to the target length; then the next pair
-    begins with the rest. Each document has one target: the full length or, with
-    `short_probability`, a random length of at least 2. Pairs that are too long
-    lose tokens at either end of the longer segment.
+    time, and always if there is no rest, B is text of another document instead,
+    with label 1. It begins at a random sentence and fills the target length.
+    The next pair then begins with the unused rest. Each document has one
+    target: the full length or, with `short_probability`, a random length of at
+    least 2. Pairs that are too long lose tokens of the longer segment, each
+    from a random end.
 
-    One difference: B is never from A's own document (in the original, it is in
-    1 of 1,024 random pairs if there are two documents).
+    One difference: B is never from A's own document. In the original, if there
+    are two documents, this happens in 1 of 1,024 random pairs.
 
     Args:
         store: a `TokenStore` of at least two documents.
@@ -195,7 +197,10 @@ def draw_pairs(
 
 
 def _walk(offsets, begin, end, target, document, uniform, chunks):
-    """Append (start, split, end, random, document, target) of each chunk."""
+    """Append (start, split, end, random, document, target) of each chunk.
+
+    A has the sentences from `start` to `split`, B those from `split` to `end`.
+    """
     while begin < end:
         # The first sentence boundary at which the chunk is long enough.
         stop = bisect_left(offsets, offsets[begin] + target, begin + 1, end)
@@ -214,9 +219,9 @@ def _walk(offsets, begin, end, target, document, uniform, chunks):
 
 
 def _draw_other_documents(store, document, length, rng):
-    """Return the start and length of a random text for each document index.
+    """Return the start and length of a random text for each pair.
 
-    The text is from another document.
+    The text is never from `document`, the index of A's own document.
     """
     other = rng.integers(0, store.num_documents - 1, len(document))
     # Any other document, with equal probability.
@@ -235,8 +240,8 @@ def _draw_other_documents(store, document, length, rng):
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     """Shorten pairs to `room` tokens: the longer text first, B at a tie.
 
-    Each removed token is taken from the front or from the back with the
-    same probability, so the number from the front is binomial.
+    Each token is removed from the front or from the back with the same
+    probability, so the number removed from the front is binomial.
     """
     # Only the longer text loses tokens until both are equal. So each text keeps
     # at least half of the room, or all its tokens if it has fewer.

@@ -2,10 +2,10 @@
 
 A sentence ends at a terminator, a character with Unicode's property
 `Sentence_Terminal`. `.`, `!`, `?` and the ellipsis end a sentence only before
-white space and not before a lower-case word; `.` does not after an
-abbreviation, an initial or a list number. Terminators of scripts that write no
-space after a sentence (Chinese, Japanese, Khmer, ...) need none. Closing
-quotation marks and brackets after a terminator belong to the sentence.
+white space, and not if a lower-case word follows. A `.` after an abbreviation,
+an initial or a list number ends no sentence. Terminators of scripts that write
+no space after a sentence (Chinese, Japanese, Khmer, ...) need no white space.
+Closing quotation marks and brackets after a terminator belong to the sentence.
 """
 
 import re
@@ -90,7 +90,7 @@ _FIRST_WORDS = _words(
     "what who how why where not no yes all some most many each"
 )
 _LONGEST_SHORT = 12  # characters; no abbreviation is longer
-_LONGEST = 1_000  # characters, or about 250 tokens: two sequences of 128
+_LONGEST = 1_000  # maximum characters of a sentence, about 250 tokens
 _CLAUSE = re.compile(r".*[;:,\u2014\u060c\u061b\u3001\uff0c\uff1b]\s*", re.S)
 _SPACE = re.compile(r".*\s", re.S)
 
@@ -100,8 +100,8 @@ def split_sentences(paragraph: str) -> list[str]:
 
     The sentences are in order, stripped and not empty. Together they have all
     characters of the paragraph except white space. A sentence of more than
-    1,000 characters is cut after its last clause mark or, if there is none, its
-    last space before that length, or else at that length.
+    1,000 characters is cut within that length: after the last clause mark,
+    else after the last space, else at 1,000 characters.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
@@ -126,7 +126,7 @@ def ends_sentence(text: str) -> bool:
 
 
 def document_sentences(document) -> list[str]:
-    """Return a `Document`'s sentences; split paragraphs that are not split."""
+    """Return a `Document`'s sentences; split its paragraphs if necessary."""
     if document.sentences_given:
         return document.paragraphs
     return [
@@ -140,7 +140,7 @@ def _is_basic(text: str) -> bool:
 
 
 def _ends(text: str, start: int, match: re.Match) -> bool:
-    """Return True if the sentence from `start` ends at a terminator."""
+    """Return True if the sentence from `start` ends at the matched boundary."""
     if not match["space"] or not match[0].isascii():
         if _NEEDS_NO_SPACE.search(match[0]):
             return not _is_decimal(text, match)

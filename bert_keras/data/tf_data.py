@@ -11,9 +11,9 @@ import tensorflow as tf
 def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return the data set without the thread that tunes `tf.data`.
 
-    The thread doubles its sleep each time, and TensorFlow 2.21 sometimes waits
-    for it at the end of a pass: 1.1 s in a loop of 1.4 s. Use numbers instead
-    of `tf.data.AUTOTUNE`, which has no effect without the thread.
+    The thread sleeps twice as long each time. TensorFlow 2.21 sometimes waits
+    for it at the end of a pass, for instance 1.1 s of a loop of 1.4 s. Without
+    the thread, `tf.data.AUTOTUNE` has no effect; use numbers instead.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -22,16 +22,16 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 # A data set that is alive when the interpreter ends still calls its Python
 # functions from TensorFlow's threads. A late call waits for the interpreter,
-# and the interpreter waits for the data set, so the process hangs. Therefore
-# new calls fail before the interpreter ends, and it waits for running calls. A
-# data set makes no calls once its buffers are full.
+# and the interpreter waits for the data set, so the process hangs. Therefore,
+# before the interpreter ends, new calls fail and it waits until running calls
+# have returned. A data set makes no calls once its buffers are full.
 
 _QUIET = 0.3  # seconds without a call after which no call is expected
 _LONGEST = 10  # longest wait at process exit, in seconds
 
 
 class _Calls:
-    """Counter of the running calls, which can refuse new calls."""
+    """Counter of the running calls; it can also refuse new ones."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ def _end_in_time():
 
 
 def python_call(function, arguments, types):
-    """Call `tf.numpy_function`; the process can end during the call.
+    """Call `tf.numpy_function` so that a running call cannot hang the exit.
 
     Args:
         function: takes NumPy arrays, returns a list of them.

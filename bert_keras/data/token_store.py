@@ -1,12 +1,13 @@
 """Read and write a token store: a corpus as flat arrays of ids on disk.
 
 `tokens.bin` has the ids of all sentences, concatenated (uint16 if the
-vocabulary is small enough, else int32). Three arrays of int64 have the indices
-at which things begin, and the end as the last entry: `sentences.bin` sentences
-in `tokens.bin`, `documents.bin` documents in `sentences.bin`, `blocks.bin`
-blocks of about 65,536 tokens in `documents.bin`. `store.json`, the manifest, is
-written last. The arrays are memory-mapped, so only used pages are in memory. A
-remote store is first copied to this machine.
+vocabulary is small enough, else int32). Three int64 arrays have the index at
+which each item begins and, as last entry, the end. `sentences.bin` has the
+index of each sentence in `tokens.bin`, `documents.bin` that of each document in
+`sentences.bin`, and `blocks.bin` that of each block, about 65,536 tokens, in
+`documents.bin`. `store.json`, the manifest, is written last. The arrays are
+memory-mapped, so only used pages are in memory. A remote store is first copied
+to this machine.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ _TOKENIZER = {
     "max_word_length": int,
     "keep_special_tokens": bool,
 }
-_WIDTHS = {"<u2": 2, "<i4": 4}  # bytes of a token
+_WIDTHS = {"<u2": 2, "<i4": 4}  # dtype of the ids -> bytes of an id
 _LARGE = 2**26  # bytes; smaller files may stay in memory
 _CHECKED = 2**22  # array entries that are checked at a time
 _BLOCK = 65_536  # tokens
@@ -81,7 +82,7 @@ class TokenStore:
 
     @property
     def tokenizer(self) -> dict:
-        """Settings, without the vocabulary, of the tokenizer of the ids."""
+        """Settings of the tokenizer of the ids, without the vocabulary."""
         return {name: self.manifest[name] for name in _TOKENIZER}
 
     def _map(self, name: str, dtype: str) -> np.ndarray:
@@ -102,7 +103,7 @@ class TokenStore:
 
 
 def describe_tokenizer(tokenizer) -> dict:
-    """Return the manifest's entries about the tokenizer of the ids."""
+    """Return the manifest's entries about the tokenizer that made the ids."""
     return {
         "vocabulary_size": tokenizer.vocabulary_size,
         "vocabulary_hash": vocabulary_hash(tokenizer.vocabulary),
@@ -296,7 +297,7 @@ class StoreWriter:
         """
         starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
         firsts = np.cumsum(per_document) - per_document
-        block = starts[firsts] // _BLOCK  # block of each first token
+        block = starts[firsts] // _BLOCK  # of each document's first token
         opens = np.flatnonzero(np.diff(block, prepend=self._block))
         self._block = block[-1] if len(block) else self._block
         first_document = self.totals["documents"]
@@ -319,7 +320,7 @@ class StoreWriter:
         )
         arrays = {
             f"{name}.bin": {
-                # The hash of the written bytes, not of the file on disk now.
+                # The hash of what was written, not of what the disk has now.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }

@@ -28,8 +28,8 @@ def in_order(
     """Yield `function(item)` of each item, in the order of the items.
 
     Args:
-        function: picklable if there are several workers. Each worker gets it
-            once, so its attributes last from call to call in that process.
+        function: must be picklable if there are several workers. Each worker
+            gets it once and keeps its attributes from one call to the next.
         items: iterable, read lazily, a few items ahead.
         workers: number of processes; 1 uses this process only.
         worth: minimum number of items to start workers. With fewer, this
@@ -62,8 +62,8 @@ def forks():
     """Return the context of processes that start with TensorFlow imported.
 
     The import takes seconds, a fork tenths of a second. So all workers are
-    forks of one process (see `fork_server`), with the environment variables
-    that this process started with.
+    forks of one process (see `fork_server`). They have the environment
+    variables that this one process started with.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
