@@ -1,7 +1,7 @@
-"""The exact path: any bytes to ids in a graph of core operations.
+"""The exact path, which turns any bytes into ids with TensorFlow's core ops.
 
-normalizer.py splits text into words. This file splits words into tokens, by
-the greedy longest match of `WordPiece`, and finds their spans in the text.
+normalizer.py splits text into words. This file splits words into tokens by
+`WordPiece`'s greedy longest match, and finds the tokens' spans in the text.
 """
 
 import collections
@@ -19,14 +19,15 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 # The trie has two roots: one for a word's first token, one for "##" tokens.
 WORD_ROOT, REST_ROOT = 0, 1
-NO_SYMBOL = 0  # stands for characters in no token, and for the end of a word
+NO_SYMBOL = 0  # for characters that no token has, and for the end of a word
 
 Tokens = collections.namedtuple("Tokens", "ids words starts lengths")
 Tokens.__doc__ = """The tokens of some words, one after another.
 
     ids: `int32 (P,)`.
-    words: the word of each, `int64 (P,)`.
-    starts, lengths: its characters in that word, `int64 (P,)`.
+    words: the index of each token's word, `int64 (P,)`.
+    starts: the index of each token's first character in its word, `int64 (P,)`.
+    lengths: the number of characters of each token, `int64 (P,)`.
     """
 
 
@@ -34,9 +35,9 @@ class ExactText:
     """Tokenizer of any strings, with the ids of `WordPiece`.
 
     The tokens form a trie. Its edges are a sorted vector of (node, symbol);
-    edge i leads to node i + 2. One search finds the longest token that begins
-    at each character of all distinct words. A word keeps the token at its
-    start, then the token that begins where that one ends, and so on.
+    edge i leads to node i + 2. One search finds, for each character of all
+    distinct words, the longest token that begins there. A word keeps the token
+    at its start, then the token that begins where that one ends, and so on.
 
     Args:
         settings: a `WordPiece`.
@@ -182,7 +183,7 @@ def _row_splits(words, tokens, strings):
 
 
 def _find_distinct(words, ends):
-    """Return the distinct words, and the number of each word among them.
+    """Return the distinct words, and the index of each word among them.
 
     Returns:
         `int64 (distinct,)`, the index of each distinct word's first
@@ -202,10 +203,10 @@ def _find_distinct(words, ends):
 
 
 def _follow_tokens(is_start, depth):
-    """Return the positions that consecutive tokens reach from a start.
+    """Return True for each position that consecutive tokens reach from a start.
 
-    In each round, the position that a jump from a reached position leads to
-    is reached too. A jump spans twice as many tokens as in the round before.
+    In each round, the jump from each reached position reaches a further one. A
+    jump spans twice as many tokens as in the round before.
     """
 
     def jump_all(_, reached, jump):
@@ -277,7 +278,7 @@ def _build_trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
-    # The last edge equals no key: a search may end after all real edges.
+    # A search may end after all real edges, at a last edge that equals no key.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),

@@ -22,7 +22,7 @@ Extension = collections.namedtuple("Extension", "vocabulary replaced")
 Extension.__doc__ = """A vocabulary with new tokens.
 
     vocabulary: all tokens in the order of their ids.
-    replaced: id of each new token -> ids of the old tokens of its text.
+    replaced: id of each new token -> ids of the old tokens that it replaces.
     """
 
 
@@ -72,9 +72,9 @@ def domain_words(
         in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. A word that becomes "[UNK]" costs as
-        much as a word of two tokens. A word of more than 256 bytes, the limit
-        of a token, is left out.
+        A list for `extend_vocabulary`. The cost of a word is its count, times
+        its number of tokens beyond the first. "[UNK]" counts as two tokens. A
+        word of more than 256 bytes, the limit of a token, is left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()

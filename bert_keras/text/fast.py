@@ -1,8 +1,8 @@
 """The fast path: rows of plain text through tensorflow-text's operations.
 
-A row is plain if it is valid UTF-8 and tensorflow-text treats each of its
-characters as `WordPiece` does, next to any other character. Then the ids are
-equal. Most text is plain; one regular expression recognises it.
+A row is plain if it is valid UTF-8 and has only characters that tensorflow-text
+treats as `WordPiece` does, next to any other character. For such a row, both
+return the same ids. Most text is plain; one regular expression recognises it.
 """
 
 import functools
@@ -54,9 +54,9 @@ class FastText:
         """Return tensorflow-text's ids, and where they are certainly correct.
 
         Returns:
-            Flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
-            for strings whose ids are certainly correct (do not use other
-            ids); and a bool, True if all are.
+            The flat ids and row splits of the strings `(B,)`; `bool (B,)`,
+            True for strings whose ids are certainly correct (the ids of the
+            others must not be used); and a bool, True if all are correct.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(
@@ -164,8 +164,9 @@ def _long_word(max_bytes):
     """Return a pattern of text that may have a word over `max_bytes`.
 
     ASCII white space and punctuation separate words. Each character counts as
-    12 bytes, the longest result, so the pattern finds every word of more than
-    `max_bytes`, and some shorter ones. RE2 limits a repetition to 1,000.
+    12 bytes, the most that it can become. So the pattern finds every word of
+    more than `max_bytes`, and some shorter ones. RE2 limits a repetition to
+    1,000.
     """
     least = min(max_bytes // LONGEST_CHARACTER + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
@@ -178,8 +179,8 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for lower case and accents. So here only
-    # characters that stripping accents does not change are plain.
+    # tensorflow-text has one switch for lower case and accents. So if the two
+    # settings differ, characters that stripping accents changes are not plain.
     with_it = unicode.map_code_points(lowercase, True)
     without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()

@@ -2,7 +2,7 @@
 
 OUTSIDE = "O"
 PREFIXES = "BIESLU"
-BEGIN, END = "BSU", "ELSU"  # prefixes that begin, that end an entity
+BEGIN, END = "BSU", "ELSU"  # prefixes that begin an entity, and that end one
 
 
 def split_label(label: str) -> tuple[str, str]:

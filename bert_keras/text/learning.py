@@ -41,23 +41,24 @@ def learn_vocabulary(
     progress: Callable[[int, int], object] | None = None,
     in_order: Callable[..., Iterable[Any]] = map,
 ) -> list[str]:
-    """Learn tokens for text like `texts`: special tokens, characters, merges.
+    """Learn a vocabulary of special tokens, characters and merged tokens.
 
-    Words are counted as `WordPiece` splits them; then, from single
-    characters, the most frequent pair of neighbouring tokens is merged until
-    there are `size` tokens or no pair occurs `min_count` times. Of equally
-    frequent pairs, the one with the earlier tokens is merged; a pair that
-    would make a token of more than 256 bytes is skipped. Memory grows with
-    the distinct words; beyond 4 million, the rarest are dropped.
+    Words are counted as `WordPiece` splits them. At first, their tokens are
+    single characters. Then the most frequent pair of neighbouring tokens is
+    merged, one pair after the other, until there are `size` tokens or no pair
+    occurs `min_count` times. Of equally frequent pairs, the one with the
+    earlier tokens is merged. A pair that would make a token of more than 256
+    bytes is skipped. Memory grows with the number of distinct words; beyond 4
+    million, the rarest are dropped.
 
     Args:
         texts: iterable of strings, read once.
         size: tokens to learn, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
-        strip_accents: setting of the tokenizer; None is as `lowercase`.
+        strip_accents: setting of the tokenizer; None takes `lowercase`.
         min_count: characters and pairs seen less often are not learned.
-        unused: tokens `[unused0]`, `[unused1]`, ... to keep free for words
-            of a later domain. They have the positions of the original: with
+        unused: number of tokens `[unused0]`, `[unused1]`, ... to keep free for
+            words of a later domain. They are placed as in the original: with
             994 of them, `[UNK]` has id 100, as in its uncased vocabulary.
         progress: called with (tokens so far, `size`).
         in_order: a function like `map`, which may run in parallel. It is
@@ -123,8 +124,8 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 def _select_symbols(counts, min_count, room):
     """Return the characters to learn, with "##" except at a word's start.
 
-    They are the most frequent that occur `min_count` times or more, and at
-    most half of `room`.
+    They occur `min_count` times or more. If they exceed half of `room`, the
+    most frequent are returned.
     """
     totals = collections.Counter()
     for word, count in counts.items():
@@ -159,9 +160,9 @@ def _split_symbols(word):
 class _Merger:
     """Words as lists of token ids, and the counts that merging needs.
 
-    `pairs` has the count of each pair of neighbours, `positions` the indices
-    of the words that may have it. `heap` has an entry for each pair, whose
-    count may be out of date, but only too high.
+    `pairs` has the count of each pair of neighbours, and `positions` the
+    indices of the words that may have the pair. `heap` has the count of each
+    pair; a count that is out of date is too high.
     """
 
     def __init__(self, counts, pieces):

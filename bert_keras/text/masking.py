@@ -17,8 +17,8 @@ from bert_keras.text.vocabulary import check_vocabulary
 if TYPE_CHECKING:  # the rule needs no TensorFlow
     import tensorflow as tf
 
-# The paper, section 3.1, task 1: the fraction of tokens to predict; the
-# percentages of these that become [MASK], become any token, and stay.
+# From the paper, section 3.1, task 1: the fraction of tokens to predict, and
+# the percentages of these that become [MASK], become any token, and stay.
 MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
@@ -128,7 +128,7 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
 
 
 def _as_positions(chosen, most: int):
-    """Return the columns that are true `(B, M)`, and a mask of real ones."""
+    """Return the chosen columns of each row, and a mask of real ones."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each true column within its row.
@@ -221,14 +221,14 @@ class TokenMasker:
         max_predictions: M, the number of positions for masked tokens in a
             row; None for as many as `mask_rate` masks in T tokens.
         mask_rate: fraction of a row's tokens to predict.
-        mask_mix: percent of these replaced by `[MASK]`, by any token of the
-            vocabulary, and left as they are.
+        mask_mix: percentages of these tokens that are replaced by `[MASK]`,
+            replaced by a random token, and left as they are.
         whole_word: mask all tokens of a word or none.
 
     Call arguments:
         token_ids: int32 `(B, T)`, or one row `(T,)`.
-        seed: two integers of 0 or more, for instance from
-            `tf.data.Dataset.random`, or a number and the step. The masks
+        seed: two integers, not negative: for instance two random ones from
+            `tf.data.Dataset.random`, or a fixed one and the step. The masks
             depend on the seed and the batch alone.
 
     Returns:

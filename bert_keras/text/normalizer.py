@@ -1,9 +1,9 @@
-"""Text to normalised words in a graph of TensorFlow's core operations.
+"""Turns text into normalised words with TensorFlow's core operations.
 
-The words equal `WordPiece.words` for any bytes. Rows are decoded to one
-long vector of code points, with a line feed after each row, and every step of
-`WordPiece` is an operation on that vector. The tables at the end hold the
-result for each character.
+The words equal those of `WordPiece.words` for any bytes. Rows are decoded to
+one long vector of code points, with a line feed after each row. Every step of
+`WordPiece` is an operation on that vector. The tables at the end of this file
+hold the result for each character.
 """
 
 import collections
@@ -15,15 +15,16 @@ import tensorflow as tf
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
-# Special tokens become one character each, from this code point on. Text never
-# keeps these characters: they are control characters, which are dropped.
+# Special tokens become one character each, from this code point on. These are
+# control characters, which are dropped from text, so no text has them.
 FIRST_STAND_IN = 1
 
 # Kind of a mark that is no accent: it stays, and is sorted among marks.
 ORDERED = 6
-# The character table has KINDS * offset + kind for each code point. Its result
-# is the code point plus the offset, and has this kind. A result from SEVERAL on
-# stands for several characters: entry result - SEVERAL of `Tables.several`.
+# For each code point, the character table has KINDS * offset + kind. The code
+# point plus the offset is the resulting character, which is of this kind. A sum
+# of SEVERAL or more stands for several characters. They are in
+# `Tables.several`, at index sum - SEVERAL.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -32,16 +33,17 @@ Words = collections.namedtuple(
 Words.__doc__ = """The words of some rows, one after another.
 
     code_points: their characters, `int32 (C,)`.
-    starts: where in these each word begins, `int64 (W,)`.
+    starts: index of each word's first character in these, `int64 (W,)`.
     rows: the row of each word, `int64 (W,)`.
-    sources: the decoded character that each character is of, `int64 (C,)`.
-    ends: the decoded character behind it and its accents, `int64 (C,)`.
-    row_splits: where in the decoded characters each row begins, `(B + 1,)`.
+    sources: index of the decoded character that each character comes from,
+        `int64 (C,)`.
+    ends: index after that decoded character and its accents, `int64 (C,)`.
+    row_splits: row splits of the decoded characters, `int64 (B + 1,)`.
     """
 
 
 class Normalizer:
-    """Strings to normalised words, as `WordPiece` makes them.
+    """Function from strings to normalised words, as `WordPiece` makes them.
 
     Args:
         lowercase, strip_accents, keep_special_tokens: see `WordPiece`.
@@ -150,7 +152,7 @@ class Normalizer:
 
 
 def close_rows(strings):
-    """Append a line feed to each string, where searches stop."""
+    """Append a line feed to each string, so that searches stop at its end."""
     return tf.strings.join([strings, "\n"])
 
 
@@ -172,7 +174,7 @@ def _split_words(codes, kinds, sources, row_splits):
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
-    # A word begins at such a character, and after one or after a space.
+    # A word begins at such a character, after one, and after a space.
     starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
     seen = tf.gather(seen, letters)
     sources = tf.gather(sources, seen)
@@ -226,10 +228,11 @@ def _set_token_ends(words):
 Tables = collections.namedtuple("Tables", "characters several roles classes")
 Tables.__doc__ = """Tables of characters for some settings.
 
-    characters: `CodePointTable` of entries as above.
-    several: of results with several characters, where each starts, how many
-        it has, and `KINDS` * code point + kind of all of them.
-    roles: `CodePointTable` of what each is to a capital sigma next to it.
+    characters: `CodePointTable` of KINDS * offset + kind; see `KINDS`.
+    several: three arrays of the results with several characters: the index of
+        each result's first character, its number of characters, and KINDS *
+        code point + kind of each character.
+    roles: `CodePointTable` of STOPS, IGNORED and CASED.
     classes: `CodePointTable` of canonical combining classes.
     """
 
@@ -305,7 +308,7 @@ class CodePointTable:
     def __init__(self, values):
         # (4352, 256)
         blocks = np.asarray(values, np.int32).reshape(-1, BLOCK)
-        numbers = {}  # bytes of a block -> its number among the distinct
+        numbers = {}  # bytes of a block -> its number among distinct blocks
         index = [
             numbers.setdefault(block.tobytes(), len(numbers))
             for block in blocks

@@ -17,8 +17,8 @@ class SegmentPacker(keras.layers.Layer):
 
     A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
     then padding. A row that is too long loses one token at a time, as in the
-    original: from the end of the segment that is the longest at that time,
-    at a tie from the last.
+    original: the last token of the segment that is longest at that time. At a
+    tie, the last of these segments loses it.
 
     Args:
         sequence_length: tokens in a row, the special ones included.
@@ -27,8 +27,8 @@ class SegmentPacker(keras.layers.Layer):
             than `sequence_length`.
 
     Call arguments:
-        segments: a tuple of ragged `int32 (B, None)`, or a single one.
-            Without the batch axis, `int32 (None,)`, the rows have none either.
+        segments: a tuple of ragged `int32 (B, None)`, or a single one. For
+            tensors `int32 (None,)`, the rows have no batch axis either.
 
     Returns:
         `token_ids`, `segment_ids` (0 to the first `[SEP]`, then 1, 2, ...)
@@ -62,8 +62,8 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # Run eagerly, the 200 operations take 15 ms. The namespace hides the
-        # graph from Keras, which would track it and put it into an export.
+        # A graph, because eagerly the 200 operations take 15 ms. The namespace
+        # hides it from Keras, which would track it and put it into an export.
         graph = tf.function(self._rows, autograph=False, reduce_retracing=True)
         self._graphs = types.SimpleNamespace(rows=graph)
         self.built = True
@@ -92,7 +92,10 @@ class SegmentPacker(keras.layers.Layer):
         return self.frame(rows)
 
     def _lengths(self, segments):
-        """Return the lengths before and after cuts, `(B, segments)`."""
+        """Return the segments' lengths before and after the cut.
+
+        Both are integers `(B, segments)`.
+        """
         lengths = [segment.row_lengths() for segment in segments]
         # (B, segments)
         lengths = tf.stack(lengths, axis=1)
@@ -104,20 +107,20 @@ class SegmentPacker(keras.layers.Layer):
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
-        """Return how many tokens fit in a row of `num_segments` segments."""
+        """Return how many tokens of segments fit in a row, without specials."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(
                 f"sequence_length is {self.sequence_length}; {num_segments} "
-                f"segment(s) need at least {2 * num_segments + 1}: [CLS], "
-                "each one's [SEP] and a token. Make it larger."
+                f"segment(s) need at least {2 * num_segments + 1}: [CLS], and "
+                "a token and [SEP] for each segment. Make it larger."
             )
         return room
 
     def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Return the rows of segments that fit: add [CLS], [SEP], padding."""
+        """Return rows of segments that fit, with [CLS], [SEP] and padding."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
@@ -186,15 +189,15 @@ def _first(rows, lengths):
 
 
 def longest_first(lengths, room):
-    """Return the lengths after cuts to `room`, the longest segment first.
+    """Return the lengths after segments are cut to `room` tokens in total.
 
     Equals removing one token at a time from the longest segment, at a tie
-    from the last, until the row fits. All segments that are cut end at the
-    same length, except that the first ones may keep one token more.
+    from the last, until the row fits. All segments that are cut get the same
+    length, except that the first ones may keep one token more.
 
     Args:
         lengths: integers `(B, segments)`.
-        room: tokens that a row may hold, or `(B, 1)`.
+        room: tokens that a row may hold, one integer or `(B, 1)`.
 
     Returns:
         Integers of the same shape and type.
