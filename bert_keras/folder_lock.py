@@ -108,9 +108,7 @@ class FolderLock:
     def _take_marker(self):
         holder = _read_marker(self.path)
         if holder is not None and not _is_stale(holder):
-            self._refuse(
-                holder, f", or remove {self.path} if that process has ended"
-            )
+            self._refuse(holder, f", or remove {self.path} if it has ended")
         with files.atomic_output(self.path) as partial:
             json_files.write_json(self._marker, partial)
         time.sleep(SETTLED_AFTER)

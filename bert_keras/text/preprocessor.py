@@ -82,7 +82,7 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        # A namespace: Keras would track a dict.
+        # In a namespace, because Keras would track a dict.
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
@@ -94,8 +94,8 @@ class BertPreprocessor(keras.layers.Layer):
         if not hasattr(tokenizer, "cls_id"):
             raise InputError(
                 f"tokenizer is {tokenizer!r:.60}. Expected a "
-                "WordPieceTokenizer; for the one of a model folder or a "
-                "name, BertPreprocessor.from_preset(...)."
+                "WordPieceTokenizer. To take the tokenizer of a model folder "
+                "or a name, call BertPreprocessor.from_preset(...)."
             )
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
@@ -149,7 +149,7 @@ class BertPreprocessor(keras.layers.Layer):
             cls, WordPieceTokenizer, preset, revision, arguments
         )
 
-    if TYPE_CHECKING:  # for texts alone, and for elements of `Dataset.map`
+    if TYPE_CHECKING:  # calls with texts alone, and with labels or weights
 
         @overload
         def __call__(self, x: Any) -> dict[str, tf.Tensor]: ...
@@ -183,7 +183,9 @@ class BertPreprocessor(keras.layers.Layer):
     def each(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
-        """Return a separate row for each of K texts, for `BertEmbedder`.
+        """Return a separate row for each of an example's K texts.
+
+        `BertEmbedder` takes such rows.
 
         Args:
             x: a tuple of K batches of strings `(B,)`, one for each text of an
@@ -280,7 +282,7 @@ def _segments(x):
     if isinstance(x, tuple) and not x:
         raise InputError(
             "The texts are an empty tuple. Expected strings, or a tuple of "
-            "such, one for each segment."
+            "strings, one for each segment."
         )
     if isinstance(x, tuple) or is_list and _is_tensor(x[0]):
         return tuple(x)
@@ -293,7 +295,7 @@ def _texts(segment):
     if texts.shape.rank is not None and texts.shape.rank > 1:
         raise InputError(
             f"The texts are of shape {texts.shape}. Expected (B,), one string "
-            "a row; pairs are a tuple of two such, (firsts, seconds)."
+            "a row. For pairs, give a tuple of two, (firsts, seconds)."
         )
     return texts
 
@@ -307,8 +309,8 @@ def _check_rows(texts):
             for shape in shapes
         )
         raise InputError(
-            f"The segments are {counts}. Expected one of each in every row, "
-            "so tuples of equally many."
+            f"The segments are {counts}. Expected the same number of texts in "
+            "each segment, one for each row."
         )
 
 

@@ -1,7 +1,7 @@
-"""Text to ids and back, in a graph: the tokenizer layer.
+"""The tokenizer layer, which turns text into ids and back, also in a graph.
 
-It chooses between the fast path (fast.py) and the exact one (exact.py), and
-reshapes strings of any shape to the vectors that these take.
+It chooses between the fast path (fast.py) and the exact path (exact.py). Both
+take vectors of strings, so it reshapes strings of any other shape.
 """
 
 import functools
@@ -48,13 +48,13 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     Args:
         vocabulary: tokens in the order of their ids, or the path of a file
-            with one a line. A `tokenizer_config.json` next to the file
-            decides `lowercase` and `strip_accents`.
+            with one token on each line. `tokenizer_config.json` next to that
+            file sets the defaults of `lowercase` and `strip_accents`.
         lowercase: lower-case the text, as "uncased" vocabularies need; None
-            takes the file's setting, or True if it has none.
-        strip_accents: drop accents; None takes the file's setting, or the
-            value of `lowercase`.
-        max_word_length: most characters of a word; longer ones are "[UNK]".
+            takes that default, or True without one.
+        strip_accents: drop accents; None takes that default, or the value of
+            `lowercase` without one.
+        max_word_length: maximum characters of a word; longer words are "[UNK]".
         keep_special_tokens: treat "[CLS]", "[MASK]", ... in the text as
             tokens, not as plain text.
         portable: use core operations only, for servers and platforms that
@@ -69,8 +69,8 @@ class WordPieceTokenizer(keras.layers.Layer):
         for one string.
 
     Raises:
-        InputError: for a vocabulary that `check_vocabulary` refuses, or
-            settings that contradict the file next to it.
+        InputError: `check_vocabulary` refuses the vocabulary, or an argument
+            contradicts `tokenizer_config.json`.
 
     Example:
 
@@ -104,7 +104,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         else:
             pieces = check_vocabulary(vocabulary)
         lowercase = True if lowercase is None else lowercase
-        # A namespace: Keras would walk through a list or dict and track it.
+        # In a namespace, because Keras would track each item of a list or dict.
         self._pieces = types.SimpleNamespace(
             in_order=pieces, ids={piece: i for i, piece in enumerate(pieces)}
         )
@@ -147,7 +147,8 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        # A string would be read as a path; a model's file must not name one.
+        # A list, because a string would be read as a path. A model's file is
+        # not trusted to name paths.
         return cls(**{**config, "vocabulary": list(config["vocabulary"])})
 
     @property
@@ -214,7 +215,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def detokenize(self, token_ids: Any) -> tf.Tensor:
-        """Return the text of ids, with a blank between words.
+        """Return the text of ids, with a blank before each word but the first.
 
         Args:
             token_ids: ragged or padded `int32 (..., T)`. `[PAD]`, `[CLS]` and
@@ -269,7 +270,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        # The arguments of `from_preset`, and the vocabulary.
+        # The vocabulary, and all arguments that `from_preset` takes too.
         names = ("vocabulary", *TokenizerArguments.__annotations__)
         settings = {name: getattr(self, name) for name in names}
         settings["vocabulary"] = list(self.vocabulary)
@@ -282,17 +283,17 @@ class WordPieceTokenizer(keras.layers.Layer):
 def _make_graphs(portable, *settings):
     """Return the graphs of a tokenizer; equal tokenizers share them.
 
-    Tracing a graph takes time. Keras does not track the graphs, so an export
-    contains only the graphs that it uses. The exact path makes its tables when
-    it is first traced.
+    They are shared because tracing takes time. Keras does not track the graphs,
+    so an export contains only those that it uses. The exact path makes its
+    tables when it is first traced.
 
     Args:
         portable: use core operations alone.
         *settings: arguments of `WordPiece`, with the vocabulary as a tuple.
 
     Returns:
-        A namespace of functions of strings `(B,)`: `ids`; and for each of
-        `UNITS` a function of that name, which also returns spans.
+        A namespace of functions that take strings `(B,)`. `ids` returns ids.
+        `characters` and `bytes` also return spans in that unit.
     """
     settings = WordPiece(*settings)
     exact = functools.cache(lambda: ExactText(settings))
@@ -316,8 +317,8 @@ def _make_graphs(portable, *settings):
 def _in_two_steps(text):
     """Return a function from strings `(B,)` to the ids of a `FastText`.
 
-    In a graph, it adds both paths. Eagerly, it runs the fast path first: if all
-    rows are plain, the exact path, which is slow to trace, is not traced.
+    In a graph, the function adds both paths. Eagerly, it runs the fast path
+    first. If all rows are plain, the exact path, which is slow, is not traced.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)
@@ -378,7 +379,7 @@ def _refuse_others(value):
     if several and len({isinstance(text, str | bytes) for text in value}) > 1:
         raise InputError(
             "The texts are strings and lists of strings together. Expected "
-            "one string a row; pairs are a tuple, (firsts, seconds)."
+            "one string a row. For pairs, give a tuple, (firsts, seconds)."
         )
 
 
@@ -387,7 +388,7 @@ def _by_string(function, strings):
 
     Args:
         function: takes strings `(B,)`; returns a list of one or more vectors
-            of flat values, and last the row splits that they share.
+            of flat values and, last, the row splits that these share.
         strings: a tensor or ragged tensor.
 
     Returns:
@@ -416,10 +417,10 @@ def _by_string(function, strings):
 
 
 def _compile(function, *more):
-    """Return the function of strings `(B,)` as one graph for all callers.
+    """Compile a function of strings `(B,)` as one graph for all callers.
 
-    It runs on the CPU, where strings are, even if there is a GPU. `more` are
-    the specs of further arguments.
+    The graph runs on the CPU, where strings are, even if there is a GPU. `more`
+    are the specs of further arguments.
     """
 
     def on_cpu(*arguments):

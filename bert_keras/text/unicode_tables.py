@@ -13,13 +13,13 @@ import numpy as np
 CODE_POINTS = 0x110000
 
 # Types of characters for WordPiece, by Unicode's general categories.
-# DROPPED: NUL, U+FFFD, Cc and Cf, except tab, line feed and carriage return.
-# SPACE: the three exceptions, Zs, Zl and Zp. PUNCTUATION: P*, and visible ASCII
-# except letters and digits. MARK: Mn, the accents. IDEOGRAPH: a whole word.
+# SPACE: tab, line feed, carriage return, Zs, Zl and Zp. DROPPED: NUL, U+FFFD,
+# Cf, and the rest of Cc. PUNCTUATION: P*, and visible ASCII except letters and
+# digits. MARK: Mn, the accents. IDEOGRAPH: a character that is a whole word.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
 # The lower case of a capital sigma depends on the nearest cased character on
-# each side. In that search, a character stops it, is skipped, or is found.
+# each side. A character stops the search for it, is skipped, or is cased.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
@@ -40,7 +40,7 @@ def kinds():
 
 @functools.cache
 def spacing():
-    """Return code point -> its replacement before words are split.
+    """Return a dict of code point -> replacement, used before words are split.
 
     A dropped character becomes "", white space a blank, and an ideograph gets
     blanks around it. Other characters have no entry.
@@ -75,15 +75,15 @@ def lower_case():
 
 @functools.cache
 def decompositions():
-    """Return code point -> full canonical decomposition, where they differ."""
+    """Return a dict of code point -> full canonical decomposition, if any."""
     return {ord(one): other for one, other in table("decompositions").tolist()}
 
 
 def map_code_points(lowercase, strip_accents):
-    """Return code point -> the code points that WordPiece makes of it.
+    """Return a dict of code point -> the code points WordPiece makes of it.
 
-    Accents are dropped here, with two exceptions: accents of combining class 0,
-    which separate the marks around them, and a character that is only accents.
+    Accents are dropped, except accents of combining class 0, which separate the
+    marks around them. If a character has only accents, its first one is kept.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

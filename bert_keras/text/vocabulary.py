@@ -1,4 +1,4 @@
-"""Vocabulary files, one token on each line: read, written, checked."""
+"""Reading, writing and checks of vocabulary files, one token on each line."""
 
 import codecs
 import os
@@ -41,11 +41,12 @@ def read_pieces(path, inside=None):
 
     Args:
         path: the file.
-        inside: the folder that it must be in, links resolved; None for any.
+        inside: the folder that the file must be in, after links are resolved;
+            None for any.
 
     Raises:
-        InputError: for a file that cannot be read or is too large, or a line
-            not in UTF-8.
+        InputError: the file cannot be read or is too large, or a line is not
+            UTF-8.
     """
     try:
         data = read_bytes(path, MOST_BYTES, inside)
@@ -115,8 +116,8 @@ def settle_settings(path, lowercase=None, strip_accents=None):
         Two booleans, each None if neither caller nor settings file sets it.
 
     Raises:
-        InputError: the caller contradicts the settings, or they cannot be
-            read.
+        InputError: an argument contradicts the settings file, or that file
+            cannot be read.
     """
     arguments = {"lowercase": lowercase, "strip_accents": strip_accents}
     saved = _read_settings(path)
@@ -125,7 +126,7 @@ def settle_settings(path, lowercase=None, strip_accents=None):
         if None not in (value, found) and value != found:
             raise InputError(
                 f"{name}={value} contradicts {_settings_path(path)}: the "
-                f"vocabulary was learned with {name}={found}. Leave it out."
+                f"vocabulary was learned with {name}={found}. Leave {name} out."
             )
     return tuple(
         saved.get(name) if value is None else value
@@ -134,7 +135,7 @@ def settle_settings(path, lowercase=None, strip_accents=None):
 
 
 def _read_settings(path):
-    """Return a vocabulary's settings as a dict, empty if it has no file."""
+    """Return a vocabulary's settings as a dict; {} without a settings file."""
     path = _settings_path(path)
     if not is_file(path):
         return {}
@@ -161,15 +162,16 @@ def _settings_path(path):
 
 
 def check_vocabulary(vocabulary, source="the vocabulary"):
-    """Return the tokens as a list, after all checks.
+    """Check the tokens of a vocabulary; return them as a list.
 
     Args:
         vocabulary: iterable of tokens, in the order of their ids.
         source: name of the vocabulary in errors.
 
     Raises:
-        InputError: a line is not a token, a special token is missing, or
-            `vocabulary` is a string such as a file's name.
+        InputError: a token is invalid or a duplicate, a special token is
+            missing, or there are no other tokens; or `vocabulary` is a string,
+            such as a file's name.
     """
     if isinstance(vocabulary, str | os.PathLike):
         raise InputError(
@@ -206,8 +208,8 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
 
 def _advice(number):
     return (
-        f"Write [line{number}] there, which no text has: removing the line "
-        "would change all later ids."
+        f"Write [line{number}] there, a token that no text has. Do not remove "
+        "the line: that would change all later ids."
     )
 
 
@@ -221,7 +223,7 @@ _USUAL = re.compile(f"[!-~]{{1,{LONGEST_PIECE}}}")
 
 
 def _find_fault(token):
-    """Return what is expected instead of the token, or None."""
+    """Return a phrase for what is expected instead; None for a valid token."""
     if not isinstance(token, str):
         return "a string"
     if _USUAL.fullmatch(token):
@@ -229,7 +231,7 @@ def _find_fault(token):
     if utf8_length(token) > LONGEST_PIECE:
         return f"a token of at most {LONGEST_PIECE} bytes"
     if not token or re.search("[\0\ud800-\udfff]", token):
-        return "a token, without NUL and half of a surrogate pair"
+        return "a token, with no NUL or half of a surrogate pair in it"
     # The Chinese vocabulary has a token that is one line separator.
     if re.search(r"\s", token) and (token.isascii() or len(token) > 1):
         return "a token without white space"
@@ -244,7 +246,7 @@ def _shorten(token):
 def cased_words(pieces):
     """Return the words that could begin with a capital, if at least half could.
 
-    Otherwise return none: Hebrew or Chinese tokens with a few Latin ones do not
+    Otherwise return []: Hebrew or Chinese tokens with a few Latin ones do not
     show whether text is lower-cased. Georgian words never begin with a capital.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]

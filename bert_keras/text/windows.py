@@ -54,7 +54,7 @@ def mean_by_text(values, text, lengths, num_texts):
 
 
 def overlapping_stride(room):
-    """Return the stride of windows of `room` ids, for their mean."""
+    """Return the stride of windows of `room` ids whose results are averaged."""
     # Windows overlap by a quarter, so that few sentences are cut in both.
     return max(room * 3 // 4, 1)
 
@@ -69,7 +69,7 @@ def windows(ids, room, stride):
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
     stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
     beyond = tf.maximum(lengths - room, 0)
-    # (B,): one window, and one for each stride or part of one beyond it.
+    # (B,): one window, and another for each full or partial stride beyond it.
     counts = 1 + -(-beyond // stride)
     numbers = tf.ragged.range(counts)  # (B, windows of each)
     text = numbers.value_rowids()
@@ -86,8 +86,8 @@ def best_context(cut):
     """Return True for each token in the window where it has most context.
 
     Context is min(tokens before, tokens after) + 0.01 * (length of the window);
-    at a tie, the first window counts. Equals the maximum-context rule of
-    run_squad.py, in float64 too. Each token is True in exactly one window.
+    at a tie, the first window counts. This is the maximum-context rule of
+    run_squad.py, which uses float64 too. Each token is True in one window.
 
     Returns:
         ragged bool (W, None).
@@ -115,8 +115,9 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
     """Apply `function` to the rows 0 to `count`, `at_once` at a time.
 
     Args:
-        function: takes the first row and the one after the last, int64;
-            returns a list of tensors with these rows as the first axis.
+        function: takes two int64, the index of the first row and the index
+            after the last; returns a list of tensors, whose first axis is
+            these rows.
         count: int64, number of rows.
         specs: `tf.TensorSpec` of each tensor, the first axis None.
         at_once: maximum number of rows in a call.

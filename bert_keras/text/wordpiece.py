@@ -27,18 +27,22 @@ def utf8_length(piece):
 class WordPiece:
     """Text to word pieces and their ids, as the original BERT makes them.
 
-    In order: bytes are decoded, invalid ones dropped; NUL, U+FFFD, control
-    and format characters vanish; white space separates words, and each
-    ideograph is a word; words are lower-cased (with final sigma) and lose their
-    accents (canonical decomposition without category Mn); each punctuation
-    character becomes a word. Then each word is split, from the left, into the
-    longest tokens of the vocabulary, with "##" before all but the first. A
-    word is one "[UNK]" if no tokens fit or it exceeds `max_word_length`.
+    These are the steps, in order:
+
+    1. Bytes are decoded. Invalid bytes, NUL, U+FFFD, control and format
+       characters are dropped.
+    2. White space separates words, and each ideograph becomes a word.
+    3. Words are lower-cased (with final sigma) and lose their accents
+       (canonical decomposition without category Mn).
+    4. Each punctuation character becomes a word.
+    5. Each word is split, from the left, into the longest tokens of the
+       vocabulary, with "##" before all but the first. A word is one "[UNK]" if
+       no tokens fit or it exceeds `max_word_length`.
 
     Args:
         vocabulary: tokens in the order of their ids; "[UNK]" among them.
         lowercase: lower-case the text, as "uncased" vocabularies need.
-        strip_accents: drop accents; None does as `lowercase` says.
+        strip_accents: drop accents; None takes the value of `lowercase`.
         max_word_length: characters; 200 in the original, 100 in transformers.
         keep_special_tokens: treat "[CLS]" and the other special tokens in
             the text as tokens (True, as transformers) or as plain text

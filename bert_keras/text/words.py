@@ -25,7 +25,7 @@ def align_words(
     Args:
         preprocessor: the model's preprocessor.
         texts: the words of each text, B of them.
-        labels: a class for each word, from 0; None to predict.
+        labels: a class, from 0, for each word of each text; None to predict.
 
     Returns:
         `(inputs, word_ids)`: the model's inputs, and int32 (B, T), which has
@@ -34,7 +34,7 @@ def align_words(
         first tokens and 0 elsewhere.
 
     Raises:
-        InputError: the texts have no words, or the labels do not fit them.
+        InputError: the texts have no words, or not one label for each word.
 
     Example:
 
@@ -47,7 +47,9 @@ def align_words(
             "The texts have no words. Expected a list of words for each text."
         )
     if labels is not None and [len(row) for row in labels] != counts:
-        raise InputError("The labels are not one for each word of each text.")
+        raise InputError(
+            "The labels do not fit the texts. Expected one for each word."
+        )
     pieces, word, is_first = word_pieces(texts, preprocessor.tokenizer)
     inputs = preprocessor.packer((pieces,))
     # The index of each token's word in its text, (tokens of all texts,).
@@ -75,9 +77,9 @@ def word_pieces(texts, tokenizer):
         tokenizer: a `WordPieceTokenizer`.
 
     Returns:
-        Ragged ids `(B, None)`; for each of their P flat values, the index of
-        its word among the words of all texts, int64 `(P,)`; and bool `(P,)`,
-        True at the first token of a word. A word without tokens is `[UNK]`.
+        The ragged ids `(B, None)`; int64 `(P,)`, the index of the word of each
+        of the P ids, among the words of all texts; and bool `(P,)`, True at
+        the first token of a word. A word without tokens is `[UNK]`.
     """
     words = [word for text in texts for word in text]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
