@@ -10,8 +10,8 @@ from bert_keras.modeling import kernels, layers
 from bert_keras.modeling.dropout import dropout
 from bert_keras.modeling.gradients import rematerialize
 
-# Added to the scores of masked positions, as in the original: softmax turns it
-# into a probability of 0, and float16 can hold it.
+# Bias on the scores of masked positions, as in the original. Softmax turns such
+# a score into a probability of 0, and float16 can hold the value.
 EXCLUDED = -10000.0
 
 DIRECTIONS = ("bidirectional", "left_to_right", "right_to_left")
@@ -24,8 +24,8 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         length: tokens in a row, T.
         attention: one of `DIRECTIONS`.
         padding_mask: int (B, T), 1 at tokens; no padding where None.
-        example_ids: int (B, T); tokens of one row see each other only within
-            the same example.
+        example_ids: int (B, T), the example of each token. A token attends only
+            to tokens of its own example.
 
     Returns:
         float32 that broadcasts to (B, 1, T, S); None if nothing is masked.
@@ -56,9 +56,10 @@ class SelfAttention(layers.KeepsArguments):
 
     Query, key and value are projections of the input. The scores, divided by
     the square root of the head's width, get the bias; softmax over S turns
-    them into probabilities. After dropout these weight the sum of the values.
-    One projection maps all heads to the output. Equals `attention_layer` and
-    the dense layer after it in the original (the paper, section 3).
+    them into probabilities. After dropout, each head sums the values with these
+    probabilities as weights. One projection maps all heads to the output.
+    Equals `attention_layer` and the dense layer after it in the original (the
+    paper, section 3).
 
     Args:
         num_heads: number of heads, N; divides `hidden_dim`.
@@ -69,7 +70,7 @@ class SelfAttention(layers.KeepsArguments):
         inputs: float (B, T, D).
         bias: float, broadcast to (B, N, T, S), added to the scores; None
             lets every token attend to every token.
-        seed: int (2,), a drawn dropout seed; nothing is dropped where None.
+        seed: int (2,), the dropout seed of this call; None: nothing is dropped.
         tokens: `RealTokens` of the rows; input and output then hold only
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True also returns those before dropout.
@@ -114,7 +115,7 @@ class SelfAttention(layers.KeepsArguments):
             heads = self._project_at_once(inputs)
         else:
             heads = self._project(inputs, tokens, seed)
-        # The fused kernel neither drops nor returns probabilities.
+        # The fused kernel cannot drop probabilities, and does not return them.
         drops = seed is not None and self.dropout
         is_plain = drops or attention_probabilities
         if not is_plain and kernels.has_fused_attention(bias):
@@ -136,18 +137,20 @@ class SelfAttention(layers.KeepsArguments):
         # Softmax over S. In half precision TensorFlow computes it in float32:
         # an explicit cast did not reduce the error and cost 3.2 % of a step.
         probabilities = ops.softmax(scores)
-        # Not normalised again after dropout, as in the original.
+        # As in the original, the weights are not normalised again after
+        # dropout.
         weights = dropout(probabilities, self.dropout, seed)
         return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
     def _project(self, inputs, tokens, seed):
         """Compute query (scaled), key and value by three products."""
-        # The transformer layer uses sites 0 to 2 of the seed.
+        # LoRA's dropout uses sites 3 to 5 of the seed; sites 0 to 2 are for the
+        # dropout of the transformer layer.
         query, key, value = (
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
         )
-        # The query is scaled, since it has fewer values than the scores.
+        # The query is scaled and not the scores, since it has fewer values.
         projected = query * self._scale(), key, value
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
@@ -258,7 +261,8 @@ class TransformerLayer(layers.SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # The layer applies GELU: TensorFlow fuses the exact form with it.
+        # The dense layer applies GELU itself, so that TensorFlow can fuse the
+        # exact form with the product.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
         )
@@ -301,7 +305,8 @@ class TransformerLayer(layers.SeededLayer):
         layer = functools.partial(
             self._call_layer,
             bias=bias,
-            # Drawn once: a second computation drops the same units.
+            # The seed is drawn once, so that a second computation drops the
+            # same units.
             seed=self.draw_seed(training),
             tokens=tokens,
             attention_probabilities=attention_probabilities,
@@ -322,7 +327,7 @@ class TransformerLayer(layers.SeededLayer):
         )
         if attention_probabilities:
             x, probabilities = x
-        # Normalised after the sum, as in Vaswani et al. 2017, section 3.1.
+        # The norm follows the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, site=1))
         # Section 3.3 of the same paper, with GELU (the BERT paper, A.2).
         y = self.intermediate(x, seed=seed, site=7)  # (B, T, intermediate_dim)

@@ -9,8 +9,9 @@ from keras import ops
 
 from bert_keras.modeling.gradients import tf
 
-# Values of 16 bits: the rounded rate is off by at most 1/131072. In bfloat16
-# Keras's dropout compares only seven bits: at a rate of 1/10 it drops 13/128.
+# Number of 16-bit values. The rate is rounded to a multiple of 1/65536, an
+# error of at most 1/131072. Keras's dropout compares only seven bits in
+# bfloat16: at a rate of 1/10 it drops 13/128.
 _LEVELS = 65536
 
 
@@ -31,14 +32,14 @@ def dropout(x, rate, seed, site=0):
         x: float, any shape.
         rate: fraction to drop.
         seed: int (2,); nothing is dropped where None.
-        site: index of the call among those of one layer, which share a seed.
+        site: index of this dropout among the dropouts that share a seed.
     """
     if seed is None or not rate:
         return x
-    # The lowest `dropped` of the 65536 values drop a unit.
+    # A unit is dropped if its value is among the lowest `dropped` of the 65536.
     dropped = round(rate * _LEVELS)
-    # Keras counts calls in the second number of a seed; the first is free for
-    # the site.
+    # Keras counts calls in the second number of a seed, so the site is added to
+    # the first number.
     offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))
     keep = ops.greater_equal(bits, dropped - _LEVELS // 2)
@@ -56,7 +57,7 @@ def _random_int16(shape, seed):
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
     bits = ops.view(words, "int16")  # (..., last / 2 rounded up, 2)
-    # (..., last), or one number more where `last` is odd
+    # (..., last), or (..., last + 1) if `last` is odd
     bits = ops.reshape(bits, (*lead, (last + 1) // 2 * 2))
     if isinstance(last, int) and last % 2 == 0:
         return bits
@@ -64,12 +65,13 @@ def _random_int16(shape, seed):
 
 
 def add_replica(seed):
-    """Add the replica's number to a seed, far above the sites of a layer.
+    """Add 2**20 times the replica's number to a seed, on TensorFlow.
 
     Under `tf.distribute` all replicas hold the same state and would draw the
-    same mask. Added to the call count, the number would make a replica repeat
-    masks of another, so it is added to the site. On JAX one mask is drawn for
-    the whole batch, on any number of devices.
+    same mask. The number is added where the site is added; the factor keeps it
+    apart from the sites. If it were added to the call count, a replica would
+    repeat the masks of another. On JAX one mask is drawn for the whole batch,
+    on any number of devices.
     """
     if tf is None:
         return seed

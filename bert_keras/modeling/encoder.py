@@ -31,11 +31,11 @@ from bert_keras.modeling.sizes import DIMENSIONS, POOLER_ACTIVATIONS
 class BertEncoder(Portable, keras.Model):
     """Embeddings, `num_layers` transformer layers and the pooler.
 
-    A bias on the scores keeps attention off padding; the vectors at padding
-    mean nothing. The pooler is a dense tanh layer on the first token. Equals
+    A bias on the scores masks padding. The output vectors at padding have no
+    meaning. The pooler is a dense tanh layer on the first token. Equals
     `BertModel` of the original (the paper, section 3).
 
-    Weights, by path (behind the model's name, `encoder`):
+    Weights, by path (after the model's name, `encoder`):
         embeddings/{token,position,segment}/embeddings
         embeddings/norm/{gamma,beta}
         layer_{i}/attention/{query,key,value,output}/{kernel,bias}
@@ -87,8 +87,8 @@ class BertEncoder(Portable, keras.Model):
         a list of each layer's probabilities before dropout, (B, N, T, S) each.
 
     Raises:
-        InputError: an argument or an input that cannot be used; attention
-            probabilities in training with `rematerialize`, which keeps none.
+        InputError: an argument or an input is invalid, or attention
+            probabilities are requested in training with `rematerialize`.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -103,7 +103,8 @@ class BertEncoder(Portable, keras.Model):
     origin = None
     # `initializer_range` of the source config, or None.
     initializer_range = None
-    # The outputs with a token axis, (B, T, ...), which mean nothing at padding.
+    # Outputs with a token axis, (B, T, ...). Their values at padding have no
+    # meaning.
     token_outputs = ("sequence_output",)
     _most_outputs: tuple[Any, ...] = ()
 
@@ -175,7 +176,7 @@ class BertEncoder(Portable, keras.Model):
             dtype=policy,
         )
         self._process = os.getpid()
-        # Before the first call, so that weights can be loaded.
+        # Build before the first call, so that weights can be loaded.
         self.build()
 
     def _check_arguments(self):
@@ -247,7 +248,8 @@ class BertEncoder(Portable, keras.Model):
         if not hidden_states:
             states = states[-1:]
         if tokens is not None:
-            # Padding gets an unused copy of the vector before it.
+            # Padding gets a copy of the last real vector before it. It is not
+            # used.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
@@ -293,8 +295,9 @@ class BertEncoder(Portable, keras.Model):
     def output(self) -> Any:
         """Symbolic outputs of the call that returned most outputs.
 
-        Keras returns those of the first call. It tests by their number whether
-        the outputs of a call are connected, and would miss `hidden_states`.
+        Keras's property returns the outputs of the first call. Keras reads the
+        number of outputs from it when it traverses a graph, so a later call
+        with `hidden_states` would seem disconnected.
         """
         return list(self._most_outputs) or super().output
 

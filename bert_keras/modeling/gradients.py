@@ -56,7 +56,7 @@ def _record_in_graph(function, tensors):
     value, gradient = function(*tensors)
 
     def gradients(upstream, *_):
-        # One for each input of the operation; None for the value.
+        # One gradient for each input of the operation; the value gets None.
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     name = f"bert_keras_gradient_{next(_counter)}"
@@ -86,8 +86,8 @@ def rematerialize(function, x, variables):
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
-    # Eagerly there is no graph to keep, and TensorFlow's `custom_gradient`
-    # needs the variables by name.
+    # In eager mode Keras's `remat` is used: it keeps no graph alive there, and
+    # TensorFlow's `custom_gradient` would need the variables by name.
     if tf is None or tf.executing_eagerly():
         return keras.remat(function)(x)
 
@@ -116,13 +116,13 @@ def rematerialize(function, x, variables):
 
 
 def _order_after(x, upstream):
-    """Return `x`, such that no compiler can compute it before `upstream`.
+    """Return `x`, made to depend on `upstream`.
 
-    Otherwise a compiler would see that the second computation equals the first
-    and keep the tensors of the first.
+    Without this, a compiler would see that the second computation equals the
+    first, and keep the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
-    # Always equal, but no compiler can prove it.
+    # `is_known` always equals itself, so `zero` is 0. No compiler proves it.
     is_known = tf.cast(first, tf.bool)
     zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))
     return x + tf.cast(zero, x.dtype)

@@ -1,4 +1,4 @@
-"""Layers on the encoder: masked words, logits, a BiLSTM, features, pooling.
+"""Layers on top of the encoder: heads, a BiLSTM, features, pooling.
 
 The models that use them are in task_models.py and pretrainer.py.
 """
@@ -87,7 +87,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
             self.embedding.build()
         self.dense.build(sequence_output_shape)
         self.norm.build(sequence_output_shape)
-        # float32 under any policy, as the logits.
+        # Like the logits, the bias is float32 under any policy.
         self.bias = self.add_weight(
             name="bias",
             shape=(self.embedding.input_dim,),
@@ -216,7 +216,7 @@ def check_labels(labels, problem="single"):
 
 
 def check_long_text(long_text, pair=False):
-    """Raise `InputError` if `long_text` is unknown or does not suit pairs."""
+    """Raise `InputError` if `long_text` is unknown, or "windows" for pairs."""
     if long_text not in LONG_TEXTS:
         raise InputError(
             f"long_text is {long_text!r}. Expected one of "
@@ -282,10 +282,10 @@ class BiLSTM(KeepsArguments):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class LayerMix(KeepsArguments):
-    """Combination of hidden states to one vector per token, by a recipe.
+    """Combination of a token's hidden states to one vector, by a recipe.
 
-    The weights of a weighted sum are trained. They are a softmax over the
-    layers, uniform at first, times a scale, 1 at first.
+    A weighted sum learns its weights: a softmax over the layers times a scale.
+    At first the softmax is uniform and the scale is 1.
 
     Weights, by path: mix (L,) and scale (), for a weighted sum only.
 
@@ -335,7 +335,7 @@ class LayerMix(KeepsArguments):
 def _mean(encoded, padding_mask):
     vectors = encoded["sequence_output"]  # (B, T, D)
     weights = ops.cast(padding_mask, vectors.dtype)
-    # LiteRT has no Einsum: (B, 1, T) by (B, T, D)
+    # A product of (B, 1, T) and (B, T, D), since LiteRT has no Einsum.
     total = ops.matmul(ops.expand_dims(weights, 1), vectors)
     total = ops.squeeze(total, 1)  # (B, D)
     return total / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1)
@@ -343,7 +343,7 @@ def _mean(encoded, padding_mask):
 
 def _max(encoded, padding_mask):
     vectors = encoded["sequence_output"]
-    # Cast last, since LiteRT cannot add an axis to a bool. (B, T, 1)
+    # (B, T, 1). The cast is last, since LiteRT cannot add an axis to a bool.
     is_token = ops.cast(ops.expand_dims(padding_mask, -1), "bool")
     vectors = ops.where(is_token, vectors, -float("inf"))
     return ops.max(vectors, axis=1)  # (B, D)
@@ -400,14 +400,14 @@ def check_truncate_dim(truncate_dim, most):
 
 
 def pool(encoded, padding_mask, pooling, pooling_mask=None):
-    """Return one vector a text, (B, D).
+    """Return one vector for each text, (B, D).
 
     Args:
         encoded: dict of the encoder's outputs.
         padding_mask: int (B, T), 1 at tokens.
         pooling: one of `POOLINGS`.
-        pooling_mask: int (B, T), 1 at tokens that are pooled, 0 at those of a
-            prompt; None for all.
+        pooling_mask: int (B, T), 1 at tokens that are pooled, 0 at the tokens
+            of a prompt; None: all tokens are pooled.
     """
     if pooling_mask is None or pooling in ("last", "pooled"):
         return POOLINGS[pooling](encoded, padding_mask)
@@ -425,9 +425,9 @@ class Pooling(KeepsArguments):
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
         normalize: True to make each vector's length 1.
-        truncate_dim: number of first values of a vector to keep; None for
-            all. A vector is cut after it is normalized, as in
-            sentence-transformers; its length is then below 1.
+        truncate_dim: number of values to keep from the beginning of a vector;
+            None for all. As in sentence-transformers, a normalized vector is
+            cut without normalizing it again, so its length may be below 1.
 
     Call arguments:
         encoded: dict of `sequence_output`, float (B, T, D), and

@@ -7,7 +7,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 
-# Inputs of every model; the last two only for packed rows.
+# Inputs of every model. The last two are for packed rows only.
 INPUT_NAMES = (
     "token_ids",
     "segment_ids",
@@ -41,7 +41,7 @@ def named_inputs(inputs):
     """Return a dict of checked inputs; an array is taken as `token_ids`."""
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
-    # Otherwise the input of a misspelled name would be ignored.
+    # Without this check, an input with a misspelled name would be ignored.
     unknown = sorted(set(inputs) - set(INPUT_NAMES))
     if unknown or inputs.get("token_ids") is None:
         raise InputError(
@@ -81,7 +81,8 @@ def refuse_text(values):
 def _is_text(value):
     if isinstance(value, str | bytes):
         return True
-    # TensorFlow has "string"; NumPy "str96", "bytes24"; pandas "object".
+    # Names of text dtypes: "string" in TensorFlow, "str96" or "bytes24" in
+    # NumPy, "object" in pandas.
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype))
     if name == "object" and hasattr(value, "tolist"):
@@ -92,9 +93,9 @@ def _is_text(value):
 def check_ids(name, ids, limit):
     """Raise `InputError` if ids are outside of 0 to `limit` - 1.
 
-    Symbolic ids (in `fit`, `predict`, a SavedModel) are not checked. If one is
-    outside, TensorFlow's lookup raises on a CPU and returns zeros on a GPU,
-    XLA clips it, and JAX returns NaN.
+    Symbolic ids (in `fit`, `predict`, a SavedModel) are not checked. For an id
+    outside of this range, TensorFlow's lookup raises on a CPU and returns zeros
+    on a GPU, XLA clips the id, and JAX returns NaN.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
         return  # symbolic, of Keras or of TensorFlow: NumPy would warn

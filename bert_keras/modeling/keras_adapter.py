@@ -1,7 +1,7 @@
 """Private Keras API that training and the layers use, with the reasons.
 
-tests/modeling/test_keras_adapter.py holds the contract with Keras 3.15. It is
-in `modeling` because a task model inherits from `TaskTrainer`.
+tests/modeling/test_keras_adapter.py checks the API of Keras 3.15. This module
+is in `modeling`, because a task model inherits from `TaskTrainer`.
 """
 
 import functools
@@ -13,8 +13,9 @@ from keras import tree
 
 from bert_keras.modeling.gradients import tf
 
-# The losses of `compile`. Keras's total divides by the rows of a replica; the
-# loss of the global batch needs each loss, its reduction and its weight.
+# Functions that read the losses of `compile`. Keras divides its total loss by
+# the number of rows of one replica. To compute the loss of the global batch,
+# `step.py` reads each loss, its reduction and its weight.
 
 
 def has_losses(model):
@@ -59,7 +60,7 @@ def build_metrics(model, data):
 
 
 class DropsWeights:
-    """Layer mixin that deletes weights fast, for conversion to int8.
+    """Layer mixin that deletes weights quickly, for conversion to int8.
 
     `keras.Layer` collects garbage after each deletion, which takes a tenth of
     a second or more; BERT-base has 74 matrices.
@@ -74,8 +75,8 @@ class DropsWeights:
             super().__delattr__(name)
 
 
-# Gradients. Keras's optimizers clip each replica's gradients and then sum
-# them; the models of this package sum first.
+# Functions for gradients. Keras's optimizers clip each replica's gradients and
+# then sum them; the models of this package sum them first.
 
 
 def take_summed_gradients(optimizer):
@@ -85,7 +86,7 @@ def take_summed_gradients(optimizer):
 
 
 def takes_summed_gradients(optimizer):
-    """Return True after `take_summed_gradients(optimizer)`."""
+    """Return True if `take_summed_gradients` was called on this optimizer."""
     return "_all_reduce_sum_gradients" in vars(optimizer)
 
 
@@ -95,7 +96,7 @@ def _return_pairs(pairs):
 
 
 class SumsGradients:
-    """Mixin of an optimizer whose `apply` sums gradients over the replicas."""
+    """Mixin for an optimizer whose `apply` sums gradients over the replicas."""
 
     def _all_reduce_sum_gradients(self, pairs):
         return _return_pairs(pairs)
@@ -129,7 +130,7 @@ class TaskTrainer:
                 self.check_batch(specs)
                 self._symbolic_build(data_batch=specs)
             return
-        # Build from the shapes of this process's first rows.
+        # Build from the first rows that this process reads.
         for _, _, batches in iterator or ():
             data_batch = tree.map_structure(
                 lambda x: strategy.experimental_local_results(x)[0],
@@ -174,7 +175,7 @@ def _batch_specs(iterator):
     data = getattr(iterator, "_distributed_dataset", None)
     if data is None:
         return None
-    # None for optional inputs; no row is read.
+    # The specs of optional inputs become None. No row is read.
     specs = tree.map_structure(
         lambda spec: spec if hasattr(spec, "dtype") else None,
         data.element_spec,
@@ -186,9 +187,9 @@ def _batch_specs(iterator):
 def _with_local_logs(make_function):
     """Return Keras's `_make_function` with its logs reduced on this worker.
 
-    The copy has another `reduce_per_replica` among its globals. Logs are not
-    reduced between workers: at the end of an epoch `fit` reads the metrics,
-    which are summed over all replicas.
+    The returned function is a copy with another `reduce_per_replica` among its
+    globals. Logs are not reduced between workers, because at the end of an
+    epoch `fit` reads the metrics, which are summed over all replicas.
     """
 
     def reduce_per_replica(values, strategy, reduction):
@@ -221,7 +222,8 @@ def _take_steps_from_the_host(model, function, steps):
             for _ in range(steps):
                 outputs = function(iterator)
         except (StopIteration, tf.errors.OutOfRangeError):
-            # The data ended within the group; the steps before that count.
+            # The data ended within these steps. The outputs of the last step
+            # that ran are returned.
             if outputs is None:
                 raise
         finally:

@@ -14,7 +14,7 @@ from keras import ops
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import custom_gradient, tf
 
-# Elements of a tensor above which XLA saves more than its launch costs.
+# Number of elements from which XLA saves more time than its launch costs.
 LARGE = 2**18
 
 
@@ -56,7 +56,7 @@ _C = 0.7071067811865476  # 1 / sqrt(2)
 @compile_large
 @custom_gradient
 def gelu_tanh(x):
-    """Compute GELU by the tanh approximation, as the original since 2019.
+    """Compute GELU by the tanh approximation, as the original does since 2019.
 
     The gradient keeps only `x`, not five tensors of the same shape, and takes
     a quarter less time on a CPU.
@@ -75,10 +75,10 @@ def gelu_tanh(x):
 @compile_large
 @custom_gradient
 def gelu_exact(x):
-    """Compute GELU by the error function, as the original at its release.
+    """Compute GELU by the error function, as the original did at its release.
 
-    It uses `erf`, since Keras's form exports to an ONNX file that no runtime
-    reads. The gradient keeps only `x`.
+    The code calls `erf`, since Keras's exact GELU exports to an ONNX file that
+    no runtime reads. The gradient keeps only `x`.
     """
 
     def gradient(upstream):
@@ -97,10 +97,11 @@ def gelu_exact(x):
 def add_bias(x, bias):
     """Add `bias` (D,) to `x` (rows, D), both of one dtype.
 
-    TensorFlow on a CPU sums the rows of the bias's gradient in bfloat16: an
-    error of 4 % for 1,024 rows and of 7 % for 4,096. A product with ones in
-    float32 rounds once. A product in bfloat16 does so only on processors with
-    bfloat16 instructions; on others it rounds after each block of rows.
+    TensorFlow on a CPU sums the rows of the bias's gradient in bfloat16. The
+    error is 4 % for 1,024 rows and 7 % for 4,096. Here the gradient is a
+    product with ones in float32, which is rounded to bfloat16 once. A product
+    in bfloat16 would be rounded once only on processors with bfloat16
+    instructions; on others it is rounded after each block of rows.
     """
     if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
         return _add_bias_in_bfloat16(x, bias)
@@ -180,7 +181,8 @@ def cross_entropy(labels, logits):
     """
     classes = ops.shape(logits)[-1]
     is_class = ops.logical_and(labels >= 0, labels < classes)
-    # To look logits up: comparing all classes makes (..., C) without XLA.
+    # Indices for looking up the labels' logits. A comparison with all classes
+    # would make a tensor (..., C) without XLA.
     columns = ops.where(is_class, labels, 0)[..., None]  # (..., 1)
 
     @custom_gradient
@@ -195,7 +197,7 @@ def cross_entropy(labels, logits):
             right = ops.take_along_axis(probabilities, columns, axis=-1)
             rows = ops.arange(ops.size(columns), dtype="int32")  # (N,)
             labelled = ops.stack([rows, ops.reshape(columns, (-1,))], axis=1)
-            # The probabilities, minus 1 at the label.
+            # Subtract 1 from the label's probability.
             difference = ops.scatter_update(
                 ops.reshape(probabilities, (-1, classes)),  # (N, C)
                 labelled,  # (N, 2)
@@ -209,7 +211,7 @@ def cross_entropy(labels, logits):
     return ops.where(is_class, losses(logits), float("nan"))
 
 
-# Looking rows up.
+# Look-ups of rows.
 
 
 def gather(x, indices):
@@ -233,9 +235,11 @@ def look_up(table, ids):
     by row, and replicas would exchange lists.
     """
     height, width = table.shape
-    # A product would not refuse the id 1 for a table of one row.
+    # A table of one row is gathered from, because a product would not refuse
+    # the id 1.
     if 1 < height <= 4:
-        # Faster than a gather in both directions: (B, T, V) by (V, D)
+        # (B, T, V) by (V, D). Both this and its gradient are faster than a
+        # gather's.
         return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)
 
     @custom_gradient
@@ -254,10 +258,10 @@ def look_up(table, ids):
 
 
 def has_fused_attention(bias):
-    """Return True if Keras has a fused kernel that is faster and as exact.
+    """Return True if Keras has a fused attention kernel that helps here.
 
-    On TensorFlow it has none, and on JAX's CPU it is slower than plain
-    products. On a TPU Keras ignores the bias.
+    Keras has none on TensorFlow. On JAX's CPU it is slower than plain products.
+    On a TPU it ignores the bias, so it is used only without one.
     """
     if keras.backend.backend() != "jax":
         return False
@@ -266,11 +270,15 @@ def has_fused_attention(bias):
 
 
 def attend(query, key, value, bias):
-    """Compute attention by Keras's kernel; all tensors are (B, N, T, H)."""
+    """Compute attention by Keras's fused kernel.
+
+    Query, key, value and the result are (B, N, T, H). The bias is (B, 1, 1, S)
+    or (B, 1, T, S).
+    """
     # (B, N, T, H) to (B, T, N, H), Keras's order
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]
     if bias is not None:
-        # cuDNN's kernel needs every row of the bias.
+        # cuDNN's kernel needs a row of the bias for each query position.
         length = ops.shape(query)[2]
         shape = (ops.shape(bias)[0], 1, length, length)  # (B, 1, T, S)
         bias = ops.broadcast_to(ops.cast(bias, query.dtype), shape)

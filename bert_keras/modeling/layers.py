@@ -57,11 +57,12 @@ def check_activation(name):
 class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
     """Keras's `Dense` with the original's initializer, applied to a matrix.
 
-    All leading axes are folded into one for the product: TensorFlow then adds
-    the bias within the product, which it does not do for three axes.
+    All leading axes are folded into one for the product. TensorFlow then adds
+    the bias within the product. It does not do so for a tensor of three axes.
 
-    With a `seed`, LoRA's matrices read the input after dropout. Projections
-    that share a seed need different values of `site`; see `dropout`.
+    With a `seed`, LoRA's matrices read the input after dropout at the rate
+    `lora_dropout`. Projections that share a seed need different values of
+    `site`; see `dropout`.
     """
 
     lora_dropout = 0.0  # fraction, set by `enable_lora`
@@ -95,7 +96,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         return super().quantized_call(*args, **kwargs)
 
     def _multiply_lora(self, x):
-        """Return LoRA's change to the product: alpha / rank x A B."""
+        """Return LoRA's change to the product, (alpha / rank) x A B."""
         for matrix in (self.lora_kernel_a, self.lora_kernel_b):
             x = ops.matmul(x, ops.cast(matrix, self.compute_dtype))
         return x * (self.lora_alpha / self.lora_rank)
@@ -103,7 +104,8 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
 
 # Layer normalisation as BERT has it.
 
-# The original's: below float32's rounding, but prevents a division by zero.
+# The original's epsilon. It is below float32's rounding, but prevents a
+# division by zero.
 NORM_EPSILON = 1e-12
 
 
@@ -115,7 +117,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs):
-        # In half precision the mean of D squares would lose its digits.
+        # The norm is computed in float32, since the mean of D squares would
+        # lose digits in half precision.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         tensors = inputs, self.gamma, self.beta
         tensors = [ops.cast(tensor, dtype) for tensor in tensors]
@@ -143,7 +146,7 @@ class SeededLayer(KeepsArguments):
         Call it in `build`, so that the generator's path contains the layer's.
 
         Raises:
-            InputError: a rate below 0, or not below 1.
+            InputError: a rate is below 0, or 1 or more.
         """
         for rate in rates:
             if not 0 <= rate < 1:
@@ -157,8 +160,8 @@ class SeededLayer(KeepsArguments):
     def draw_seed(self, training):
         """Return a seed, int (2,), or None where nothing is dropped.
 
-        The seed depends on the layer's seed, the number of the call and the
-        replica; the generator's state is the same on all replicas.
+        The seed depends on the state of the layer's generator, which each call
+        advances, and on the replica. The state is the same on all replicas.
         """
         if training and hasattr(self, "seed_generator"):
             return add_replica(self.seed_generator.next())
@@ -211,7 +214,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
     numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
     # (B, 1, T) and (E, 1) to (B, E, T)
     is_inside = ops.cast(example_ids, "int32")[:, None, :] == numbers
-    # (B, E): the first position; 0 for a missing example.
+    # (B, E), the first position of each example; 0 for a missing example.
     first = ops.argmax(ops.cast(is_inside, "int32"), axis=-1)
     return gather_positions(sequence, first)  # (B, E, D)
 
@@ -240,7 +243,8 @@ class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
         super().__init__(input_dim, output_dim, **kwargs)
 
     def call(self, inputs):
-        # The custom gradient needs a tensor: reshaping reads the variable.
+        # The custom gradient needs a tensor, and reshaping a variable returns
+        # one.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         return kernels.look_up(table, inputs)  # (B, T) to (B, T, D)
 
@@ -249,9 +253,9 @@ class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
 class BertEmbeddings(SeededLayer):
     """The sum of token, position and segment embeddings, normalised.
 
-    Sum, then layer normalisation in float32, then dropout. Padding gets a
-    vector too; attention masks it. Equals `embedding_lookup`
-    with `embedding_postprocessor` of the original.
+    The sum is normalised in float32, then dropout is applied. Padding gets a
+    vector too; attention masks it. Equals `embedding_lookup` with
+    `embedding_postprocessor` of the original.
 
     Args:
         vocabulary_size: number of word pieces.
@@ -323,7 +327,8 @@ class BertEmbeddings(SeededLayer):
         if segment_ids is None:
             segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
-        # Default ids are the same for all rows: (1, D) and (T, D).
+        # Embeddings of default ids are (1, D) and (T, D), the same for all
+        # rows.
         x = x + self.segment(segment_ids) + self.position(position_ids)
         seed = self.draw_seed(training)
         x = dropout(self.norm(x), self.dropout, seed)
@@ -331,7 +336,8 @@ class BertEmbeddings(SeededLayer):
 
     def _positions(self, token_ids):
         length = ops.shape(token_ids)[1]
-        # In a graph T may be unknown; on a CPU the gather raises then.
+        # In a graph T may be unknown. For a longer row, the gather then raises
+        # on a CPU.
         if isinstance(length, int) and length > self.max_sequence_length:
             raise InputError(
                 f"The rows are {length} tokens long, but the model has "

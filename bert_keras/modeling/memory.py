@@ -1,4 +1,7 @@
-"""Memory for weights to be loaded; the import needs neither Keras nor TF."""
+"""Memory for weights that are loaded.
+
+Importing this module imports neither Keras nor TensorFlow.
+"""
 
 import math
 import mmap
@@ -9,8 +12,9 @@ import numpy as np
 def paged_zeros(shape, dtype="float32"):
     """Return zeros that take no memory before they are written to.
 
-    They begin at a multiple of 64 bytes, as TensorFlow's memory does.
-    `np.zeros` asks for huge pages, for which the system moves other memory.
+    The array begins at a multiple of 64 bytes, as TensorFlow's memory does.
+    `np.zeros` is not used: it asks for huge pages, and the system moves other
+    memory to make room for them.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     pages = mmap.mmap(-1, max(1, size), access=mmap.ACCESS_COPY)
@@ -20,14 +24,14 @@ def paged_zeros(shape, dtype="float32"):
 def share_memory(array):
     """Return NumPy's float32 array as TensorFlow's tensor in the same memory.
 
-    Through Keras, TensorFlow would copy it twice. Do not write to `array`
-    afterwards, nor pass memory that a file or a caller may change: the
-    variable that takes the tensor would change with it. TensorFlow writes to
-    no shared memory: a variable gets new memory at its first update.
+    A tensor made through Keras would take two copies. Do not write to `array`
+    afterwards, and pass no memory that a file or a caller may change: the
+    variable that gets the tensor would change too. TensorFlow writes to no
+    shared memory: a variable gets new memory at its first update.
 
     An array is returned unchanged on another backend, in another dtype, or if
-    it does not begin at a multiple of 64 bytes: TensorFlow would assume that
-    it does, and crash.
+    it does not begin at a multiple of 64 bytes. TensorFlow would crash on such
+    an array.
     """
     from bert_keras.modeling.gradients import tf
 

@@ -15,9 +15,9 @@ class Mode(NamedTuple):
     gradients: bool = True
     # True: on TensorFlow, XLA compiles the functions with `compile_large`.
     compile_large: bool = False
-    # True: encoders skip padding in all but attention. Their outputs
-    # are the same at real tokens; at padding they repeat a real token of the
-    # same row. Shapes then depend on values, which XLA and JAX's jit refuse.
+    # True: encoders skip padding everywhere except in attention. Outputs at
+    # real tokens stay the same. Outputs at padding repeat a real token of the
+    # row. Shapes then depend on values, which XLA and JAX's jit refuse.
     skip_padding: bool = False
 
 

@@ -14,10 +14,10 @@ def find_real_tokens(padding_mask, num_heads):
 
 
 class RealTokens:
-    """The positions of the real tokens of a batch, L in all.
+    """The positions of the L real tokens of a batch.
 
-    The first token of a row counts as real, whatever the mask says, so that
-    every row has one. One instance serves all layers.
+    The first token of a row counts as real even if the mask is 0 there, so that
+    every row has a real token. One instance serves all layers.
 
     Args:
         padding_mask: int (B, T), 1 at tokens.
@@ -31,13 +31,15 @@ class RealTokens:
         is_real = ops.logical_or(ops.cast(padding_mask, "bool"), is_first)
         flat = ops.reshape(is_real, (-1,))  # (B T,)
         (positions,) = ops.nonzero(flat)
-        # `positions` (L,): index of each real token among B T positions.
-        # `tokens` (B, T): index among L of the last real token up to there.
+        # `positions` (L,): index of each real token among the B T positions.
+        # `tokens` (B, T): for each position, index of the last real token at or
+        # before it among the L real tokens.
         self.positions = ops.cast(positions, "int32")
         tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
         self.tokens = ops.reshape(tokens, shape)
-        # `heads` (B, N, T): indices among the L N heads of real tokens.
-        # `head_positions` (L, N): indices among the B N T heads of positions.
+        # `heads` (B, N, T): for each head of a position, its index in the (L N,
+        # H) heads of real tokens. `head_positions` (L, N): for each head of a
+        # real token, its index in the (B N T, H) heads of all positions.
         self.num_heads = num_heads
         heads = ops.arange(num_heads, dtype="int32")
         self.heads = self.tokens[:, None] * num_heads + heads[:, None]
