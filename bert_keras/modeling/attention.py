@@ -73,7 +73,8 @@ class SelfAttention(layers.KeepsArguments):
         seed: int (2,), the dropout seed of this call; None: nothing is dropped.
         tokens: `RealTokens` of the rows; input and output then hold only
             the vectors of real tokens, (L, D).
-        attention_probabilities: bool; True also returns those before dropout.
+        attention_probabilities: bool; True to also return the probabilities
+            before dropout.
         training: bool.
 
     Returns:
@@ -217,7 +218,8 @@ class TransformerLayer(layers.SeededLayer):
         bias: float, broadcast to (B, N, T, S), added to attention scores.
         tokens: `RealTokens` of the rows; input and output then hold only
             the vectors of real tokens, (L, D).
-        attention_probabilities: bool; True also returns those before dropout.
+        attention_probabilities: bool; True to also return the probabilities
+            before dropout.
         training: bool.
 
     Returns:
@@ -298,8 +300,8 @@ class TransformerLayer(layers.SeededLayer):
     ):
         if attention_probabilities and training and self.rematerialize:
             raise InputError(
-                "attention_probabilities is True in training with "
-                "rematerialize=True, which keeps none. Call the encoder with "
+                "attention_probabilities is True in training, but an encoder "
+                "with rematerialize=True keeps no probabilities. Call it with "
                 "training=False, or make it without rematerialize."
             )
         layer = functools.partial(

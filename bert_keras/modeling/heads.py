@@ -394,8 +394,8 @@ def check_truncate_dim(truncate_dim, most):
     is_number = type(truncate_dim) is int and 0 < truncate_dim <= most
     if truncate_dim is not None and not is_number:
         raise InputError(
-            f"truncate_dim is {truncate_dim!r}. Expected a number of values "
-            f"from 1 to {most}, or None."
+            f"truncate_dim is {truncate_dim!r}. Expected the number of values "
+            f"to keep, from 1 to {most}, or None."
         )
 
 

@@ -74,9 +74,9 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
     def call(self, inputs, training=None, seed=None, site=0):
         if training and self.lora_dropout and seed is None:
             raise InputError(
-                f"LoRA's dropout is {self.lora_dropout}, but the encoder has "
-                "none, which would draw its seeds. Make an encoder with "
-                "dropout, or train without LoRA's."
+                f"LoRA's dropout is {self.lora_dropout}, but the encoder, "
+                "which draws its seeds, has no dropout. Make an encoder with "
+                "dropout, or train without LoRA's dropout."
             )
         *lead, width = ops.shape(inputs)
         # Pooled vectors (B, D) and real tokens (L, D) are matrices already.
@@ -208,7 +208,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
     if example_ids is None:
         raise InputError(
             f"examples_per_row is {examples_per_row}, but the inputs have no "
-            "example_ids. Pass those of the packed rows."
+            "example_ids. Pass the example_ids of the packed rows."
         )
     # (E, 1)
     numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]

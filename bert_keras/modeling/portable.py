@@ -24,10 +24,11 @@ class Portable:
 
         Args:
             preset: see `bert_keras.presets` and docs/formats.md.
-            **arguments: arguments of the constructor and of `BertEncoder`
-                that replace the preset's; `revision` of a name on the Hub.
+            **arguments: arguments of the constructor and of `BertEncoder`,
+                which replace the preset's. For a name on the Hub, also
+                `revision`.
         """
-        # Here, because interop imports the models.
+        # Imported here, because interop imports the models.
         from bert_keras.interop.presets import load_model
 
         return load_model(cls, preset, **arguments)
@@ -35,7 +36,7 @@ class Portable:
     def save_preset(self, folder: PathLike, preprocessor: Any = None) -> None:
         """Write configuration, weights and vocabulary to `folder`.
 
-        It is a Hugging Face folder, which transformers opens too. The
+        The folder has Hugging Face's format, so transformers opens it too. The
         optimizer's state is not written.
 
         Args:
@@ -93,8 +94,9 @@ class Portable:
         try:
             return loop(x, *args, **kwargs)
         except Exception as error:
-            # Keras then makes new functions. A failed trace may have made the
-            # optimizer's variables, and no function may make them twice.
+            # Remove the traced functions, so that Keras makes new ones. If a
+            # trace failed after it made the optimizer's variables, the same
+            # function cannot make them again.
             self.train_function = None
             self.test_function = None
             self.predict_function = None
@@ -128,9 +130,10 @@ class Portable:
     ) -> None:
         """Export a model that takes ids, as `keras.Model.export` does.
 
-        By default its inputs are a dict of int32 rows of any length, with those
-        of packed rows only if the model was made for them. `export_saved_model`
-        exports a model from texts to results such as labels.
+        By default its inputs are a dict of int32 rows of any length. The inputs
+        of packed rows are among them only if the model was made with
+        `examples_per_row`. `export_saved_model` exports a model that takes
+        texts and returns results such as labels.
         """
         if input_signature is None:
             input_signature = [self._input_specs()]
@@ -160,7 +163,8 @@ class Portable:
         LoRA's matrices are merged into the copy's weights; frozen weights
         stay frozen.
         """
-        # Zeros cost less than random numbers, and are replaced next.
+        # Make the copy with zeros: they cost less than random numbers, and are
+        # replaced next.
         with modes.use(draw_weights=False):
             copy = self.copy_structure(policy)
         weights.copy_weights(self, copy)

@@ -30,7 +30,8 @@ class BertPretrainer(TaskModel):
         examples_per_row: largest number of examples in a packed row, E; None
             if rows are not packed.
         mlm_activation: form of GELU in the masked-word head; the encoder's
-            where None. In keras-hub's presets the two forms differ.
+            where None. In keras-hub's presets the head's form differs from the
+            encoder's.
         mlm_norm_epsilon: epsilon of the head's normalisation; the encoder's
             where None.
 
@@ -83,7 +84,7 @@ class BertPretrainer(TaskModel):
 
 
 def pretraining_losses():
-    """Return the losses for `compile`, weighted means, as a dict by output."""
+    """Return dict of output name -> loss, a weighted mean, for `compile`."""
     return {name: CrossEntropy(name=name) for name in ("mlm", "nsp")}
 
 
@@ -91,10 +92,11 @@ def pretraining_losses():
 class CrossEntropy(keras.losses.Loss):
     """Cross entropy of integer labels and logits.
 
-    It differs from Keras's `SparseCategoricalCrossentropy`: the gradient keeps
-    only the logits, and XLA computes it in one pass on a CPU. The mean divides
-    by the sum of weights; Keras's default divides by all positions, also of
-    padding. A label outside of 0 to C - 1 has the loss NaN.
+    Unlike in Keras's `SparseCategoricalCrossentropy`, the gradient keeps only
+    the logits, and XLA computes the loss in one pass on a CPU. The mean is
+    divided by the sum of the weights. Keras's default divides by the number of
+    all positions, padding included. A label outside of 0 to C - 1 has the loss
+    NaN.
 
     Call arguments:
         y_true: int (...).
@@ -115,7 +117,7 @@ class CrossEntropy(keras.losses.Loss):
 
 
 def pretraining_metrics():
-    """Return accuracies by output, for `compile(weighted_metrics=...)`."""
+    """Return dict of output name -> accuracy, for `weighted_metrics`."""
     return {
         name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         for name in ("mlm", "nsp")
@@ -182,8 +184,9 @@ class BertCausalModel(TaskModel):
 def causal_targets(inputs, attention):
     """Return labels and weights of `BertCausalModel`, each (B, T).
 
-    The label of a position is the id of the next token in the direction. Its
-    weight is 1 if that token belongs to the same example, else 0.
+    The label of a position is the id of the next token in the direction of
+    `attention`. The weight is 1 if that token belongs to the same example, else
+    0.
 
     Args:
         inputs: dict of the model's inputs.
@@ -197,13 +200,17 @@ def causal_targets(inputs, attention):
         examples = ops.ones_like(ids)
     examples = ops.convert_to_tensor(examples)
     next_examples = _shift(examples, attention)
-    # Padding has the id 0, so `> 0` excludes pairs of padding.
+    # Padding has the example id 0, so `> 0` excludes pairs of padding.
     is_same = ops.logical_and(examples > 0, examples == next_examples)
     return _shift(ids, attention), ops.cast(is_same, "float32")
 
 
 def _shift(rows, attention):
-    """Return the value next to each position, (B, T); 0 at the last one."""
+    """Return the value that follows each position, (B, T).
+
+    "Follows" is meant in the direction of `attention`. The last position in
+    this direction gets 0.
+    """
     gap = ops.zeros_like(rows[:, :1])  # (B, 1)
     if attention == "left_to_right":
         return ops.concatenate([rows[:, 1:], gap], axis=1)

@@ -1,4 +1,4 @@
-"""Features of tokens from the layers of a frozen encoder.
+"""Recipes that make a token's features from the layers of a frozen encoder.
 
 The paper's six recipes (section 5.3, table 7), and others.
 """
@@ -12,7 +12,7 @@ HOW = ("concat", "sum", "weighted_sum")
 
 
 class Recipe(NamedTuple):
-    """Layers, and how their vectors are combined into one.
+    """The layers of a recipe, and how their vectors are combined into one.
 
     Attributes:
         layers: indices of the hidden states: 0 for the embeddings, 1 for the
@@ -27,7 +27,7 @@ class Recipe(NamedTuple):
         """Return the indices, from 0, of the hidden states that are read.
 
         Raises:
-            InputError: the encoder lacks one of them.
+            InputError: the encoder lacks one of the layers.
         """
         if isinstance(self.layers, str):  # all
             return list(range(1, num_layers + 1))
@@ -76,7 +76,7 @@ SUMS = {
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return the recipe of a name, or of a text such as `sum:` with layers.
+    """Return the recipe for a name, or for a method with layer numbers.
 
     >>> find_recipe("concat:-1,0").layers
     (-1, 0)
@@ -91,8 +91,8 @@ def find_recipe(name: str) -> Recipe:
         numbers = ()
     if how not in HOW or not numbers:
         raise InputError(
-            f"There is no recipe {name!r}: expected one of "
-            f"{', '.join(known)}, or such as concat:-1,-2 or "
-            "weighted_sum:0,6,12 with the numbers of layers"
+            f"There is no recipe {name!r}. Expected one of "
+            f"{', '.join(known)}, or a method with layer numbers, such as "
+            "concat:-1,-2 or weighted_sum:0,6,12."
         )
     return Recipe(numbers, how)

@@ -40,17 +40,17 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     makes a copy. The result of Keras's `clone_model` is a plain Keras model.
 
     `fit` and `evaluate` compute the loss of the global batch with any
-    optimizer, loss, metric and weights of Keras: for each loss sum(weight x
-    loss) / sum(weight), or as its reduction says, over all replicas. On one
-    device this equals Keras's step. Gradients are summed over the replicas,
-    then clipped, then applied. The optimizer's attribute `accumulate` is the
-    number of micro-batches per batch. A subclass that defines `compute_loss`
-    gets Keras's step.
+    optimizer, loss, metric and weights of Keras. Each loss is reduced over the
+    rows of all replicas as its `reduction` says; "mean_with_sample_weight" is
+    sum(weight x loss) / sum(weight). On one device this equals Keras's step.
+    Gradients are summed over the replicas, then clipped, then applied. The
+    optimizer's attribute `accumulate` is the number of micro-batches per batch.
+    A subclass that defines `compute_loss` gets Keras's step.
 
-    A model that does not read the pooled output sets
-    `encoder.pooler.trainable` to False when it is made and before each `fit`,
-    since the pooler has no gradient. Another model that shares the encoder and
-    reads the pooled output sets it to True again.
+    If a model does not read the pooled output, the pooler has no gradient. Such
+    a model sets `encoder.pooler.trainable` to False when it is made and before
+    each `fit`. Another model that shares the encoder and reads the pooled
+    output sets it to True again.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")
@@ -65,10 +65,10 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     encoder_class = BertEncoder
     # True if the outputs depend on the pooler.
     pools = True
-    # True if the outputs are logits: losses on probabilities are refused.
+    # True if the outputs are logits. Losses on probabilities are then refused.
     returns_logits = True
-    # The outputs with a token axis, (B, T, ...), which mean nothing at
-    # padding; "logits" is the name of a model's only output.
+    # Outputs with a token axis, (B, T, ...). Their values at padding have no
+    # meaning. If a model has one output, its name here is "logits".
     token_outputs: tuple[str, ...] = ()
 
     def __init__(
@@ -77,9 +77,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
         switch_pooler(self)
-        # Otherwise Keras would set the global policy.
+        # Without this line, the model would have Keras's global policy.
         self.dtype_policy = encoder.dtype_policy
-        if hasattr(encoder, "load_report"):  # a new head on known weights
+        if hasattr(encoder, "load_report"):  # loaded encoder, new head
             names = published_weights(self)
             heads = [n for n in names if not n.startswith("encoder/")]
             mark_new_weights(self, heads)
@@ -97,11 +97,11 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        # On JAX, Keras's `predict` calls this and not `__call__`.
+        # On JAX, Keras's `predict` calls this method and not `__call__`.
         return super().call(self._complete(inputs), training, mask)
 
     def _complete(self, inputs):
-        """Return a dict of all inputs, None for those left out."""
+        """Return a dict of all inputs; an input that was left out is None."""
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
         expected = self.input
@@ -188,7 +188,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
 def _import_step():
     """Return the module with the training step of this backend."""
-    # Here, because `training` imports `modeling`.
+    # Imported here, because `training` imports `modeling`.
     if keras.backend.backend() == "tensorflow":
         from bert_keras.training import step_tensorflow as step
     else:
@@ -197,9 +197,12 @@ def _import_step():
 
 
 def symbolic_inputs(*required, packed=False, optional=()):
-    """Return a dict of Keras inputs: the encoder's, optional and required ones.
+    """Return a dict of Keras inputs, by name.
 
-    With `packed`, add the inputs that rows of several examples need.
+    Args:
+        *required: names of inputs besides the encoder's.
+        packed: True to add the inputs that rows of several examples need.
+        optional: names of further inputs that a call may leave out.
     """
     names = (*(INPUT_NAMES if packed else INPUT_NAMES[:3]), *optional)
     needed = ("token_ids", *required)
@@ -223,11 +226,12 @@ def encode(
     """Return the encoder's outputs by name, for symbolic inputs.
 
     With `bilstm_dim`, a new bidirectional LSTM of that width reads the token
-    vectors. `sequence_output` is then its output, (B, T, 2 bilstm_dim), and
-    `pooled_output` its vector of the first token.
+    vectors. `sequence_output` is then the LSTM's output, (B, T, 2 bilstm_dim),
+    and `pooled_output` is its first vector.
 
-    With `recipe`, `sequence_output` has the features of the frozen encoder.
-    With `pooling`, `pooled_output` is pooled from `sequence_output` by it.
+    With `recipe`, `sequence_output` holds features of the frozen encoder. With
+    `pooling`, one of `POOLINGS`, `pooled_output` is pooled from
+    `sequence_output`.
     """
     if recipe:
         features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
@@ -244,7 +248,8 @@ def encode(
         outputs = {**outputs, "pooled_output": pooled}
     if bilstm_dim is None:
         return outputs
-    # The paper, section 5.1: a left-to-right encoder lacks the other direction.
+    # The LSTM adds the direction that a left-to-right encoder lacks (the paper,
+    # section 5.1).
     bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
     sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
     # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)

@@ -27,7 +27,8 @@ from bert_keras.modeling.task_base import (
     symbolic_inputs,
 )
 
-# Poolings of features; the pooler reads the last layer only.
+# Poolings of features. "pooled" is missing: the pooler reads the last layer
+# only.
 FEATURE_POOLINGS = ("mean", "max", "cls", "last")
 
 
@@ -61,18 +62,20 @@ class BertClassifier(TaskModel):
             head; None for no LSTM.
         examples_per_row: largest number of examples in a packed row, E; None
             if rows are not packed.
-        pair: True if the model was trained on two texts a row. The export reads
-            it; no weight depends on it.
-        thresholds: for "multi", the probability at which a text gets the label,
-            one for each label, above 0 and below 1; 0.5 where None. The export
-            reads it; no weight depends on it.
+        pair: True if each row of the training data had two texts. The
+            export reads this argument; no weight depends on it.
+        thresholds: for "multi", a number above 0 and below 1 for each label. A
+            text gets the labels whose probability is at least their threshold.
+            None: 0.5 for each. The export reads this argument; no weight
+            depends on it.
         recipe: layers of the frozen encoder that make a token's features, such
             as "concat_last_four", "sum_last_four" or "concat:-1,-2"; None
             fine-tunes the encoder.
         pooling: how the features of a text's tokens are pooled: "mean" (where
             None), "max", "cls" or "last".
-        long_text: "windows" if trained on windows of texts that are longer than
-            a row, otherwise "truncate". The export reads it.
+        long_text: "windows" if the model was trained on windows of texts that
+            are longer than a row, otherwise "truncate". The export reads this
+            argument.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -123,8 +126,9 @@ class BertClassifier(TaskModel):
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
         self.recipe = recipe
-        # Left to right, [CLS] attends only to itself, and the last token to all
-        # tokens. The paper, section 5.1, does not say which token it uses.
+        # With left-to-right attention, [CLS] attends only to itself, and the
+        # last token to all tokens. The paper, section 5.1, does not say which
+        # token its left-to-right model uses.
         reads_last = encoder.attention == "left_to_right"
         reads_last = reads_last and not (bilstm_dim or recipe)
         if reads_last and examples_per_row:
@@ -139,7 +143,7 @@ class BertClassifier(TaskModel):
         check_long_text(long_text, pair)
         self.pair, self.long_text = pair, long_text
         self.classifier = LogitsHead(
-            # Regression has one output, which needs no name.
+            # Without labels (regression, ranking) there is one output.
             len(self.labels or "1"),
             self.dropout,
             name="classifier",
@@ -191,12 +195,12 @@ def _check_thresholds(thresholds, labels, problem):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertSpanPredictor(TaskModel):
-    """Two logits a token: the first and the last token of the answer.
+    """Two logits for each token: that the answer begins there, and ends there.
 
-    Padding and the question get logits too; answers never contain them.
-    Equals `create_model` of the original's `run_squad.py`. Its loss is the
-    mean of two cross entropies: `compile(loss=span_losses(),
-    loss_weights={"start": 0.5, "end": 0.5})`.
+    Padding and the question get logits too; no answer is cut from them. Equals
+    `create_model` of the original's `run_squad.py`. Its loss is the mean of two
+    cross entropies: `compile(loss=span_losses(), loss_weights={"start": 0.5,
+    "end": 0.5})`.
 
     Weights, by path: the encoder's, span/{kernel,bias} (start, end); with
     `bilstm_dim`, those of `BiLSTM` under bilstm/.
@@ -206,10 +210,10 @@ class BertSpanPredictor(TaskModel):
         bilstm_dim: width of a new bidirectional LSTM between encoder and
             head; None for no LSTM.
         may_be_none: True if some questions in training had no answer. The
-            export reads it; no weight depends on it.
-        null_threshold: "no answer" is predicted if its score exceeds that of
-            the best answer by more than this. The export reads it; no weight
-            depends on it.
+            export reads this argument; no weight depends on it.
+        null_threshold: "no answer" is predicted if its score exceeds the best
+            answer's score by more than this number. The export reads this
+            argument; no weight depends on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -261,7 +265,8 @@ class BertTagger(TaskModel):
     """One dense layer on every token's vector, with dropout before it.
 
     Sample weights (B, T) select the tokens that count, such as the first word
-    piece of each word. Packed rows need only their inputs.
+    piece of each word. For packed rows, pass `position_ids` and `example_ids`;
+    no argument of the constructor is needed.
 
     Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`
     those of `BiLSTM` under bilstm/.
@@ -323,7 +328,7 @@ class BertChooser(TaskModel):
     """One score for each choice; the softmax runs over the choices.
 
     Each choice is one row: the first text and the choice as a pair. The score
-    is a dense logit on its pooled output, with dropout before it. Equals the
+    is a dense logit on its pooled output, with dropout before it, as in the
     paper, section 4.4.
 
     Weights, by path: the encoder's, chooser/{kernel,bias}; with a weighted sum,
@@ -420,12 +425,13 @@ class _ChoicesOfRows(keras.layers.Layer):
 class _Trace:
     """A traced function and its key.
 
-    It is no tuple: in one, Keras would track the tokenizer, a layer.
+    This is a class, not a tuple: Keras would track the tokenizer in a tuple,
+    because it is a layer.
     """
 
     def __init__(self, key, tokenizer, function):
         self.key, self.function = key, function
-        self.tokenizer = tokenizer  # kept, so that its id stays unique
+        self.tokenizer = tokenizer  # kept, so that no new object has its id
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -433,8 +439,8 @@ class BertEmbedder(TaskModel):
     """One pooled vector for each text, for comparison by cosine similarity.
 
     It adds no weights. Equals sentence-transformers' `Transformer`, `Pooling`
-    and `Normalize` (Reimers and Gurevych 2019, section 3). Losses on
-    several texts an example are in `bert_keras.training.similarity`.
+    and `Normalize` (Reimers and Gurevych 2019, section 3). Losses for examples
+    of several texts are in `bert_keras.training.similarity`.
 
     Weights, by path: the encoder's.
 
@@ -444,11 +450,12 @@ class BertEmbedder(TaskModel):
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
         normalize: True to make each vector's length 1.
-        truncate_dim: number of first values to keep of a vector, after it is
-            normalized.
+        truncate_dim: number of values to keep from the beginning of a vector,
+            after normalization.
 
-    An argument that is None is read from the folder of the weights. If that has
-    no such setting, the values are "mean", True and all values.
+    An argument that is None is read from the folder of the weights. If the
+    folder has no such setting, the defaults are `pooling="mean"`,
+    `normalize=True` and no truncation.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
@@ -498,21 +505,21 @@ class BertEmbedder(TaskModel):
             dtype=logits_dtype(encoder.dtype_policy),
         )
         self.pools = self.pooling == "pooled"
-        # An export or a preset of the encoder without this model reads it.
+        # `save_preset` and the export read this dict.
         self.sentence_embedding = self.arguments()
         inputs = symbolic_inputs(optional=(POOLING_MASK,))
         encoded = encode(encoder, inputs)
         # (B, D)
         vectors = pool(encoded, inputs["padding_mask"], inputs[POOLING_MASK])
         super().__init__(inputs, vectors, encoder, name)
-        self._axes: set[int] = set()  # number of axes `predict` was traced for
+        self._axes: set[int] = set()  # ranks of the last `predict`'s inputs
         self._trace: _Trace | None = None
 
     def _run(self, loop, x, *args, **kwargs):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
         axes = {len(v.shape) for v in values if hasattr(v, "shape")}
         if loop.__name__ == "predict" and axes != self._axes:
-            # Otherwise TensorFlow would trace a graph of unknown rank.
+            # Trace again, or TensorFlow would trace a graph of unknown rank.
             self._axes, self.predict_function = axes, None
         return super()._run(loop, x, *args, **kwargs)
 
@@ -522,7 +529,8 @@ class BertEmbedder(TaskModel):
         """Compute the vectors of many texts, as fast as an export does.
 
         Texts are sorted by length and batched; one graph skips the padding.
-        Calls with one tokenizer use one graph, whatever the prompt.
+        All calls with the same tokenizer use the same graph, also with other
+        prompts.
 
         Args:
             texts: strings, N of them.
@@ -543,7 +551,7 @@ class BertEmbedder(TaskModel):
         vectors: Any = np.zeros((len(texts), width), "float32")
         embed = self._trace_texts(preprocessor)
         lengths = [len(text) for text in texts]
-        # Longest first: a lack of memory shows at once.
+        # The longest texts come first, so that a lack of memory shows at once.
         order = np.argsort(lengths, kind="stable")[::-1]
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
@@ -552,7 +560,7 @@ class BertEmbedder(TaskModel):
         return vectors
 
     def _trace_texts(self, preprocessor):
-        """Return the graph of texts, traced once."""
+        """Return the traced function of texts; trace it if needed."""
         from bert_keras.serving.embedding import trace_embedder
         from bert_keras.serving.graph import Rows
 

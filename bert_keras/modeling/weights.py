@@ -23,10 +23,10 @@ POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
 def published_weights(model):
     """Return a dict of published name -> weight, whatever the model's name.
 
-    The names are the paths in the models' docstrings; `encoder/` begins
-    the encoder's. A weight has `shape`, `numpy()` and `assign(values)`. LoRA's
-    matrices are not listed: reading a kernel merges them, and assigning it
-    sets their product to 0.
+    The names are the paths in the models' docstrings. Names of the encoder's
+    weights begin with `encoder/`. A weight has `shape`, `numpy()` and
+    `assign(values)`. LoRA's matrices are not listed: reading a kernel merges
+    them, and assigning it sets their product to 0.
     """
     layers = [_MergedWeight(layer) for layer in lora_layers(model)]
     merged = {id(weight.base): weight for weight in layers}
@@ -63,7 +63,7 @@ def mark_new_weights(model, names):
     Weights that begin with equal values (biases, scales) are not marked.
     """
     weights = published_weights(model)
-    # A hash shows whether a weight was trained or loaded since.
+    # A weight whose hash has changed was trained or loaded since.
     hashes = {name: _hash(weights[name]) for name in names}
     model.first_hashes = {k: v for k, v in hashes.items() if v}
 
@@ -121,13 +121,15 @@ class _MergedWeight:
         self.shape = self.base.shape
 
     def numpy(self):
-        # In the weights' precision; Keras merges in the compute dtype.
+        # Merge in the weights' precision. Keras would merge in the compute
+        # dtype.
         change = np.matmul(self.down.numpy(), self.up.numpy())
         return self.base.numpy() + self.scale * change
 
     def assign(self, values):
         self.base.assign(values)
-        # LoRA's product is then 0, and both matrices can still learn.
+        # With this matrix 0, LoRA's product is 0, and both matrices can still
+        # learn.
         self.up.assign(np.zeros(self.up.shape))
 
 
@@ -154,10 +156,10 @@ def enable_lora(
 
     Each named projection W of every layer becomes W + alpha / rank A B, with
     A (D, rank) random and B (rank, D) zero at first (Hu et al. 2021, "LoRA").
-    Heads stay trainable, and so do weights of the encoder that the preset
-    lacked, such as a pooler. Call it before `compile`. Saving to a preset,
-    `with_dtype` and the export merge the matrices; `save_lora` writes only
-    them.
+    Heads stay trainable. So do weights of the encoder that the preset lacked,
+    such as the pooler's. Call this function before `compile`. Saving to a
+    preset, `with_dtype` and the export merge the matrices; `save_lora` writes
+    only them.
 
     Args:
         model: a task model, or a `BertEncoder`.
@@ -169,9 +171,9 @@ def enable_lora(
             encoder must have dropout too, as it draws the seeds.
 
     Raises:
-        InputError: a rank below 1, an alpha of 0 or less, another projection,
-            a dropout out of range, an encoder without dropout to draw the
-            seeds of LoRA's, a model that has LoRA.
+        InputError: the rank is below 1, alpha is 0 or less, a projection is
+            unknown, the dropout is out of range, `dropout` is above 0 and the
+            encoder has no dropout, or the model already has LoRA.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -192,7 +194,7 @@ def enable_lora(
     draws = encoder.dropout or encoder.attention_dropout
     if not 0 <= dropout < 1 or (dropout and not draws):
         raise InputError(
-            f"LoRA's dropout is {dropout}, that of the encoder {draws}. "
+            f"LoRA's dropout is {dropout}, the encoder's dropout is {draws}. "
             "Expected a fraction below 1, and an encoder with dropout."
         )
     if lora_layers(model):
@@ -243,14 +245,14 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # Keras's loading is about to set them to 0.
+        # The next call sets LoRA's matrices to 0.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights
             if weight.name.startswith("lora_")
         }
         super().load_own_variables(
-            # Keras stores under numbers, this class under names.
+            # Keras stores weights under numbers, this class under names.
             {name: x for name, x in stored.items() if name.isdigit()}
         )
         if self.lora_enabled:
@@ -264,7 +266,8 @@ def get_adaptation(model):
     """Return the frozen weights and the LoRA layers as a config dict.
 
     Returns:
-        `{"adaptation": arguments of adapt}`; `{}` if all weights train.
+        `{"adaptation": arguments of adapt}`; `{}` if all weights are trainable
+        and no layer has LoRA.
     """
     frozen = list(dict.fromkeys(_list_frozen(model)))
     lora = {
@@ -293,7 +296,7 @@ def adapt(model, frozen=(), lora=()):
         if layer.path in lora and not layer.lora_enabled:
             rank, alpha, layer.lora_dropout = lora[layer.path]
             layer.enable_lora(rank, lora_alpha=alpha)
-    # After LoRA: its weights may be frozen too.
+    # Freeze after adding LoRA, whose weights may be frozen too.
     frozen = set(frozen)
     for part in (*layers, *model.weights):
         if part.path in frozen:
@@ -307,7 +310,7 @@ def _list_frozen(layer):
     if not layer.trainable and layer.path:  # an input has none
         yield layer.path
         return
-    # The public list leaves frozen weights out.
+    # Keras's public `trainable_variables` lacks frozen weights.
     for weight in layer._trainable_variables:
         if not weight.trainable:
             yield weight.path
