@@ -206,10 +206,9 @@ def causal_targets(inputs, attention):
 
 
 def _shift(rows, attention):
-    """Return the value that follows each position, (B, T).
+    """Return the value of the next position in the direction, (B, T).
 
-    "Follows" is meant in the direction of `attention`. The last position in
-    this direction gets 0.
+    The last position in the direction of `attention` gets 0.
     """
     gap = ops.zeros_like(rows[:, :1])  # (B, 1)
     if attention == "left_to_right":

@@ -91,7 +91,7 @@ def find_recipe(name: str) -> Recipe:
         numbers = ()
     if how not in HOW or not numbers:
         raise InputError(
-            f"There is no recipe {name!r}. Expected one of "
+            f"There is no recipe {name!r}: expected one of "
             f"{', '.join(known)}, or a method with layer numbers, such as "
             "concat:-1,-2 or weighted_sum:0,6,12."
         )
