@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append an `InputError`'s message to `faults`; raise it for None."""
+    """Collect messages of `InputError`; raise the error if `faults` is None."""
     try:
         yield
     except InputError as error:

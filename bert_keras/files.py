@@ -1,6 +1,6 @@
 """Atomic writes of files and folders.
 
-A path may be remote (`gs://` and the like). A remote file is written by a copy
+A path may be remote (`gs://` and the like). A remote file is written as a copy
 of a finished local file. The manifest of a remote folder is uploaded last, and
 a folder without it is invalid. So a remote file system need not support append
 or rename.

@@ -95,7 +95,7 @@ def _describe(error: Exception) -> str:
 
 
 def check_fields(fields: dict, types: dict) -> None:
-    """Raise `KeyError` or `ValueError` for a missing field or a wrong type.
+    """Raise `KeyError` for a missing field, `ValueError` for a wrong type.
 
     Args:
         fields: JSON object from a file that was not checked.
@@ -112,7 +112,7 @@ def check_fields(fields: dict, types: dict) -> None:
 
 
 def check_entries(entries: dict) -> None:
-    """Raise an error for an invalid entry, or a path that leaves the folder.
+    """Raise an error for an invalid entry or a path that leaves the folder.
 
     Args:
         entries: dict of path -> {"bytes", "sha256"}. Paths are relative to the
@@ -135,7 +135,7 @@ def describe_files(folder: str, names: Iterable[str]) -> dict[str, dict]:
 
 
 def find_size_fault(path: str, entry: dict) -> str | None:
-    """Return a phrase about a wrong size of a file for a message, or None.
+    """Return what is wrong with a file's size, as a phrase, or None.
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
@@ -152,7 +152,7 @@ def find_size_fault(path: str, entry: dict) -> str | None:
 
 
 def find_fault(path: str, entry: dict) -> str | None:
-    """Return a phrase about a wrong size or hash of a file, or None.
+    """Return what is wrong with a file's size or hash, as a phrase, or None.
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.

@@ -329,7 +329,8 @@ def _read_column_texts(
 
 
 _MARKUP = tuple("*#;:|{!=")  # start of lists, tables and headings
-# Characters. A longer line is no heading. Thai lines have no terminators.
+# Characters. A longer line is no heading, even without a terminator, which
+# Thai lacks.
 _LONG = 200
 
 

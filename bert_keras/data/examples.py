@@ -1,4 +1,4 @@
-"""Draw the examples of a batch from a store, by its seed and step alone."""
+"""Draw the examples of a batch from a store; seed and step decide them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from bert_keras.text.masking import Pieces, generator, mask_rows
 # Approximate number of examples in a window, 16 MB at length 128. The number
 # varies, because windows consist of whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # examples are masked in groups up to each length
+_WIDTHS = (32, 64, 128, 256)  # maximum lengths of examples masked together
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -112,7 +112,7 @@ def fill_rows(lengths, width: int, most: int, rng):
 
 def _best_fit(lengths, width: int, most: int):
     """Return the row of each example, and the number of rows."""
-    open_rows = [[] for _ in range(width + 1)]  # rows, by their free tokens
+    open_rows = [[] for _ in range(width + 1)]  # rows, by their room in tokens
     rooms = 0  # bit r is set if there is an open row with room r
     held = []  # the number of examples in each row
     rows = np.empty(len(lengths), np.int64)

@@ -63,10 +63,10 @@ class SamplingRules:
     def masks_per_row(self) -> int:
         """Maximum number of masked tokens in a row.
 
-        In a packed row, this covers all examples. The number of an example is
-        mask_rate times its length, rounded, and at least 1. Rounding adds at
-        most 0.5. The minimum of 1 adds at most `1 - 5 * mask_rate`, because an
-        example has 5 or more tokens. Each example gets the larger of the two.
+        In a packed row, this covers all examples. Each has `mask_rate` times
+        its length, rounded, but at least 1. Rounding adds at most 0.5. The
+        minimum of 1 adds at most `1 - 5 * mask_rate`, because an example has 5
+        or more tokens. The larger of the two is added for each example.
         """
         if not self.packed:
             return self.max_predictions

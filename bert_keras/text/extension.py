@@ -22,7 +22,7 @@ Extension = collections.namedtuple("Extension", "vocabulary replaced")
 Extension.__doc__ = """A vocabulary with new tokens.
 
     vocabulary: all tokens in the order of their ids.
-    replaced: id of each new token -> ids of the old tokens that it replaces.
+    replaced: id of each new token -> ids of the old tokens that its word had.
     """
 
 

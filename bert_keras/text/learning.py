@@ -55,7 +55,7 @@ def learn_vocabulary(
         texts: iterable of strings, read once.
         size: tokens to learn, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
-        strip_accents: setting of the tokenizer; None takes `lowercase`.
+        strip_accents: setting of the tokenizer; None equals `lowercase`.
         min_count: characters and pairs seen less often are not learned.
         unused: number of tokens `[unused0]`, `[unused1]`, ... to keep free for
             words of a later domain. They are placed as in the original: with

@@ -107,7 +107,7 @@ class SegmentPacker(keras.layers.Layer):
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
-        """Return how many tokens of segments fit in a row, without specials."""
+        """Return how many tokens, special ones not counted, fit in a row."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(

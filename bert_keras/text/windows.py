@@ -29,7 +29,7 @@ class Windows:
     num_texts: tf.Tensor
 
     def mean(self, values):
-        """Return the mean of each text (B, C); see `mean_by_text`."""
+        """Return the mean over each text's windows; see `mean_by_text`."""
         return mean_by_text(
             values, self.text, self.ids.row_lengths(), self.num_texts
         )
@@ -62,8 +62,8 @@ def overlapping_stride(room):
 def windows(ids, room, stride):
     """Cut ragged ids (B, None) into windows of `room`, `stride` apart.
 
-    `room` and `stride` are integers, one for all or one a row (B,). The last
-    window of a text is the first that reaches its end.
+    Each of `room` and `stride` is one integer for all texts, or (B,), one for
+    each. The last window of a text is the first that reaches its end.
     """
     lengths = ids.row_lengths()
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))

@@ -28,7 +28,6 @@ class WordPiece:
     """Text to word pieces and their ids, as the original BERT makes them.
 
     These are the steps, in order:
-
     1. Bytes are decoded. Invalid bytes, NUL, U+FFFD, control and format
        characters are dropped.
     2. White space separates words, and each ideograph becomes a word.
