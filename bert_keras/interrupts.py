@@ -43,7 +43,7 @@ class StopRequest:
         self._before = {}
 
     def install(self):
-        """Handle the signals from now on; main thread only."""
+        """Handle the signals from now on. Call this in the main thread."""
         for number in SIGNALS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None, self):
                 self._before[number] = signal.signal(number, self)

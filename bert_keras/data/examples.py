@@ -215,12 +215,12 @@ class _Packed:
     """Packed rows, into which examples are copied group by group."""
 
     def __init__(self, lengths, rows, count, rules, pieces):
-        # (N,): for each example, the first example in its row
+        # (N,): for each example, the index of the first example in its row
         first = np.searchsorted(rows, np.arange(count))[rows]
         self._row = rows
         self._number = np.arange(len(rows)) - first  # (N,), index in its row
         before = np.cumsum(lengths) - lengths
-        self._start = before - before[first]  # (N,), first column
+        self._start = before - before[first]  # (N,), column of its first token
         self._rules = rules
         shape = count, rules.sequence_length  # (R, T)
         self._tokens = {

@@ -35,7 +35,7 @@ class SamplingRules:
     Args:
         sequence_length: tokens of an example, [CLS] and [SEP] included.
         max_predictions: maximum number of masked tokens in an example; None
-            for as many as `mask_rate` masks in `sequence_length` tokens.
+            for `mask_rate` times `sequence_length`, rounded up.
         short_probability: fraction of documents with examples of a shorter
             target length, so that a model also sees short sequences.
         mask_rate: fraction of an example's tokens to predict.

@@ -21,7 +21,7 @@ from bert_keras.text.wordpiece import (
 )
 
 MOST_WORDS = 4_000_000  # distinct words in memory, about 500 MB
-CHARACTERS = 1_000_000  # characters of text that are counted at once
+CHARACTERS = 1_000_000  # characters of text in one call that counts words
 # Largest fraction of words that may be [UNK]; above it, learning is refused.
 MOST_UNKNOWN = 0.5
 # Fraction of words with accents above which accents distinguish words. In the
@@ -240,7 +240,7 @@ def _merge_pair(ids, pair, merged):
     return after
 
 
-# How often each word occurs in a stream of text, in bounded memory.
+# Counts of the words in a stream of text, in bounded memory.
 
 _SPACE = re.compile(r"[\t\n\r]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")

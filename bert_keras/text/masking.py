@@ -219,7 +219,7 @@ class TokenMasker:
     Args:
         vocabulary: word pieces in the order of their ids.
         max_predictions: M, the number of positions for masked tokens in a
-            row; None for as many as `mask_rate` masks in T tokens.
+            row; None for `mask_rate` times T, rounded up.
         mask_rate: fraction of a row's tokens to predict.
         mask_mix: percentages of these tokens that are replaced by `[MASK]`,
             replaced by a random token, and left as they are.

@@ -34,7 +34,7 @@ def table(name):
 
 @functools.cache
 def kinds():
-    """Return OTHER, DROPPED, SPACE, ... of each code point, as bytes."""
+    """Return bytes with the type of each code point: OTHER, DROPPED, ..."""
     return table("kinds").tobytes()
 
 
@@ -54,7 +54,7 @@ def spacing():
 
 @functools.cache
 def sigma_roles():
-    """Return STOPS, IGNORED or CASED of each code point, as bytes."""
+    """Return bytes with STOPS, IGNORED or CASED for each code point."""
     return table("sigma_roles").tobytes()
 
 
