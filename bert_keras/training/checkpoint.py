@@ -94,7 +94,7 @@ def read(folder, step):
 
     Raises:
         DamagedError: a file or the manifest is missing, cut off or changed.
-        InputError: a newer version of this package wrote it.
+        InputError: a newer version of this package wrote the checkpoint.
     """
     path = step_path(folder, step)
     manifest = _read_manifest(path)
@@ -145,7 +145,7 @@ def read_tensors(path):
 def read_newest(folder):
     """Return the newest undamaged checkpoint: `(groups, manifest)`, or None.
 
-    A warning names each newer checkpoint, which is damaged.
+    Log a warning for each newer checkpoint: all of them are damaged.
     """
     for step in reversed(steps(folder)):
         try:
@@ -153,7 +153,7 @@ def read_newest(folder):
         except DamagedError as error:
             logger.warning(
                 "The checkpoint %s is damaged and is not used: %s. "
-                "Resuming from the one before.",
+                "Resuming from the checkpoint before it.",
                 step_path(folder, step),
                 error,
             )
@@ -173,7 +173,7 @@ def prune(folder, newest, keep, keep_every=None):
             continue
         path = step_path(folder, step)
         if files.is_remote(folder):
-            files.remove(path)  # its manifest first
+            files.remove(path)  # removes the manifest first
             continue
         # Rename it first, so that a kill leaves no incomplete checkpoint.
         doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")

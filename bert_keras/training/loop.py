@@ -34,8 +34,8 @@ def fit(
 
     An interrupted epoch is finished first, so that epochs end and evaluations
     run at the same steps as in an uninterrupted run.
-    `steps_per_execution` has the value given to `compile`, or a smaller one if
-    that does not divide an epoch.
+    `steps_per_execution` has the value given to `compile`. If this value does
+    not divide the steps of an epoch, a smaller one is used.
 
     Args:
         model: a compiled and built Keras model.
@@ -52,8 +52,8 @@ def fit(
         bounds: steps at which the shape of the batches changes. `batches` is
             called again at each of them, and the current epoch ends.
         ended: function of the lines of `history` that returns True to end the
-            run after an evaluation. A callback can end it by `stop_training`
-            too.
+            run after an evaluation. A callback can also end the run, by
+            `model.stop_training`.
 
     Returns:
         list of dict, the lines of `history`.
@@ -65,13 +65,15 @@ def fit(
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
         # Make the metrics' variables, whose values are restored next. This
-        # needs only the shapes of a batch: none is read, no step is taken.
+        # needs only the shapes of a batch. No batch is read and no step is
+        # taken.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:
         epoch = (step - 1) // steps_per_epoch
         _add_missing_line(history, model, validation, state, callbacks, epoch)
-    # Keras passes the same `logs` to the later callbacks, which see the update.
+    # Keras passes the same `logs` dict to later callbacks, so they see the
+    # update.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
             _evaluate(validation, state.step)
@@ -80,7 +82,8 @@ def fit(
     most_at_once = model.steps_per_execution
     ended = ended or (lambda lines: False)
     # At the end of `fit`, Keras would replace the weights by their averages. A
-    # run may call `fit` several times and trains on: see `averaged_weights`.
+    # run may call `fit` several times, and each call must continue
+    # with the other weights. `averaged_weights` puts in the averages.
     model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
@@ -110,16 +113,16 @@ def fit(
             break
         step += length * epochs
         if step in ends:
-            # Trace new graphs for the new shape. TensorFlow would make one
-            # graph of unknown sizes for both shapes, and a run resumed at this
-            # step another one.
+            # Trace new graphs for the new shape. Otherwise TensorFlow would
+            # make one graph of unknown sizes for both shapes. A run resumed at
+            # this step would make another graph.
             model.train_function = model.test_function = None
     return history.lines
 
 
 @contextlib.contextmanager
 def averaged_weights(model):
-    """Put the moving averages into the model for the duration of a block.
+    """Put the moving averages into the model while a `with` block runs.
 
     If the optimizer has `use_ema=False`, nothing changes.
     """
@@ -156,7 +159,10 @@ def _find_averaging_optimizer(model):
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):
-    """Evaluate and write the epoch's line, if a killed run has not."""
+    """Evaluate and write the line of an epoch, if the history lacks it.
+
+    The line is missing if the run was killed after the checkpoint was written.
+    """
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
@@ -186,7 +192,8 @@ def _plan_fit(step, steps, steps_per_epoch):
 def _set_steps_per_execution(model, most, length):
     """Set `steps_per_execution` to a divisor of `length`, up to `most`.
 
-    With another value, Keras would run past the end of the epoch.
+    With a value that does not divide `length`, Keras would run past the end of
+    the epoch.
     """
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
@@ -209,7 +216,9 @@ PUT_BACK = (
 
 
 class History(keras.callbacks.Callback):
-    """The logs of each epoch in a JSONL file, over interrupted runs.
+    """Callback that writes the logs of each epoch to a JSONL file.
+
+    A resumed run keeps the lines up to its checkpoint.
 
     Each line ends with a checksum of this line and all lines before it.
     """

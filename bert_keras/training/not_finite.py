@@ -8,7 +8,8 @@ from bert_keras.errors import InputError
 from bert_keras.training.optimizers import AdamW
 
 logger = logging.getLogger(__name__)
-# Successive skipped steps that end a run; a single broken batch does not.
+# Number of successive skipped steps that ends a run. A single broken batch does
+# not end it.
 IN_A_ROW = 10
 
 
@@ -22,8 +23,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     `AdamW` and `Lamb` skip a step with gradients that are not finite. The
     number of skipped steps is logged as `skipped_steps` at the end of each
     epoch, and a warning says when it grew. The number is read only every
-    `IN_A_ROW` steps, as reading makes a step wait for the one before. So a run
-    ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps.
+    `IN_A_ROW` steps, because reading makes a step wait for the previous step.
+    So a run ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps.
     """
 
     def __init__(self):
@@ -75,7 +76,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
             raise NotFiniteError(
                 f"The gradients of the last {in_row} steps were not finite; "
                 f"expected fewer than {IN_A_ROW} such steps in a row. The "
-                "weights are those before them. Take a lower learning rate, a "
-                "longer warm-up, or float32 instead of half precision; look at "
-                "the data of these steps."
+                "weights are those before these steps. Take a lower learning "
+                "rate, a longer warm-up, or float32 instead of half precision; "
+                "look at the data of these steps."
             )

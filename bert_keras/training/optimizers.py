@@ -60,11 +60,12 @@ def adamw(
             rate of the layer above it.
         bias_correction: True as in Adam's paper, False as in the original
             code. Short runs and fine-tuning on few labels are more stable with
-            it (Mosbach et al. 2021, Zhang et al. 2021).
+            True (Mosbach et al. 2021, Zhang et al. 2021).
         accumulate: number of micro-batches of a batch. They are computed one
-            after another, in the memory of one; the step equals the batch's.
-        schedule: the rate after the warm-up: "linear" or "cosine", to 0 at
-            the last step, or "constant".
+            after another, so a step needs the memory of one micro-batch. It
+            equals a step on the whole batch.
+        schedule: shape of the rate after the warm-up: "linear" or "cosine",
+            which both fall to 0 at the last step, or "constant".
         ema: factor of the old average in the moving average of each weight,
             such as 0.99. At the end of `fit` the averages replace the
             weights. None: no averages.
@@ -144,10 +145,11 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     Gradients are summed over all replicas, then clipped by their common norm to
     `clip_norm`. Then `update = m / (sqrt(v) + epsilon)`, plus
     `weight_decay * variable` except for biases and layer normalisation; then
-    `variable -= learning_rate * update`. With `bias_correction=False` it equals
-    the original's `AdamWeightDecayOptimizer` after `tf.clip_by_global_norm`,
-    with True Loshchilov and Hutter's AdamW. A step with gradients that are not
-    finite changes nothing and counts only in the schedule.
+    `variable -= learning_rate * update`. With `bias_correction=False` this
+    equals the original's `AdamWeightDecayOptimizer` after
+    `tf.clip_by_global_norm`. With True it is Loshchilov and Hutter's AdamW. A
+    step with gradients that are not finite changes nothing and counts only in
+    the schedule.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
@@ -163,20 +165,21 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         layer_decay: factor on the learning rate from each encoder layer to
             the one below it; the heads and the pooler learn at the full rate,
             the embeddings most slowly.
-        accumulate: number of micro-batches of each replica's rows, computed
-            one after another in the memory of one. Above 1, it needs a task
-            model of this package.
+        accumulate: number of micro-batches of each replica's rows. They are
+            computed one after another, so a step needs the memory of one
+            micro-batch. A number above 1 needs a task model of this package.
         name: name of the optimizer.
         **kwargs: other arguments of Keras's optimizers, such as `use_ema`.
 
     Attributes:
         gradient_norm: norm of the last step's gradients before clipping.
         skipped_steps: number of steps with gradients that were not finite.
-        skipped_in_row: number of such steps since the last other step.
+        skipped_in_row: number of skipped steps since the last step that was not
+            skipped.
 
     Raises:
-        InputError: an argument is out of its range, or is one of Keras's that
-            would act before the sum over replicas.
+        InputError: an argument is out of its range, or an argument of Keras
+            is given that this class replaces, such as `clipnorm`.
     """
 
     def __init__(
@@ -225,7 +228,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # Group -> values of a step that the group's weights have in common.
+        # Group, (dtype, layer rate) -> values that its weights share in a step.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):
@@ -251,13 +254,15 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
         dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
         rates = layer_rates(paths, self.layer_decay)
-        # Each weight's group. In a step, `values` are the same in a group.
+        # The group of each weight. In a step, all weights of a group have the
+        # same `values`.
         self._groups = list(zip(dtypes, rates, strict=True))
 
     def apply(self, grads, trainable_variables=None):
         grads = list(grads)
         if not takes_summed_gradients(self):
-            # Another Keras model calls this; a task model sums by itself.
+            # The model is not a task model of this package, which would sum the
+            # gradients itself.
             if self.accumulate > 1:
                 raise InputError(
                     f"accumulate={self.accumulate} takes a task model of "
@@ -274,7 +279,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         try:
             super().apply(grads, trainable_variables)
         finally:
-            # The tensors would keep their graph alive.
+            # Remove the tensors, which would keep their graph alive.
             self._shared.values = None
 
     def _clip_together(self, grads):
@@ -284,13 +289,14 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         self.skipped_steps.assign(self.skipped_steps + skipped)
-        # A step that is taken sets it to 0.
+        # A step that is not skipped sets this number to 0.
         self.skipped_in_row.assign((self.skipped_in_row + skipped) * skipped)
         divisor = ops.ones_like(norm)
         # tf.clip_by_global_norm also divides by max(1, norm / clip_norm).
         if self.clip_norm is not None:
             divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
-        # `divide_no_nan` by 0 turns all gradients into 0, also NaN.
+        # With the divisor 0, `divide_no_nan` turns all gradients into 0, NaN
+        # included.
         divisor = ops.where(finite, divisor, 0.0)
         self._shared.values = {
             group: self._compute_shared_values(*group)
@@ -306,8 +312,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def _compute_shared_values(self, dtype, layer_rate):
         """Return dict of the values that a group's weights have in common.
 
-        They are computed once a step and not for each weight: a base model has
-        199.
+        They are computed once a step, not for each weight. A base model has 199
+        weights.
 
         Args:
             dtype: dtype of the weights.
@@ -372,7 +378,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         )
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times a factor for the weight; 1 in Adam."""
+        """Return the update times a factor for the weight; Adam's is 1."""
         return update
 
     def get_config(self):

@@ -1,7 +1,8 @@
-"""The optimizers on TensorFlow: the sum over replicas, fused arithmetic.
+"""Parts of the optimizers on TensorFlow: sum over replicas, fused arithmetic.
 
-The results equal those of single operations up to rounding. One pass over each
-weight replaces ten passes, whose time on a CPU goes into reading memory.
+The results of the fused arithmetic equal those of single operations up to
+rounding. One pass over each weight replaces ten passes. On a CPU, most of their
+time goes into reading memory.
 """
 
 import tensorflow as tf
@@ -30,7 +31,8 @@ def _sum_in_one_batch(strategy, *values):
     `all_reduce` registers a gradient for the whole process, which would keep
     the graph and all weights in memory.
     """
-    # On a TPU a value is one tensor, elsewhere one for each replica.
+    # Pairs of a value and the devices that need the sum. On a TPU a value is
+    # one tensor; elsewhere it holds a tensor for each replica.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
     return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
 
@@ -94,7 +96,8 @@ def adam(variable, m, v, gradient, values, is_decayed):
             tf.stack([corrected, decay_rate, *values["betas"], epsilon]),
         )
         return
-    # The decay skips the moments (Loshchilov and Hutter 2019, algorithm 2).
+    # The decay does not change the moments (Loshchilov and Hutter 2019,
+    # algorithm 2).
     if is_decayed:
         variable.assign_sub(values["decay_rate"] * variable)
     # var -= lr sqrt(1 - power_2) / (1 - power_1) m / (sqrt(v) + epsilon).

@@ -16,7 +16,7 @@ def schedule(peak, steps, warmup=0, shape="linear"):
 
     Args:
         peak: the rate at the end of the warm-up.
-        steps: number of optimizer steps in all.
+        steps: total number of optimizer steps.
         warmup: fraction of the steps (below 1) or number of steps (1 and
             more).
         shape: "linear", the original's; "cosine", half a cosine from the end

@@ -20,7 +20,7 @@ class _SimilarityLoss(keras.losses.Loss):
     If a loss needs no labels, `y_true` may be None.
     """
 
-    # What the texts of an example are, for messages, and how many there may be.
+    # The number of texts of an example: in words, for messages, and its limits.
     texts = "two texts"
     fewest, most = 2, 2.0
     needs_labels = False
@@ -48,7 +48,7 @@ class _SimilarityLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class InBatchNegatives(_SimilarityLoss):
-    """Cross entropy of finding each text's partner in the batch.
+    """Cross entropy of finding the partner of each first text in the batch.
 
     The logits of row i are `scale` times the cosines of its first text with the
     second and further texts of every row. The label is the second text of row
@@ -57,8 +57,8 @@ class InBatchNegatives(_SimilarityLoss):
     of products, and equals `MultipleNegativesRankingLoss` of
     sentence-transformers.
 
-    An addition for numbered texts (`y_true`): a text is not a negative if it
-    equals the second text of any row with the same first text.
+    This class adds one thing. If `y_true` numbers the texts, a text is not a
+    negative if it equals the second text of any row with the same first text.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -66,8 +66,8 @@ class InBatchNegatives(_SimilarityLoss):
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: int (B, K), a number below 2**24 for each text, the same for
-            equal texts. An array of another shape is ignored; may be None.
+        y_true: int (B, K), a number below 2**24 for each text; equal texts have
+            equal numbers. An array of another shape is ignored. May be None.
         y_pred: float (B, K, D) with K of 2 or more.
     """
 
@@ -93,7 +93,7 @@ class InBatchNegatives(_SimilarityLoss):
         candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
         # (B, D) times (D, G (K-1)) gives (B, G (K-1)).
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
-        # A row's partner is the first of its candidates.
+        # A row's partner is the first of the candidates from this row.
         rows = before + ops.arange(ops.shape(y_pred)[0])
         labels = rows * count  # (B,)
         logits = self.scale * scores  # (B, G (K-1))
@@ -141,8 +141,8 @@ class Triplet(_SimilarityLoss):
     and equation 1 of Schroff et al. 2015 with 1 - cosine as the distance.
 
     Args:
-        margin: the loss is 0 if the positive's cosine is greater than the
-            negative's by this much.
+        margin: the loss is 0 if the positive's cosine exceeds the negative's
+            cosine by at least this number.
         name: name of the loss.
         **kwargs: arguments of `keras.losses.Loss`.
 
@@ -171,7 +171,7 @@ class Triplet(_SimilarityLoss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Matryoshka(_SimilarityLoss):
-    """Sum of a loss over the first values of the vectors, for several sizes.
+    """Sum of a loss on vectors that are cut to each of several sizes.
 
     A vector that is cut to one of the sizes is then about as good as a vector
     of a model of that size (Kusupati et al. 2022). The loss equals
@@ -243,7 +243,10 @@ class Matryoshka(_SimilarityLoss):
 
 
 def _is_partner(numbers):
-    """Return bool (B, G (K-1)): True at partners of a row's first text.
+    """Return bool (B, G (K-1)): True at candidates that are a partner.
+
+    A candidate is a partner of a row's first text if it equals the second text
+    of any row with the same first text.
 
     Args:
         numbers: int (B, K), the numbers of the texts.
@@ -257,7 +260,7 @@ def _is_partner(numbers):
 
 
 def _gather_replicas(vectors):
-    """Return the global batch, and the number of rows before this replica's.
+    """Return the global batch, and the index of this replica's first row in it.
 
     On JAX `vectors` already has the global batch, on any number of devices.
     """

@@ -29,7 +29,7 @@ _writer = concurrent.futures.ThreadPoolExecutor(1)
 class Preempted(Stopped):
     """Raised out of `fit` after Ctrl-C or SIGTERM, once the state is saved.
 
-    A script ends with exit code 75 then. `step` is the step that was saved.
+    A script then ends with exit code 75. `step` is the step that was saved.
     """
 
     def __init__(self, step):
@@ -46,17 +46,18 @@ class TrainingState(keras.callbacks.Callback):
     The state is every variable of the model, dropout seeds included, every
     variable of the optimizer, the step, and the running means of an epoch
     that has not ended. A run that was killed and resumed ends with the same
-    bits as a run that was not, if the data is a function of the step and the
-    model is made from a fixed seed. This does not hold for random operations
-    without a seed generator in the model.
+    bits as an uninterrupted run. For this, the data must be a function of the
+    step, and the model must be made from a fixed seed. Random operations in the
+    model must use a seed generator that the model tracks.
 
-    Only the copy to host memory blocks training. A thread writes the copy, and
-    errors in it are raised after the next step. After Ctrl-C or SIGTERM, the
-    current step is ended and saved, and `Preempted` is raised; a second signal
-    ends the process.
+    Only the copy to host memory blocks training. A thread writes the copy. An
+    error of this thread is raised after the next step. After Ctrl-C or SIGTERM,
+    the current step is ended and saved, and `Preempted` is raised; a second
+    signal ends the process.
 
-    If several workers train one model, one of them writes, and all read the
-    same folder. After a signal to one worker, all stop after the same step.
+    If several workers train one model, one worker writes the checkpoints, and
+    all read the same folder. After a signal to one worker, all stop after the
+    same step.
 
     Args:
         folder: folder of the checkpoints, such as `step-00001234`.
@@ -71,7 +72,8 @@ class TrainingState(keras.callbacks.Callback):
             returns True if any worker gave True.
 
     Attributes:
-        step: number of steps taken so far, before interruptions too.
+        step: number of steps taken so far, including steps before
+            interruptions.
 
     Example:
 
@@ -142,12 +144,12 @@ class TrainingState(keras.callbacks.Callback):
         groups, manifest = newest
         if not isinstance(manifest.get("settings"), dict):
             raise InputError(
-                f"The newest checkpoint in {self.folder} is not one of a "
+                f"The newest checkpoint in {self.folder} was not written by a "
                 "training state: its manifest lacks settings. Name another "
                 "folder."
             )
         check_same_settings(manifest["settings"], self.settings, self.folder)
-        # All are compared before the first is assigned.
+        # Compare all tensors before assigning the first.
         for group, named in variables.items():
             _check_same_tensors(groups.get(group, {}), named, self.folder)
         for group, named in variables.items():
@@ -181,11 +183,11 @@ class TrainingState(keras.callbacks.Callback):
     def save(self):
         """Copy the state to host memory and have a thread write it."""
         self._saved_step = self.step
-        if not self._epoch_ended:  # later an evaluation has reset the metrics
+        if not self._epoch_ended:  # else on_train_batch_end kept them
             self._keep_metrics()
         if not self.writes:
             return
-        self.wait()  # so that memory holds one copy
+        self.wait()  # so that memory holds only one copy
         if self.check is not None:
             self.check()
         groups = {
@@ -315,7 +317,8 @@ def _by_name(variables):
 def _to_host(named):
     """Return dict of name -> NumPy array, a copy that no step changes.
 
-    All workers must call it for metrics: it sums them over the workers.
+    For metrics, all workers must call this function, because it sums metrics
+    over the workers.
     """
     return {
         name: np.array(keras.ops.convert_to_numpy(v), order="C", copy=True)

@@ -1,14 +1,16 @@
 """The loss of a global batch, on any number of devices.
 
-A batch is split among the replicas, and each replica's rows into micro-batches
-that are computed one after another. For any split, each loss is its mean over
-the global batch, sum(weight * loss) / sum(weight), and the losses are added.
+A batch is split among the replicas. Each replica splits its rows into
+micro-batches and computes them one after another. For any split, the total is
+the sum of the losses, each reduced over the global batch. With the reduction
+"mean_with_sample_weight", a loss is sum(weight * loss) / sum(weight).
 
-The divisor of a mean depends only on the sample weights. It is summed over all
-rows of all replicas before the first micro-batch is computed. Each
-micro-batch's mean is then multiplied by its fraction of the divisor. So one
-forward and one backward pass suffice for all losses. Gradients are summed over
-the replicas, then clipped, then applied by any Keras optimizer.
+The divisor of a mean depends only on the sample weights and the number of rows.
+It is summed over all rows of all replicas before the first micro-batch is
+computed. Each micro-batch's mean is then multiplied by the micro-batch's
+fraction of the divisor. So one forward and one backward pass suffice for all
+losses. Gradients are summed over the replicas, then clipped, then applied by
+any Keras optimizer.
 
 The loops over micro-batches are in `step_tensorflow.py` and `step_jax.py`.
 """
@@ -149,7 +151,7 @@ def normalisers(model, batch):
     for item in keras_adapter.compiled_losses(model):
         weights = _weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # A loss that is a sum gets a divisor that nothing reads.
+        # The divisor of a loss that is a sum is not read.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
@@ -167,8 +169,8 @@ def losses(model, batch, outputs, divisors, replicas=1):
 
     Returns:
         float (), the loss to differentiate; and float (1 + losses,), the total
-        and each single loss to log. Their sums over all micro-batches of all
-        replicas are the losses of the global batch.
+        and each single loss to log. The sums of these values over all
+        micro-batches of all replicas are the losses of the global batch.
     """
     _, y, weights = batch
     # (1 + losses,), this micro-batch's fraction of each divisor. A fraction is
@@ -184,8 +186,10 @@ def losses(model, batch, outputs, divisors, replicas=1):
             # Keras differentiates the sum and logs the mean.
             value, logged = ops.sum(value), ops.mean(value) * fractions[0]
         elif item.loss.reduction != "sum":
-            # The mean of these rows times their fraction is their part of the
-            # global mean. Weights turn a scalar loss into a value for each row.
+            # The mean of these rows, times their fraction, is added to the
+            # global mean. If a loss has a value for each row, Keras divides the
+            # mean by `replicas`; undo this. With sample weights, a scalar loss
+            # has such values too.
             has_rows = item_weights is not None or replicas == 1
             if has_rows or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
@@ -197,7 +201,8 @@ def losses(model, batch, outputs, divisors, replicas=1):
                 ops.where(has_any, x, 0.0) for x in (value, logged)
             )
         singles.append(logged)
-        # Single losses are logged without their weight in the total.
+        # Single losses are logged before they are multiplied by their loss
+        # weight.
         if item.loss_weights is not None:
             value = value * item.loss_weights
             logged = logged * item.loss_weights
@@ -225,8 +230,8 @@ def _has_rows(loss, labels, predictions):
 def track(model, values, divisors, replicas=1):
     """Add a global batch's losses to the means that `fit` shows.
 
-    Each replica adds its `values`. Keras divides their sum over the replicas
-    by the sum of the weights.
+    Each replica adds its `values`, weighted. Keras sums values and weights over
+    the replicas, then divides.
     """
     for i, tracker in enumerate(keras_adapter.loss_trackers(model)):
         tracker.update_state(values[i] * replicas, divisors[0] / replicas)
@@ -239,5 +244,5 @@ def _at(path, values):
 
 
 def _weights_at(path, weights):
-    """Return the weights of the loss at a path, or those of all losses."""
+    """Return the weights of the loss at a path; an array is for all losses."""
     return _at(path, weights) if tree.is_nested(weights) else weights

@@ -44,14 +44,15 @@ def train_step(model, state, data):
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
-    # The sums of losses and gradients, and variables that `model` changes.
+    # Start values: sums of losses and gradients, and variables that `model`
+    # changes.
     zeros = [jnp.zeros_like(weight) for weight in trainable]
     sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
     if accumulate == 1:
         sums, _ = add(sums, batch)
     else:
         step.check_cut(model)
-        # One micro-batch at a time, compiled once for all.
+        # `scan` compiles `add` once and runs one micro-batch at a time.
         sums, _ = jax.lax.scan(
             add, sums, _split_micro_batches(batch, accumulate)
         )
@@ -90,7 +91,7 @@ def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
         *zip(model.trainable_variables, trainable, strict=True),
         *zip(model.non_trainable_variables, non_trainable, strict=True),
         *zip(model.metrics_variables, metrics, strict=True),
-        # None in evaluation.
+        # Evaluation passes no optimizer variables.
         *zip(model.optimizer.variables, optimizer, strict=False),
     ]
     return keras.StatelessScope(mapping, collect_losses=True)

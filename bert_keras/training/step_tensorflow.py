@@ -24,7 +24,8 @@ def train_step(model, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model, _replicas())
-    # They only depend on sample weights, so they are known before the losses.
+    # The divisors depend only on sample weights and numbers of rows, so they
+    # are known before the losses.
     [divisors] = sum_over_replicas([step.normalisers(model, batch)])
     compute = _Gradients(model, divisors)
     accumulate = step.micro_batches(model)
@@ -62,11 +63,14 @@ def test_step(model, data):
 
 
 class _Gradients:
-    """Function of a micro-batch; returns losses, gradients; updates metrics."""
+    """Callable that returns the losses and gradients of a micro-batch.
+
+    A call also adds the micro-batch to the metrics.
+    """
 
     def __init__(self, model, divisors):
         self.model, self.divisors = model, divisors
-        # Indices of weights that no loss depends on; tracing adds them.
+        # Indices of weights that no loss depends on. Tracing fills the set.
         self.missing = set()
         self.compute = self._compute
         # Code compiled by XLA cannot read vectors of other replicas.
@@ -110,9 +114,9 @@ def _accumulate(compute, batch, accumulate):
     if compute.model.jit_compile and not even:
         raise InputError(
             f"accumulate={accumulate} with jit_compile (Keras's default on a "
-            "single GPU) needs batches of a fixed number of rows, a multiple "
-            "of it. Batch with drop_remainder=True, or compile the model with "
-            "jit_compile=False."
+            "single GPU) needs batches of a fixed number of rows that "
+            "accumulate divides. Batch with drop_remainder=True, or compile "
+            "the model with jit_compile=False."
         )
 
     def micro_batch(i):

@@ -34,8 +34,8 @@ def make_strategy(distribution="off", tpu="local"):
     Args:
         distribution: "off", one device; "mirrored", all GPUs of this host;
             "multi_worker", all GPUs of all hosts that the environment
-            variable TF_CONFIG names; "tpu"; "auto", the first of
-            multi_worker, tpu and mirrored that finds its devices.
+            variable TF_CONFIG names; "tpu"; "auto", the first of multi_worker,
+            tpu and mirrored that finds its devices, else "off".
         tpu: "local" for the TPU of this host, or a TPU's name or address.
 
     Returns:
@@ -201,7 +201,8 @@ def any_worker(strategy):
     from bert_keras.training.optimizers_tensorflow import sum_over_replicas
 
     def total(value):
-        # `identity` gives it a device; a tensor from outside of `run` has none.
+        # A tensor from outside of `run` has no device, which the sum needs.
+        # `identity` places it on one.
         return sum_over_replicas([tf.identity(value)])[0]
 
     @tf.function
@@ -318,7 +319,7 @@ def choose_dtype(dtype="auto", distribution="off"):
     if gpus := tf.config.get_visible_devices("GPU"):
         details = map(tf.config.experimental.get_device_details, gpus)
         versions = [one.get("compute_capability", (0, 0)) for one in details]
-        # All GPUs compute with one policy, so the oldest one decides.
+        # All GPUs compute with one policy, so the oldest GPU decides.
         return BFLOAT16 if min(versions) >= CAPABILITY else FLOAT32
     return BFLOAT16 if fast_bfloat16() else FLOAT32
 
