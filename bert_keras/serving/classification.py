@@ -92,7 +92,7 @@ def _several_labels(labels, thresholds):
         holds = probabilities >= least  # (B, C)
         count = tf.reduce_sum(tf.cast(holds, tf.int32), axis=-1)
         ranks = probabilities
-        if thresholds:  # labels of the text first, the likeliest first
+        if thresholds:  # the text's labels before all others
             ranks += tf.cast(holds, tf.float32)
         order = tf.argsort(ranks, axis=-1, direction="DESCENDING")
         width = tf.reduce_max(tf.concat([count, [0]], axis=0))
@@ -128,7 +128,8 @@ def choose(model, rows):
     """Return the signature `choose`: the best choice for a prompt.
 
     An empty choice is never the best. The model reads a few choices at a time
-    and skips empty ones, so one long list does not cost padding in the others.
+    and skips empty ones, so that a long list does not make the shorter lists
+    slow.
 
     Args:
         model: a `BertChooser` in float32.
@@ -152,8 +153,8 @@ def choose(model, rows):
         }
 
     outputs = {
-        "choice": "int32 (B,): index of the best choice, -1 of none",
-        "probabilities": "float32 (B, K): of every choice; 0 of an empty one",
+        "choice": "int32 (B,): index of the best choice, -1 if all are empty",
+        "probabilities": "float32 (B, K): of every choice, 0 if it is empty",
         **LIST_TRUNCATED,
     }
     inputs = {
@@ -188,7 +189,7 @@ def rank(model, rows):
         }
 
     outputs = {
-        "score": "float32 (B, K): of every passage, 0 to 1; 0 of an empty one",
+        "score": "float32 (B, K): of every passage, 0 to 1; 0 if it is empty",
         "order": "int32 (B, K): the indices of the passages, best first",
         **LIST_TRUNCATED,
     }
@@ -219,9 +220,9 @@ def find_entailment(labels):
 def entail(model, rows, hypothesis=HYPOTHESIS):
     """Return the signature `entail`: labels that the model never saw.
 
-    Each candidate label is put into a hypothesis, and the model says if the
-    text entails it (Yin et al. 2019). The results equal those of transformers'
-    zero-shot pipeline. An empty candidate is never the best.
+    Each candidate label is put into a hypothesis. The model says whether the
+    text entails the hypothesis (Yin et al. 2019). The results equal those of
+    transformers' zero-shot pipeline. An empty candidate is never the best.
 
     Args:
         model: a `BertClassifier` of pairs with labels that `find_entailment`
@@ -262,11 +263,10 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
         }
 
     outputs = {
-        "label": "string (B,): the likeliest candidate, '' of none",
-        "probabilities": "float32 (B, K): of every candidate; 0 of an empty "
-        "one",
+        "label": "string (B,): the likeliest candidate, '' if all are empty",
+        "probabilities": "float32 (B, K): of every candidate, 0 if it is empty",
         "entailment": "float32 (B, K): of every candidate by itself, for "
-        "texts with several labels; 0 of an empty one",
+        "texts with several labels; 0 if it is empty",
         **LIST_TRUNCATED,
     }
     inputs = {"text": SENTENCE, "candidates": ["praise", "a complaint"]}
@@ -274,7 +274,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
 
 def _score_lists(score, rows, first, lists, width=1):
-    """Return logits of each text with each entry of its list, and the cuts.
+    """Return the logits of each text with its list, and which were cut.
 
     Args:
         score: function of the model's inputs (n, T); returns float32
@@ -291,8 +291,8 @@ def _score_lists(score, rows, first, lists, width=1):
     """
     lists = pad_to(lists, [None, 1])
     is_there = tf.strings.length(lists) > 0  # (B, K)
-    # (N, 2). A model takes no empty batch: if all entries are empty, the first
-    # one is read.
+    # (N, 2), the indices of the entries that are not empty. A model takes no
+    # empty batch, so if all entries are empty, the first one is read.
     entries = pad_to(tf.where(is_there), [1, None])
     # A long text keeps more tokens than fit, so that `are_cut` returns True.
     most = rows.sequence_length

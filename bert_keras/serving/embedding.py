@@ -38,8 +38,9 @@ def embed(
     """Return the signature `embed`: one vector for each text.
 
     Args:
-        model: an encoder, or a model with one. A `BertEmbedder`'s own pooling
-            is not read here: `settle_options` puts it into `pooling`.
+        model: an encoder, or a model that has an encoder. A `BertEmbedder`'s
+            own pooling is not read here: `settle_options` puts it into
+            `pooling`.
         rows: `Rows` of its preprocessor.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls" or "last", the vector of [CLS] or of the last token;
@@ -48,8 +49,9 @@ def embed(
         truncate_dim: number of values to keep of each vector, or None.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
-        features: adds a vector for each token; see `find_recipe`. A weighted
-            sum is refused, because its weights are not learned here.
+        features: recipe for the vector of each token, see `find_recipe`; None:
+            no vectors of tokens. A weighted sum is refused, because its weights
+            are not learned here.
         prompt: text put before each text; None: the preprocessor's default.
         name: name of the signature.
     """
@@ -76,7 +78,7 @@ def embed(
         "features": "float32 (B, T, F): a vector a token, 0 padded",
         **TOKENS,
     }
-    outputs |= of_token | {"count": "int32 (B,): its tokens"}
+    outputs |= of_token | {"count": "int32 (B,): how many tokens a row has"}
     recipe = find_recipe(features).vectors
     function = functools.partial(texts.embed_tokens, recipe=recipe)
     return Signature(name, inputs, function, outputs, tuple(of_token))
@@ -84,7 +86,7 @@ def embed(
 
 @dataclasses.dataclass
 class _Texts:
-    """The outputs of `embed` for texts, by the arguments of `embed`.
+    """Functions of the signature `embed`, with the arguments of `embed`.
 
     `unpooled` is the number of tokens at the beginning that belong to the
     prompt and are not pooled; None pools all tokens.
@@ -173,11 +175,11 @@ def embed_with_prompts(model, rows, options):
 
 
 def trace_embedder(model, rows):
-    """Return the graph of `BertEmbedder.encode`, one for all prompts.
+    """Trace and return the function of `BertEmbedder.encode`, for any prompt.
 
-    It takes the texts, strings (B,); their prompt, a string (); and the number
-    of tokens of the prompt that are not pooled, int32 (). It returns float32
-    (B, D).
+    The function takes the texts, strings (B,), their prompt, a string (), and
+    the number of tokens of the prompt that are not pooled, int32 (). It returns
+    float32 (B, D).
 
     Args:
         model: a `BertEmbedder`.
@@ -208,7 +210,7 @@ def trace_embedder(model, rows):
 
 
 def count_unpooled(rows, prompt):
-    """Return the number of tokens at the beginning that are not pooled.
+    """Return the number of tokens at a row's beginning that are not pooled.
 
     Args:
         rows: `Rows` or a `BertPreprocessor`.
@@ -234,8 +236,9 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
         )
     if features and prompt:
         raise InputError(
-            f"Features of the tokens are of the text alone, and {prompt!r} is "
-            "put before it. Pass preprocessor.with_prompt(None)."
+            "Features of the tokens are those of the text alone, but the "
+            f"prompt {prompt!r} is put before each text. Pass "
+            "preprocessor.with_prompt(None)."
         )
     if recipe and recipe.how == "weighted_sum":
         raise InputError(

@@ -63,25 +63,25 @@ def export_saved_model(
 ) -> str:
     """Write one SavedModel that takes raw strings.
 
-    A classifier answers `classify` or, for ranking, `rank`; one of pairs with
-    a label for entailment also `entail`. A span predictor answers `answer`, a
-    tagger `tag`, a chooser `choose`, a pre-trainer `fill_mask`,
-    `next_sentence` and `embed`, an embedder and an encoder `embed`; every
-    export answers `tokenize`. The first model's first answer is also
-    `serving_default`. Text longer than the preprocessor's `sequence_length` is
-    cut, and `truncated` is True.
-    `signature_card.json` in the folder says what goes in and what comes out.
+    A classifier has the signature `classify` or, for ranking, `rank`. A
+    classifier of pairs with a label for entailment also has `entail`. A span
+    predictor has `answer`, a tagger `tag`, a chooser `choose`, an embedder and
+    an encoder `embed`. A pre-trainer has `fill_mask`, `next_sentence` and
+    `embed`. Every export has `tokenize`. The first signature of the first model
+    is also `serving_default`. Text longer than the preprocessor's
+    `sequence_length` is cut, and `truncated` is True. `signature_card.json` in
+    the folder describes the inputs and outputs.
 
     Args:
         models: a model, or a list of models with one preprocessor.
         preprocessor: the `BertPreprocessor` that they were trained with.
-        folder: a new folder, or one with the same export, which is kept.
+        folder: a new folder. A folder that already has the same export is kept.
         pair: True if the classifier reads `text` and `text_pair`; None: as
             the classifier was made.
-        top_k: number of pieces for each mask of `fill_mask`, and of answers
-            of `answer`; None: 5.
-        pooling: pooling of `embed`: "mean" or "max" over the tokens, "cls" or
-            "pooled"; None: as in the weights' folder, else "mean".
+        top_k: number of pieces that `fill_mask` returns for each mask, and of
+            answers that `answer` returns; None: 5.
+        pooling: pooling of `embed`: "mean" or "max" over the tokens, "cls",
+            "last" or "pooled"; None: as in the weights' folder, else "mean".
         normalize: True for vectors of `embed` of length 1; None: as in the
             weights' folder, else False.
         truncate_dim: number of values of a vector of `embed` to keep; None: as
@@ -99,14 +99,14 @@ def export_saved_model(
         portable: True to use only operations of TensorFlow's core, for servers
             without tensorflow_text; the tokenizer is slower.
         dtype: dtype of the weights: "float32", also for a model trained in
-            another one; "bfloat16", half the size; "int8", a quarter of it.
-            See `quantize.py`.
+            another dtype; "bfloat16", half the size; "int8", a quarter of the
+            size. See `quantize.py`.
         license: license of the weights for the card, such as "apache-2.0";
             None: the license in the weights' folder, whose text, if any, is
             then written too.
         allow_untrained: True to export random weights of a loaded model. If
-            False, they are refused, and a pre-trainer with one trained task
-            gets the signature of this task alone.
+            False, a model with random weights is refused. A pre-trainer with
+            one trained task then gets only the signature of this task.
         verify: True to load the result in a fresh process and refuse it if
             its strings differ from this process's, or its numbers differ by
             more than 1e-5 (bfloat16: 0.05).
@@ -189,7 +189,7 @@ def _check_answers(folder, answered, tolerance):
 
 
 def find_foreign_operations(folder, portable):
-    """Return dict of operation -> count, for those outside TensorFlow's core.
+    """Return dict of operation outside TensorFlow's core -> count.
 
     Raises:
         InputError: the export is `portable` and needs such operations.
@@ -211,8 +211,8 @@ def find_foreign_operations(folder, portable):
     if portable and foreign:
         raise InputError(
             "The portable export needs operations outside TensorFlow's core: "
-            f"{', '.join(foreign)}. Take what makes them out of the model, or "
-            "export it with portable=False."
+            f"{', '.join(foreign)}. Remove the layers that use them, or export "
+            "the model with portable=False."
         )
     return foreign
 
@@ -247,7 +247,7 @@ def _make_card(signatures, functions, options):
 
 
 def _needs(foreign):
-    """Return the packages that the export needs, and their versions."""
+    """Return dict of the card's entries on packages and operations."""
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
     # Package metadata is not used: TensorFlow's may be named tensorflow-cpu.
     versions = {
@@ -299,8 +299,8 @@ def compute_fingerprint(models, preprocessor, options):
 def _without_names(config):
     """Return a layer's configuration without names and adaptation.
 
-    Both change no answer: Keras numbers names within a process, and the
-    adaptation says which weights train.
+    Neither of them changes an answer. Keras numbers names within a process, and
+    the adaptation says which weights are trained.
     """
     if not isinstance(config, dict):
         return config

@@ -1,4 +1,4 @@
-"""The description of a signature, and its model's inputs from strings."""
+"""The description of a signature, and model inputs made from strings."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,8 +17,8 @@ MASK = "[MASK]"
 TRUNCATED = {"truncated": "bool (B,): the text was cut to what a row holds"}
 TOKENS = {
     "pieces": "string (B, T): the tokens, '' padded",
-    "start": "int32 (B, T): its first character, -1 padded",
-    "end": "int32 (B, T): one after its last, -1 padded",
+    "start": "int32 (B, T): a token's first character, -1 padded",
+    "end": "int32 (B, T): one after its last character, -1 padded",
 }
 
 
@@ -69,7 +69,7 @@ class Signature:
         """Return the function as a graph that a SavedModel can hold."""
 
         # Some operations take no empty batch. So an empty batch gets one row,
-        # and the output of this row is removed.
+        # whose output is removed.
         def answer(*tensors):
             count = tf.shape(tensors[0])[0]
             outputs = self.function(*map(_with_a_row, tensors))
@@ -83,7 +83,7 @@ class Signature:
 
 def _with_a_row(tensor):
     """Return the tensor, with one row and one column if it has no rows."""
-    # 1 if there are no rows; else 0, with which `pad_to` adds nothing.
+    # 1 if there are no rows. Else 0, so that `pad_to` adds nothing.
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 
@@ -130,7 +130,7 @@ class Rows:
 
     def pack(self, *segments):
         """Return the model's inputs (B, T) for ragged ids of each segment."""
-        # In an empty batch, T is 1.
+        # T is at least 1, also in an empty batch.
         return {
             name: pad_to(rows, [None, 1])
             for name, rows in self._packer(segments).items()
@@ -169,7 +169,7 @@ class Rows:
         return tf.gather(self._pieces, token_ids)
 
     def tokens(self, ids, start, end):
-        """Return the outputs `TOKENS` and their `count` for ragged tensors."""
+        """Return dict of outputs, `TOKENS` and `count`, for ragged tensors."""
         # `pieces` is (B, None); outputs are (B, most pieces of a text).
         pieces = ids.with_values(self.pieces(ids.values))
         return {

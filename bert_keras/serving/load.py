@@ -37,7 +37,7 @@ ENTRY_FIELDS = {
 def load_saved_model(folder: files.PathLike) -> "ServedModel":
     """Load a SavedModel of `export_saved_model`; each signature is a method.
 
-    Every file is compared with its hash in the card first.
+    First, every file is compared with its hash in the card.
 
     Returns:
         A `ServedModel`.
@@ -131,7 +131,7 @@ class ServedModel:
         card: the signature card: inputs, outputs, an example, versions.
         signatures: names of the methods.
         loaded: result of `tf.saved_model.load`.
-        folder: folder that it was loaded from.
+        folder: folder from which the model was loaded.
     """
 
     def __init__(self, loaded: Any, card: dict[str, Any], folder: str) -> None:
@@ -145,8 +145,8 @@ class ServedModel:
         card = self.__dict__.get("card", {"signatures": {}})
         if name not in card["signatures"]:
             raise AttributeError(
-                f"The model answers {', '.join(card['signatures'])}; got "
-                f"{name!r}."
+                f"The model has no signature {name!r}. It has "
+                f"{', '.join(card['signatures'])}."
             )
         entry = card["signatures"][name]
         function = self.loaded.signatures[name]
@@ -217,14 +217,15 @@ def read_columns(name, entry, columns):
         first = _lengths(values[0])
         if any(_lengths(value) != first for value in values):
             raise InputError(
-                f"{name} takes as many values in each of {', '.join(ids)}; row "
-                f"{row} has {list(map(_lengths, values))}."
+                f"{name} takes the same number of values in each of "
+                f"{', '.join(ids)}; row {row} has "
+                f"{list(map(_lengths, values))}."
             )
     return columns
 
 
 def _lengths(row):
-    """Return the length of a list, or the lengths of the lists in it."""
+    """Return a list with the length of `row`, or of each list in it."""
     inner = [len(item) for item in row if isinstance(item, list)]
     return inner or [len(row)]
 
@@ -261,7 +262,7 @@ def _rows(name, key, rows, kind):
     dtype, axes = parse_kind(kind)
     for index, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
-            one = "strings" if dtype == "string" else "numbers of 0 and more"
+            one = "strings" if dtype == "string" else "whole numbers from 0"
             raise InputError(
                 f"{name} takes {one} {kind.partition(' ')[2]} as {key}; row "
                 f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
@@ -271,7 +272,7 @@ def _rows(name, key, rows, kind):
 
 
 def parse_kind(kind):
-    """Return dtype name and number of axes of, say, "string (B, N)"."""
+    """Return dtype name and number of axes of a text like "string (B, N)"."""
     dtype, _, axes = kind.partition(" ")
     return dtype, sum(map(str.isalpha, axes))
 
@@ -283,13 +284,13 @@ def _fits(value, dtype, axes):
         )
     if dtype == "string":
         return isinstance(value, str | bytes)
-    # True is an Integral.
+    # True is an Integral too, but not an id.
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     return is_integer and 0 <= value < 1 << 31
 
 
 def make_spec(kind):
-    """Return the `tf.TensorSpec` of a kind; see `parse_kind`."""
+    """Return the `tf.TensorSpec` of a text like "string (B, N)"."""
     dtype, axes = parse_kind(kind)
     return tf.TensorSpec([None] * axes, dtype)
 
@@ -306,7 +307,7 @@ def as_tensor(rows, spec):
 
 
 def _to_python(outputs, padded):
-    """Return tensors as Python values: decoded, and cut to their counts."""
+    """Return outputs as Python values: strings decoded, padding removed."""
     values = {key: _decode(value.numpy()) for key, value in outputs.items()}
     for key in padded:
         rows = zip(values[key], values["count"], strict=True)

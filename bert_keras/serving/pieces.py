@@ -10,8 +10,8 @@ from bert_keras.serving import graph
 from bert_keras.serving.graph import SENTENCE, Signature
 from bert_keras.text.windows import in_chunks
 
-# Masks per call of the head. With a vocabulary of 30,522 their logits take 31
-# MB.
+# Masks per call of the head. With a vocabulary of 30,522, the logits of one
+# call take 31 MB.
 MASKS_AT_ONCE = 256
 
 
@@ -117,11 +117,12 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
 
 
 def next_sentence(model, rows):
-    """Return the signature `next_sentence`: does the second text follow?"""
+    """Return the signature `next_sentence`: does text_pair follow text?"""
 
     def function(text, text_pair):
         inputs = rows.pack(rows.tokenizer(text), rows.tokenizer(text_pair))
-        # The masked-word output is not used; it needs at least one position.
+        # The output of masked words is not used, but it needs at least one
+        # position.
         inputs["mask_positions"] = tf.zeros_like(inputs["token_ids"][:, :1])
         logits = model(inputs, training=False)["nsp"]
         return {"probability": tf.nn.softmax(logits)[:, 0]}
@@ -131,7 +132,8 @@ def next_sentence(model, rows):
     return Signature("next_sentence", inputs, function, outputs)
 
 
-# `ids`: token ids to model outputs. Other servers' names can be used for both.
+# The signature `ids` maps token ids to model outputs. Inputs and outputs can
+# have the names that other servers use.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> its names of token_ids, padding_mask and segment_ids.
@@ -205,8 +207,8 @@ def ids(model, rows, style):
     """Return the signature `ids`: the model's outputs for token ids.
 
     Args:
-        model: an encoder or a task model in float32; a chooser takes ids
-            (B, K, T), every other (B, T).
+        model: an encoder or a task model in float32; a chooser takes ids (B, K,
+            T), every other model (B, T).
         rows: `Rows` of its preprocessor.
         style: source of the names of inputs and outputs: "original" (Google's
             code and hub modules), "transformers", "model_garden" (its serving
@@ -227,7 +229,8 @@ def ids(model, rows, style):
     def function(*tensors):
         inputs = dict(zip(ID_INPUTS, tensors, strict=True))
         ids = inputs["token_ids"]
-        # Without the checks, a negative id in int8 weights counts from the end.
+        # Without the checks, int8 weights would read a negative id from the
+        # end.
         message = f"Token ids are numbers from 0 to {size - 1}"
         checks = [
             tf.debugging.assert_non_negative(ids, message),
@@ -239,7 +242,7 @@ def ids(model, rows, style):
             zip(names, compute_outputs(model, inputs, style), strict=True)
         )
 
-    # A pre-trainer scores every position here.
+    # `mlm` is among them, because here a pre-trainer scores every position.
     of_tokens = {*model.token_outputs, "mlm"}
     names_by_style = zip(output_names(model, "ours"), names, strict=True)
     return Signature(
@@ -248,7 +251,8 @@ def ids(model, rows, style):
         function,
         dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
         per_token=tuple(n for name, n in names_by_style if name in of_tokens),
-        # Outputs at padding equal those of the server that this one replaces.
+        # A model with outputs for each token does not skip padding. Its outputs
+        # at padding then equal the outputs of the server that is replaced.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier

@@ -1,8 +1,9 @@
 """Export of a model on token ids to LiteRT and ONNX, with its tokenizer.
 
-`keras.Model.export` writes the model, and a tool of the format makes it int8.
-If the format's runtime answers otherwise than the live model, nothing is
-written. The model takes any batch size and any length.
+`keras.Model.export` writes the model. For int8, a tool of the format converts
+the weights. If the outputs of the format's runtime differ too much from the
+live model's, no file is left. The written model takes any batch size and any
+length.
 """
 
 import functools
@@ -134,7 +135,8 @@ def _write(model, path, format, dtype):
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         # `per_channel`: a scale for each column. `reduce_range`: weights of 7
-        # bits, because processors without VNNI add two products in int16.
+        # bits, because processors without VNNI add two products in int16, which
+        # 8-bit weights would overflow.
         quantize_dynamic(
             exact,
             path,
@@ -193,9 +195,10 @@ RUNTIMES = {"litert": open_litert, "onnx": open_onnx}
 
 
 def compare_with_model(run, model, compare=None):
-    """Return the greatest difference of outputs for some random rows.
+    """Return the greatest difference of the outputs of `run` and of `model`.
 
-    Outputs at padding are left out. One of the batches is empty.
+    Both compute some batches of random rows, one of them empty. Outputs at
+    padding are not compared.
 
     Args:
         run: function of a dict of input arrays; returns the outputs.
@@ -205,7 +208,8 @@ def compare_with_model(run, model, compare=None):
     """
     compare = compare or functools.partial(greatest_difference, relative=True)
     worst = 0.0
-    # The empty batch is first: after another one LiteRT cannot read its output.
+    # The empty batch is first, because LiteRT cannot read its output after
+    # another batch.
     for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
         found = run(inputs)

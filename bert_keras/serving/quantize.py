@@ -23,9 +23,9 @@ def convert_weights(model, dtype):
         model: a `BertEncoder` or a task model.
         dtype: "float32"; "bfloat16", half the size, for weights and products;
             or "int8", a quarter of it, for matrices and the token table, with
-            a scale for each output or token. Products then run in float32:
-            rounding the inputs too, as Keras's "int8" does, took three times
-            as long on a CPU.
+            a scale for each output or token. With "int8", products run in
+            float32. Keras's "int8" also rounds the inputs of products, which
+            took three times as long on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(
@@ -49,8 +49,8 @@ def _with_int8_weights(model):
         activation_quantizer=None
     )
     for layer in _quantizable(model):
-        # Without type_check=False, Keras refuses subclasses of its layers.
-        # These ones compute the same as the base class.
+        # Without type_check=False, Keras refuses subclasses of its layers. The
+        # subclasses here compute the same as their base classes.
         layer.quantize("int8", type_check=False, config=weights_only)
     return model
 

@@ -1,12 +1,13 @@
 """Answers of a SavedModel, computed by TensorFlow alone.
 
-Run by its path as a process, so that no answer depends on the exporting one:
+The file is run in a new process, so that no answer depends on the old one:
 
     python replay.py FOLDER REQUESTS.json ANSWERS.npz
 
-The requests are a list of [signature, {input: rows}]; a string in them is
-{"b64": ...}, a number a number. The answers are arrays named `number/output`.
-Packages named after these are imported first, for their operations.
+The requests are a list of [signature, {input: rows}], in which a string is
+{"b64": ...} and a number is a number. The answers are arrays named
+`number/output`. Further arguments are packages to import first, for their
+operations.
 """
 
 import base64
@@ -29,7 +30,7 @@ def main(folder, requests, answers, *packages):
         inputs = {k: tf.constant(_decode(v)) for k, v in inputs.items()}
         for name, value in loaded.signatures[signature](**inputs).items():
             array = value.numpy()
-            if array.dtype == object:  # strings: NumPy's dtype, no pickle
+            if array.dtype == object:  # strings as bytes, without pickle
                 array = array.astype("S")
             arrays[f"{number}/{name}"] = array
     if "bert_keras" in sys.modules:

@@ -28,7 +28,7 @@ KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # most values of an answer with padding, 40 MB of JSON
 MAX_DROPPED = 64 << 20  # bytes read of a body that is too large
 BODY_SECONDS = 10
-WAITING = 4  # largest requests that may wait
+WAITING = 4  # number of requests of `max_bytes` that may wait
 FRAME = 3  # [CLS] and two [SEP]
 # Windows of `answer` start 128 tokens apart, or overlap by two thirds.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
@@ -52,9 +52,10 @@ class Limits:
     """Limits of one request.
 
     Attributes:
-        max_rows: most rows.
-        max_bytes: most bytes of all texts together.
-        max_tokens: most tokens that the model reads, by default 32 rows of 512.
+        max_rows: largest number of rows.
+        max_bytes: largest number of bytes of all texts together.
+        max_tokens: largest number of tokens that the model reads; the default
+            is 32 rows of 512.
     """
 
     max_rows: int = 64
@@ -159,7 +160,8 @@ class _Service:
     async def _body(self, request):
         """Return the body; raise `RequestError` if it is too large.
 
-        It is then read on: a client reads the error after it has sent all.
+        A body that is too large is read on but not kept, because a client reads
+        the error only after it has sent everything.
         """
         most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0
@@ -199,7 +201,7 @@ class _Service:
 
 
 def parse(body, card, limits):
-    """Return (signature, columns of checked rows, True if they came by row)."""
+    """Return (signature name, columns of checked rows, True if sent by row)."""
     try:
         content = json_files.parse_json(body)
     except ValueError as error:
@@ -320,7 +322,7 @@ def _count_tokens(name, columns, card, tokenize):
         counts.append(
             sum(n if n <= most else most + int(overlap * n) for n in tokens)
         )
-        if name == "fill_mask":  # logits take a third of a token's work
+        if name == "fill_mask":  # a mask's logits cost about a third of a token
             counts[-1] += min(last.count(b"[MASK]"), most)
     return counts
 

@@ -27,7 +27,7 @@ NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
     "models, such as BertClassifier."
 )
-# Options that some models take and others do not.
+# Names of options that some models take and others do not.
 OPTIONS = (
     *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
     "long_text",
@@ -84,7 +84,8 @@ FAMILIES = {
         Family(next_sentence, (), ("mlm/",)),
     )
 }
-# If a pre-trainer learnt one of the two, the export lacks the other one.
+# If a pre-trainer was trained on only one of these two, the export has no
+# signature for the other.
 PRETRAINING = {"fill_mask", "next_sentence"}
 
 
@@ -107,7 +108,9 @@ def find_families(model):
 
 
 def settle_options(models, options):
-    """Return the options, with defaults from the models' folders.
+    """Return the options, with None replaced where there is a default.
+
+    A default is a setting of one of the models, else a constant.
 
     Raises:
         InputError: no model takes an option that is set.

@@ -13,7 +13,7 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 QUESTION_LENGTH = 64
 ANSWER_LENGTH = 30
 STRIDE = 128
-MOST_ANSWERS = 3 * ANSWER_LENGTH  # the spans of the shortest row
+MOST_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in the shortest row
 NOWHERE = -1e30
 
 
@@ -23,8 +23,8 @@ def answer(model, rows, top_k=5):
     The context is read in windows that start 128 tokens apart. A span has at
     most 30 tokens and is scored in the window in which its first token has most
     context around it. As in the original, the score is start logit plus end
-    logit. Unlike the original, which takes the best 20 starts and ends, every
-    span is compared.
+    logit. The original compares only the best 20 starts and ends; here all
+    spans are compared.
 
     Args:
         model: a `BertSpanPredictor` in float32.
@@ -48,11 +48,11 @@ def _describe_answers(model, top_k):
     """Return dict of output name -> its description in the card."""
     outputs = {
         "answer": f"string (B, {top_k}): cut from the context, best first",
-        "start": f"int32 (B, {top_k}): its first character, -1 padded",
-        "end": f"int32 (B, {top_k}): one after its last, -1 padded",
+        "start": f"int32 (B, {top_k}): first character of each, -1 padded",
+        "end": f"int32 (B, {top_k}): one after the last character, -1 padded",
         "score": f"float32 (B, {top_k}): start logit plus end logit",
         "count": "int32 (B,): how many answers there are",
-        "null_score": "float32 (B,): of no answer, comparable with `score`",
+        "null_score": "float32 (B,): of no answer; compare it with `score`",
     }
     if model.may_be_none:
         outputs["has_answer"] = (
@@ -100,8 +100,9 @@ def _spans(model, rows, question_ids, cut, top_k):
     """Return the best spans and the null score of each window.
 
     Returns:
-        `scores` float32 (W, top_k), `first` and `last` int32 (W, top_k),
-        indices of the text's tokens, `null` float32 (W,).
+        A list: scores, float32 (W, top_k); first and last tokens as indices
+        among the text's tokens, int32 (W, top_k) each; null scores, float32
+        (W,).
     """
     may_start = best_context(cut)  # ragged bool (W, None)
 
@@ -137,7 +138,7 @@ def _spans(model, rows, question_ids, cut, top_k):
 
 
 def _shift(values, before, length):
-    """Return ragged bool as (n, `length`), with `before` False in front."""
+    """Return ragged bool as dense (n, `length`), shifted right by `before`."""
     lead = tf.ragged.range(before)
     lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
     rows = tf.concat([lead, values], axis=1).to_tensor(False)
@@ -167,7 +168,7 @@ def _by_text(cut, values, missing):
 
 
 def _at(offsets, indices):
-    """Return offsets (B, top_k) at indices (B, top_k) of ragged offsets."""
+    """Return the values of ragged offsets at indices (B, top_k) of each row."""
     flat = indices + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
     padded = tf.concat([offsets.values, [0]], axis=0)
     return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
@@ -260,7 +261,7 @@ def _compute_probabilities(model, rows, ids, room):
 
     spec = tf.TensorSpec([None, width], tf.float32)
     (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])
-    is_best = best_context(cut).values  # one window of each token
+    is_best = best_context(cut).values  # True in one window for each token
     indices = tf.boolean_mask(cut.positions.values, is_best)
     return tf.scatter_nd(
         indices[:, tf.newaxis],
@@ -270,7 +271,7 @@ def _compute_probabilities(model, rows, ids, room):
 
 
 def _words(ids, first, after, probabilities, is_inner):
-    """Return text, offsets, label and score of each word: dict of (words,)."""
+    """Return dict of the text, offsets, label and score, (words,) each."""
     text = ids.value_rowids()
     is_first = ~tf.gather(is_inner, ids.values)
     # A text's first piece begins a word, even if it starts with "##".
@@ -284,7 +285,7 @@ def _words(ids, first, after, probabilities, is_inner):
 
 
 def _entities(words, type_of, begins, ends):
-    """Return text, offsets, type, score of each entity: dict of (entities,)."""
+    """Return dict of the text, offsets, type and score, (entities,) each."""
     kind = tf.gather(type_of, words["label"])
     follows_end = tf.concat(
         [[False], tf.gather(ends, words["label"])[:-1]], axis=0
@@ -312,7 +313,7 @@ def _changes(values):
 
 
 def _merge(text, first, after, is_first):
-    """Merge consecutive spans; one with `is_first` starts a merged span.
+    """Merge consecutive spans; a span with `is_first` starts a merged span.
 
     Returns:
         dict of the merged spans' text, first and after; and a function of the
@@ -368,20 +369,20 @@ def cut_out(text, first, after, is_real):
     Args:
         text: strings (B,).
         first: int32 (B, N), the byte where a slice begins.
-        after: int32 (B, N), the byte after it.
+        after: int32 (B, N), the byte after the end of a slice.
         is_real: bool (B, N); False if there is no slice.
 
     Returns:
-        strings (B, N), the slices, "" if there is none; int32 (B, N), the
+        strings (B, N), the slices, "" if there is no slice; int32 (B, N), the
         index of a slice's first character; and int32 (B, N), the index after
-        its last character; both -1 if there is no slice.
+        its last character. Both indices are -1 if there is no slice.
     """
     first, after = (tf.where(is_real, x, 0) for x in (first, after))
     # `head` is each text up to the end of its last slice.
     reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
     head = tf.strings.substr(text, tf.zeros_like(reach), reach)
     bytes_of = tf.strings.bytes_split(head)  # (B, None)
-    # (B, 1): where each text begins among the bytes of all.
+    # (B, 1): where each text begins among the bytes of all texts.
     origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
     slices = _join_bytes(bytes_of.values, origin + first, origin + after)
     # `before` counts the characters that begin before each byte of all heads;

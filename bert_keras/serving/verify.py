@@ -1,7 +1,7 @@
-"""Comparison of an export's answers in this and in a fresh process.
+"""Comparison of an export's answers in this process and in a fresh one.
 
-The saved functions answer some requests here; a process that imports TensorFlow
-alone loads the folder and answers them again.
+The saved functions answer some requests in this process. A process that imports
+only TensorFlow loads the folder and answers the requests again.
 """
 
 import base64
@@ -38,11 +38,11 @@ HARD_TEXTS = (
 def answer_here(signatures, functions, preprocessor, options):
     """Return a list of (signature, request, answer), computed in this process.
 
-    `functions` has the saved function of each signature. `options` are those
-    of the export.
+    `functions` has the saved function of each signature. `options` are the
+    options of the export.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # Where windows are read, a text of some rows is long enough.
+    # For signatures that read windows, a text of a few rows is long enough.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     in_windows = options["long_text"] == "windows"
     answered = []
@@ -64,7 +64,7 @@ def answer_here(signatures, functions, preprocessor, options):
 
 
 def make_request(examples, texts):
-    """Return dict of input name -> texts, rotated by one for each input.
+    """Return dict of input name -> texts; each input's are rotated by one more.
 
     Args:
         examples: dict of input name -> an example for one row.
@@ -112,7 +112,7 @@ def difference(folder, answered):
 
 
 def _drop_padding(signature, request, answer):
-    """Return the answer with flat arrays of the values that are no padding."""
+    """Return the answer without padding; padded outputs become flat arrays."""
     values = dict(answer)
     for name in signature.padded:
         width = np.arange(values[name].shape[1])
@@ -125,7 +125,7 @@ def _drop_padding(signature, request, answer):
 
 
 def answer_in_fresh_process(folder, requests):
-    """Return the export's answers from a process that imports TensorFlow.
+    """Return the export's answers from a process that imports only TensorFlow.
 
     Args:
         folder: folder that `export_saved_model` wrote.
