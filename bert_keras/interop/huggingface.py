@@ -222,7 +222,7 @@ def _check_output_table(found, stored):
             if not weight.equals(copy):
                 raise WeightsError(
                     copy.file,
-                    "the copy of a tied weight differs from the weight",
+                    "the output weights differ from those tied to the token table",
                     "Load it with transformers, or as a BertEncoder",
                     tensor=copy.name,
                     expected=f"the values of {weight.name}",

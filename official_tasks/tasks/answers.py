@@ -46,13 +46,14 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
     span of at most 30 tokens is compared, not only spans between the 20 best
     starts and ends. Character offsets cut the answer out of the context, not
     an alignment of normalized text. If no span is left, the answer is "", not
-    "empty". The score of no answer is its lowest score over the windows.
+    "empty". As in the original, the score of no answer is the lowest one over
+    the windows.
 
     Args:
         context: text of the question's context.
-        rows: list of (`Window`, logits of the start, logits of the end), the
-            logits float `(T,)` of the row.
-        may_be_none: whether no answer is a candidate.
+        rows: list of (`Window`, start logits, end logits); the logits are
+            float `(T,)`.
+        may_be_none: whether "no answer" is a candidate.
     """
     candidates = _best_spans(context, rows)
     text = candidates[0].text if candidates else ""
@@ -65,7 +66,7 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
             ),
             key=lambda candidate: candidate.score,
         )
-        # If there is no span, no answer is compared with a score of 0.
+        # If there is no span, the score of "no answer" is compared with 0.
         odds = none.score - (candidates[0].score if candidates else 0.0)
         candidates.append(none)
         candidates.sort(key=lambda candidate: -candidate.score)
@@ -102,7 +103,10 @@ def _best_spans(context, rows) -> list[Candidate]:
 
 
 def _spans(window, start, end, most):
-    """Return (score, start logit, end logit, first character, end) of spans."""
+    """Return the best spans in a window, at most `most`.
+
+    A span is (score, start logit, end logit, first character, end character).
+    """
     length = window.counts.size
     if not length:
         return []

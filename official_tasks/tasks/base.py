@@ -46,7 +46,7 @@ class Examples(list):
 
     Args:
         examples: iterable.
-        notes: list of str: what the user should check in the data.
+        notes: list of str, remarks for the user about the data.
     """
 
     def __init__(self, examples=(), notes=()):
@@ -64,14 +64,14 @@ class Encoded(NamedTuple):
         inputs: dict of the model's inputs, each with R rows. An input with a
             token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
             `(R, K, None)` for choices; batches pad it to their longest row.
-        targets: targets of the loss: array `(R, ...)`, ragged where it has a
-            token axis, or a dict of them by the names of the model's outputs;
-            None where the labels are unknown.
-        weights: weights of the targets, in their shape; all 1 where None. Each
-            batch scales them to a mean of 1 over its slots, so that the
-            loss's plain mean is sum(weight x loss) / sum(weight).
-        cut: int `(R,)`, the number of tokens cut from each example, for
-            choices the largest number of a choice; None if nothing is cut.
+        targets: targets of the loss, an array `(R, ...)`, which is ragged if it
+            has a token axis; if the model has several outputs, a dict of
+            output name -> array. None if the labels are unknown.
+        weights: weights of the targets, in the same shape; None: all are 1. In
+            each batch they are scaled to a mean of 1, so that the loss's plain
+            mean is sum(weight x loss) / sum(weight).
+        cut: int `(R,)`, the number of tokens that were cut from each row; for
+            choices, from the choice that lost most. None if nothing is cut.
         notes: dict of what the task's `decode` needs to know about the rows.
     """
 
@@ -92,9 +92,10 @@ class Defaults(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A keyword argument of a task, and a flag with its name.
+    """A keyword argument of a task, which is also a flag of that name.
 
-    The flag has the default's type. With None it is an optional string.
+    The flag has the type of `default`. If `default` is None, the flag is an
+    optional string.
     """
 
     default: Any
@@ -102,7 +103,7 @@ class Option(NamedTuple):
 
 
 def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
-    """Return the values of options as attributes, the default where missing.
+    """Return a namespace of option -> value, or its default if it is missing.
 
     Raises:
         TypeError: a name is not among the options.
@@ -114,18 +115,18 @@ def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
 
 
 class Task(abc.ABC):
-    """A task to fine-tune, score and predict; subclass it, define its methods.
+    """Base class of a task to fine-tune, score and predict.
 
     Attributes:
         name: name of the task in messages and files.
         labels: list of str, the names of the classes; None without classes.
-        metric: the key of `score` by which runs are compared; higher values
-            are better.
+        metric: the metric of `score` by which runs are compared; higher
+            values are better.
         defaults: `Defaults`.
-        options: name -> `Option`, the arguments of the constructor; each must
-            be a plain value, because runs with other options are other runs.
+        options: name -> `Option`, for each argument of the constructor. The
+            values must be plain, because they are part of a run's identity.
         per_token: whether the model's outputs have a token axis, `(R, T,
-            ...)`, which is then cut to each row's length.
+            ...)`; `decode` then gets each row without its padding.
         loss_weights: argument of `compile`: output name -> weight.
         overrides: names of the model arguments that the user set; their
             values replace those saved with a trained model.
@@ -154,7 +155,7 @@ class Task(abc.ABC):
     def read(self, split: str) -> list:
         """Return the examples of a split: "train", "dev" or "test".
 
-        An `Examples` has notes too, which the engine shows.
+        If the list is an `Examples`, the engine shows its notes.
 
         Raises:
             InputError: there is no such split, or its file is not usable.
@@ -162,10 +163,11 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, examples: list, preprocess) -> Encoded:
-        """Return the examples as rows, made by a `BertPreprocessor`.
+        """Return the examples as rows of token ids.
 
-        Its `tokenizer`, its `packer` and its `sequence_length` are the run's.
-        Targets are left out where an example's label is unknown.
+        `preprocess` is a `BertPreprocessor` with the run's `tokenizer`,
+        `packer` and `sequence_length`. The targets are None if the label of an
+        example is unknown.
         """
 
     def data_files(self) -> list:
@@ -193,9 +195,9 @@ class Task(abc.ABC):
         """Return a `TaskModel` over `encoder`, not compiled."""
 
     def loss(self):
-        """Return the Keras loss of `build`'s model, or a dict by output.
+        """Return the Keras loss of the model, or dict of output name -> loss.
 
-        By default the cross-entropy of logits and integer labels.
+        The default is the cross-entropy of logits and integer labels.
         """
         import keras
 
@@ -207,9 +209,10 @@ class Task(abc.ABC):
         Args:
             examples: examples of a split.
             encoded: their rows.
-            outputs: outputs of the model, or their mean over several: array
-                `(R, ...)`; with `per_token` a list of R arrays `(T, ...)`; a
-                dict of such by name where the model has several outputs.
+            outputs: outputs of the model, or their mean over several models:
+                an array `(R, ...)`; with `per_token`, a list of R arrays
+                `(T, ...)`. If the model has several outputs, a dict of output
+                name -> such an array or list.
         """
         return outputs
 
@@ -232,8 +235,8 @@ class Task(abc.ABC):
     def tune(self, examples: list, predictions) -> dict:
         """Return arguments of the model that are chosen on dev.
 
-        They are saved with the model, for example thresholds, and passed to
-        `take_arguments` when the model is loaded. Empty by default.
+        An example is thresholds. The arguments are saved with the model and
+        passed to `take_arguments` when it is loaded. Empty by default.
         """
         return {}
 
@@ -242,7 +245,7 @@ class Task(abc.ABC):
         """Write the predictions to the official files, in `folder`."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Return the predictions in an official file, as `decode` does."""
+        """Return the predictions of an official file in `decode`'s form."""
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead."
@@ -254,5 +257,5 @@ def require_labels(task, labels, each="row"):
     if any(label is None for label in labels):
         raise InputError(
             f"The file of {task.name} has no labels: expected one for each "
-            f"{each}; without, it can only be predicted{task.to_score}"
+            f"{each}; without labels, it can only be predicted{task.to_score}"
         )

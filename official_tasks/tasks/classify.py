@@ -17,15 +17,16 @@ from official_tasks.tasks.table import write_csv
 # Problem -> the metric by which runs are compared.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
 EPSILON = 1e-15  # probabilities stay this far from 0 and 1
-# Up to this many classes the confusion matrix is written, above it only this
-# many most frequent errors: a matrix of 1,500 classes takes 19 MB of JSON.
+# The confusion matrix is written for at most this many classes. For more, this
+# many of the most frequent errors are written instead, because a matrix of
+# 1,500 classes takes 19 MB of JSON.
 MOST_CLASSES = 100
 
 
 class TextTask(Problem):
-    """A class, several labels or a number for each text or pair of texts.
+    """Task that predicts a class, labels or a number for a text or a pair.
 
-    A `BertClassifier` learns `Example`s: their label is an index for
+    A `BertClassifier` learns from `Example`s. Their label is an index for
     "single", a set of indices for "multi", a number for "regression".
 
     Args:
@@ -65,7 +66,7 @@ class TextTask(Problem):
         self.label_separator = label_separator
         self.standardises = standardises
         self.metric = METRICS[problem]
-        self.thresholds = None  # of the labels, for "multi"
+        self.thresholds = None  # one for each label, for "multi"
 
     @property
     def labels(self):
@@ -137,7 +138,7 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits or numbers; those of windows are averaged by text."""
+        """Return logits or numbers; windows are averaged for each text."""
         if self.long_text != "windows":
             return outputs
         answers = outputs
@@ -177,7 +178,7 @@ class TextTask(Problem):
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):
-        """Return the "thresholds" with the best F1 of each label, as a dict."""
+        """Return {"thresholds": each label's threshold with the best F1}."""
         if self.problem != "multi":
             return {}
         truth = self._to_indicators([example.label for example in examples])
@@ -242,7 +243,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return the headings after "predicted", and each row's cells."""
+        """Return the headings after "predicted", and the cells from it on."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
@@ -310,9 +311,9 @@ def _count_confusions(confusion, labels) -> dict:
 def score_labels(truth, predicted, labels) -> dict:
     """Return the metrics of texts with any number of labels.
 
-    "accuracy" counts the texts with exactly the true labels; micro F1 takes
-    all decisions together; macro F1 is the mean over the labels that occur in
-    either array (scikit-learn counts the others as 0).
+    "accuracy" is the fraction of texts for which exactly the true labels are
+    predicted. Micro F1 takes all decisions together. Macro F1 is the mean over
+    the labels that occur in either array (scikit-learn counts others as 0).
 
     Args:
         truth: bool `(R, C)`.
@@ -332,7 +333,7 @@ def score_labels(truth, predicted, labels) -> dict:
 
 
 def score_numbers(truth, predicted) -> dict:
-    """Return both correlations and the mean squared error of numbers."""
+    """Return dict of Pearson, Spearman and mean squared error of numbers."""
     truth = np.asarray(truth, np.float64)
     return {
         "pearson": metrics.pearson(truth, predicted),

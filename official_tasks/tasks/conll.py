@@ -81,7 +81,7 @@ def read_tagged_data_set(row, source, split, notes):
     ):
         where = f"{source}, row {number}"
         words = [to_text(where, "tokens", word) for word in words]
-        # Labels that are not public are -1, which has no name.
+        # A label that is not public is -1. It has no name, so it becomes "".
         labels = [to_text(where, fields[0], label) for label in labels]
         is_known = split != "test" or "" not in labels
         if is_known:
@@ -95,7 +95,8 @@ def read_tagged_data_set(row, source, split, notes):
 
 # Files of columns: one word a line, an empty line after each sentence, and
 # `-DOCSTART-` before each document where the file has documents. A line of
-# blanks and tabs counts as empty; with labels, any white space counts.
+# blanks and tabs counts as empty. If the file has labels, a line of any other
+# white space counts as empty too.
 
 DOCUMENT = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")
@@ -110,10 +111,11 @@ def split_words(text: str) -> list[str]:
 
 
 def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
-    """Return the sentences of a file: words first, labels last in a line.
+    """Return the sentences of a file of columns.
 
-    Columns are split at tabs if the first line of words has a tab, else at
-    blanks. A prefix such as WikiANN's `en:` is removed if every word has it.
+    The first column has the words, the last one the labels. Columns are split
+    at tabs if the first line of words has a tab, else at blanks. A prefix
+    such as WikiANN's `en:` is removed if every word has it.
 
     Args:
         path: the file.
@@ -121,7 +123,7 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
 
     Raises:
         InputError: the file is missing, is not UTF-8 or has no sentence, a
-            line has another number of columns, or a label has no scheme.
+            line has another number of columns, or a label fits no scheme.
     """
     lines = read_text(path).split("\n")
     if labelled is None:

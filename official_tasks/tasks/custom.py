@@ -48,16 +48,16 @@ TEXT_OPTIONS = {
     ),
     "label_separator": Option(",", "What separates the labels of a text."),
     "min_rows_per_class": Option(
-        1, "Leave out classes that fewer training rows have."
+        1, "Leave out classes with fewer training rows than this."
     ),
     "rare_class": Option(
-        None, "Class into which --min_rows_per_class merges them instead."
+        None, "Merge the classes of --min_rows_per_class into this one instead."
     ),
     "long_text": Option(
         None,
-        "Texts longer than a row: truncate, or windows, which overlap; a "
-        "text's answer is their mean. By default as the trained model says, "
-        "else truncate.",
+        "How to read texts longer than a row: truncate, or windows, which "
+        "overlap and whose outputs are averaged. By default the setting of the "
+        "trained model, else truncate.",
     ),
     **DROP_UNLABELLED,
     **RECIPE_OPTIONS,
@@ -68,8 +68,9 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     """Return a task that predicts a class, labels or a number for texts.
 
     Labels are the distinct values of the label column, sorted; without
-    `train` they come from the model. Without `dev` a tenth of the texts is
-    held out, stratified by single labels. Arguments: `TEXT_OPTIONS`.
+    `train` they come from the model. Without `dev`, a tenth of the training
+    texts is held out: a tenth of each class if the problem is "single". The
+    arguments are `TEXT_OPTIONS`.
     """
     files = {"train": train, "dev": dev, "test": test}
     chosen = fill_options(TEXT_OPTIONS, {**files, **options})
@@ -82,8 +83,8 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
         raise InputError("--label_separator: expected text, got none")
     if problem == "multi" and chosen.drop_unlabelled:
         raise InputError(
-            "--drop_unlabelled does nothing with --problem=multi: a row "
-            "without a label has none of them. Leave it out."
+            "--drop_unlabelled does nothing with --problem=multi: there an "
+            "empty cell means that a row has no labels. Leave the flag out."
         )
     if problem == "regression" and chosen.min_rows_per_class > 1:
         raise InputError(
@@ -135,7 +136,7 @@ class TextTable(Table):
         return Example(cells[options.text], cells.get(options.text_pair), label)
 
     def _parse_label(self, where, cell):
-        """Return a name, a set of names or a number; see `prepare`."""
+        """Return a name, a set of names or a number, before `prepare`."""
         if self.problem == "multi":
             is_list = isinstance(cell, list)  # in JSONL
             names = (
@@ -155,13 +156,13 @@ class TextTable(Table):
 
     def _has_label(self, cell):
         if self.problem == "multi":
-            return True  # an empty cell has none of the labels
+            return True  # an empty cell means no labels
         is_nan = self.problem == "regression" and cell.strip().lower() == "nan"
         return has_text(cell) and not is_nan
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
-        """Names of the classes of `train`, sorted; None without it."""
+        """Sorted names of the classes in `train`; None if unknown."""
         if self.problem == "regression" or "train" not in self.files:
             return None
         placed = self._without_rare("train")
@@ -277,8 +278,8 @@ SPANS_OPTIONS = {
     **TABLE_OPTIONS,
     "question": Option("question", "Column of the question."),
     "context": Option("context", "Column of the text with the answer."),
-    "answer": Option("answer", "Column of the answer; empty: none."),
-    "start": Option(None, "Column of the answer's first character."),
+    "answer": Option("answer", "Column of the answer; empty: no answer."),
+    "start": Option(None, "Column of the answer's first character, from 0."),
     **SPAN_OPTIONS,
 }
 
@@ -286,8 +287,8 @@ SPANS_OPTIONS = {
 def custom_spans(**options) -> SpanTask:
     """Return a task whose answers are spans of a context, or empty.
 
-    Without a column `start` the answer must occur once in the context.
-    Arguments: `SPANS_OPTIONS`.
+    Without a column `start`, the answer must occur once in the context. The
+    arguments are `SPANS_OPTIONS`.
     """
     chosen = fill_options(SPANS_OPTIONS, options)
     question, context, answer = chosen.question, chosen.context, chosen.answer
@@ -326,8 +327,8 @@ def custom_spans(**options) -> SpanTask:
 TAGS_OPTIONS = {
     **TABLE_OPTIONS,
     "words": Option("words", "Column of the words."),
-    "tags": Option("tags", "Column of their labels."),
-    "text": Option("text", "Column of the text of --spans."),
+    "tags": Option("tags", "Column of the words' labels."),
+    "text": Option("text", "Column of the text that --spans labels."),
     "spans": Option(
         None,
         "Column of entities as character spans: start, end, label; instead of "
@@ -341,9 +342,9 @@ TAGS_OPTIONS = {
 def custom_tags(**options) -> TagTask:
     """Return a task that predicts a label for each word.
 
-    In JSONL both columns hold lists; in CSV and TSV blanks separate words and
-    tags. With a column of spans `tag_words` splits the text into words.
-    Arguments: `TAGS_OPTIONS`.
+    In JSONL, the columns of words and tags hold lists. In CSV and TSV, blanks
+    separate words and tags. If there is a column of spans instead, `tag_words`
+    splits the text into words. The arguments are `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
     unused = ("words", "tags") if chosen.spans else ("text",)
@@ -354,7 +355,7 @@ def custom_tags(**options) -> TagTask:
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # With None the width comes from the model to evaluate.
+    # None takes the width of the model to evaluate.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 
@@ -415,8 +416,8 @@ CHOICES_OPTIONS = {
 def custom_choices(**options) -> ChoiceTask:
     """Return a task that chooses the best continuation of a text.
 
-    The label is the number of the right choice, from 0, or its text.
-    Arguments: `CHOICES_OPTIONS`.
+    The label is the number of the right choice, from 0, or its text. The
+    arguments are `CHOICES_OPTIONS`.
     """
     chosen = fill_options(CHOICES_OPTIONS, options)
     prompt, choices, label = chosen.prompt, chosen.choices, chosen.label
@@ -454,9 +455,9 @@ def _choose(where, label, choices) -> int:
         return readings.pop()
     if readings:
         raise InputError(
-            f"{where}: expected a label with one meaning, got {label!r}, the "
-            f"text of choice {choices.index(label)} and the number of "
-            f"{choices[number]!r}: write the choices in other words"
+            f"{where}: expected a label with one meaning, got {label!r}, which "
+            f"is the text of choice {choices.index(label)} and the number of "
+            f"choice {choices[number]!r}: write the choices in other words"
         )
     raise InputError(
         f"{where}: expected the number of a choice from 0 to "

@@ -6,7 +6,7 @@ from official_tasks.tasks.table import line_or_row
 
 MOST_LINES = 5  # line numbers that a note names
 RARE = 0.2  # a class with fewer than RARE * rows / classes rows is rare
-MOST_CLASSES = 20  # more distinct integers are taken for numbers
+MOST_CLASSES = 20  # with more integer labels, regression is suggested
 
 
 def format_lines(locations) -> str:
@@ -100,7 +100,7 @@ def note_names(names, column) -> list[str]:
     notes = [
         f"the labels {', '.join(map(repr, same))} in column {column!r} differ "
         "in case or blanks only and are learned as different classes: write "
-        "them alike if they are one"
+        "them alike if they are the same class"
         for same in alike.values()
         if len(same) > 1
     ]
@@ -118,7 +118,7 @@ def note_numbers(names) -> list[str]:
         return []
     return [
         f"the labels are {len(names)} different numbers, such as {names[0]}, "
-        "and each is a class by itself: to predict a number give "
+        "and each is learned as a class: to predict a number give "
         "--problem=regression"
     ]
 

@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 WRITTEN = 10  # passages of a query in predictions.csv
-COSINES = 2**24  # computed at once: 64 MB; sorting them takes 128 MB
+COSINES = 2**24  # computed at once: 64 MB, and 128 MB to sort them
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -37,14 +37,16 @@ EMBEDDING_OPTIONS = {
         f"{', '.join(OBJECTIVES)}; by default cosine with --label, else "
         "in_batch.",
     ),
-    "pooling": Option(None, "mean, max, cls, pooled; as the weights say."),
+    "pooling": Option(
+        None, "mean, max, cls, pooled; by default the setting of the weights."
+    ),
     "matryoshka": Option(
         None,
         "Also learn vectors cut to these sizes, separated by commas: "
         "256,128,64.",
     ),
     "truncate_dim": Option(
-        0, "Values of a vector to keep; 0: as the weights say."
+        0, "Values of a vector to keep; 0: the setting of the weights."
     ),
 }
 
@@ -63,7 +65,7 @@ class Query(NamedTuple):
 
 
 def embedding_task(**options):
-    """Return the task "embedding"; arguments: `EMBEDDING_OPTIONS`."""
+    """Return the task "embedding"; its options are `EMBEDDING_OPTIONS`."""
     chosen = fill_options(EMBEDDING_OPTIONS, options)
     objective = chosen.objective
     if objective is None:
@@ -83,7 +85,7 @@ def embedding_task(**options):
         )
     if objective == "cosine" and chosen.recall_at:
         raise InputError(
-            "--recall_at only applies to a search: not with "
+            "--recall_at only applies to a search. Leave it out with "
             "--objective=cosine, the default with --label"
         )
     # New queries search all passages; the relevant one may be unknown.
@@ -99,19 +101,20 @@ def embedding_task(**options):
 
 
 class EmbeddingTask(RetrievalTask):
-    """Embeddings of texts by a `BertEmbedder`; partners are near each other.
+    """Task that trains a `BertEmbedder` to embed partners near each other.
 
-    With scored pairs the loss is the squared difference of cosine and score,
-    and the metric is Spearman's correlation. Otherwise each text of dev
-    searches all partners and negatives of dev, or all `passages`.
+    With scored pairs, the loss is the squared difference of cosine and score,
+    and the metric is Spearman's correlation. Otherwise each text of dev is a
+    query that searches all partners and negatives of dev, or all `passages`.
 
     Args:
         source: `PairTable`.
-        objective: one of `OBJECTIVES`. With "in_batch" texts with a score
+        objective: one of `OBJECTIVES`. With "in_batch", texts with a score
             above 0 are partners, and the score is the gain in nDCG.
         pooling: see `BertEmbedder`.
         recall_at: see `RetrievalTask`.
-        matryoshka: sizes of `Matryoshka`; None: the loss of full vectors.
+        matryoshka: sizes of cut vectors for the loss `Matryoshka`; None: the
+            loss of full vectors only.
         truncate_dim: see `BertEmbedder`.
     """
 
@@ -164,7 +167,7 @@ class EmbeddingTask(RetrievalTask):
         return kept
 
     def collect_queries(self, pairs):
-        """Return a `Query` for each distinct first text; all share passages."""
+        """Return a `Query` for each distinct first text of the pairs."""
         known = (self.source.passages or {}).values()
         partners = (text for pair in pairs for text in pair.texts[1:])
         passages = list(dict.fromkeys([*known, *partners]))
@@ -211,10 +214,10 @@ class EmbeddingTask(RetrievalTask):
         )
 
     def _encode_columns(self, columns, preprocess):
-        """Return the inputs of all columns, one after the other, and cuts.
+        """Return (inputs, cut) of all texts, column after column.
 
-        In a search the first column has the query prompt, others the
-        document prompt.
+        In a search, the first column gets the query prompt and the others get
+        the document prompt.
         """
         from bert_keras.text.preprocessor import with_search_prompt
 
@@ -232,9 +235,9 @@ class EmbeddingTask(RetrievalTask):
         model = BertEmbedder(
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
-        # With --truncate_dim the sizes are compared with the encoder's width:
-        # vectors that score dev may be shorter than the largest size. `loss`
-        # refuses such vectors in training.
+        # With --truncate_dim, the sizes are compared with the encoder's width,
+        # because an evaluation may cut vectors below the largest size. In
+        # training, `loss` refuses that.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")
@@ -277,7 +280,7 @@ class EmbeddingTask(RetrievalTask):
             for row, query in zip(cosines, examples[first:], strict=False):
                 itself = number.get(query.text)
                 if itself is not None and itself not in query.relevant:
-                    row[itself] = -1.0  # a text is not searched to find itself
+                    row[itself] = -1.0  # a query does not find its own text
             parts.append(Ranking.best(cosines, depth))
         return Ranking(*map(np.concatenate, zip(*parts, strict=True)))
 

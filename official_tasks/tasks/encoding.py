@@ -35,7 +35,7 @@ def encode_texts(preprocess, *segments):
 
 
 def encode_with_prompt(preprocess, texts):
-    """Return texts behind the prompt of `preprocess`; see `encode_texts`.
+    """Return texts with the prompt of `preprocess`, as in `encode_texts`.
 
     If the prompt is not pooled, the rows have a pooling_mask.
     """
@@ -60,7 +60,7 @@ def chunks(count) -> list[slice]:
 
 
 def concat_rows(parts):
-    """Return dicts of ragged `(R, None)` as one dict."""
+    """Concatenate dicts of ragged rows `(R, None)` into one dict."""
     import tensorflow as tf
 
     return {
@@ -70,7 +70,7 @@ def concat_rows(parts):
 
 
 def without_padding(rows):
-    """Return a dict of `(R, T)`, with a padding_mask, as ragged `(R, None)`."""
+    """Return padded rows `(R, T)`, a dict with a padding_mask, as ragged."""
     import tensorflow as tf
 
     lengths = tf.reduce_sum(tf.cast(rows["padding_mask"], tf.int64), axis=1)
@@ -81,7 +81,7 @@ def without_padding(rows):
 
 
 def fold_choices(inputs, choices: int):
-    """Return rows `(R K, None)` as `(R, K, None)`: K choices an example."""
+    """Return rows `(R K, None)` as `(R, K, None)`, K choices per example."""
     import tensorflow as tf
 
     return {
@@ -91,7 +91,7 @@ def fold_choices(inputs, choices: int):
 
 
 def encode_windows(preprocess, texts):
-    """Return texts in windows that overlap, as the export reads them.
+    """Return texts in windows that overlap, as an exported model reads them.
 
     Returns:
         `(inputs, text)`: inputs as in `encode_texts`, and int64 `(R,)`, the
@@ -114,7 +114,7 @@ def encode_windows(preprocess, texts):
 
 
 def average_windows(encoded, values, count):
-    """Return `(count, C)`, the mean by text of window values `(R, C)`.
+    """Return `(count, C)`, each text's mean of its windows, weighted by length.
 
     Args:
         encoded: `Encoded` of `encode_windows`, with "text" in its notes.
@@ -123,7 +123,7 @@ def average_windows(encoded, values, count):
     """
     from bert_keras.text.windows import mean_by_text
 
-    # [CLS] and [SEP] do not count.
+    # [CLS] and [SEP] do not count as length.
     lengths = encoded.inputs["token_ids"].row_lengths() - 2
     text = encoded.notes["text"]
     return mean_by_text(values, text, lengths, count).numpy()
@@ -154,7 +154,7 @@ class WindowedRows(NamedTuple):
 
 
 def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
-    """Return texts in windows; each begins `stride` tokens after the last.
+    """Return texts in windows; each begins `stride` tokens after the previous.
 
     The exported model cuts the same windows, and counts each token in the same
     window: see `bert_keras.text.windows`.
@@ -162,7 +162,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
     Args:
         preprocess: the `BertPreprocessor` with the frame and length of rows.
         texts: ragged int32 ids `(B, None)`.
-        stride: see above; at most the window's length.
+        stride: number of tokens; at most the window's length is used.
         lead: ragged ids `(B, None)`, the uncut first segment of each window of
             a text, such as a question.
     """

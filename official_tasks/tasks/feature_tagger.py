@@ -14,7 +14,7 @@ LSTM_LAYERS = 2  # the paper, section 5.3
 
 @keras.saving.register_keras_serializable("bert_keras")
 class FeatureTagger(TaskModel):
-    """A label for each token, from the features of a frozen encoder.
+    """Model that labels each token from the features of a frozen encoder.
 
     The encoder runs without dropout. It is frozen in all models that share
     it. Two bidirectional LSTMs read its features; dropout and a dense layer

@@ -41,8 +41,8 @@ class GlueRow(NamedTuple):
         text, text_pair: columns of the texts in the official files;
             `text_pair` is None if the task has one text.
         label: the column of the label.
-        metrics: name -> function, for all official metrics. It takes the
-            confusion matrix, or (truth, prediction) for regression.
+        metrics: name of each official metric -> function of the confusion
+            matrix, or of (truth, prediction) for regression.
         paper: the metric in the paper's table.
         header: the columns of train and dev files without a header line.
         parts: split -> names of its parts, if it has several parts, or if
@@ -186,7 +186,7 @@ AX = GlueRow(
     data_set_texts=("premise", "hypothesis"),
     submission_parts=("AX.tsv",),
 )
-# The tasks of the leaderboard: its average and its zip.
+# The tasks with files in the leaderboard's zip. The average lacks WNLI and AX.
 BENCHMARK = (COLA, SST_2, MRPC, STS_B, QQP, MNLI, QNLI, RTE, WNLI, AX)
 ROWS = (*BENCHMARK,)  # add further tasks in GLUE's form here
 HEADER = ("index", "prediction")  # of a submission's files
@@ -284,10 +284,11 @@ class GlueTask(TextTask):
         return [self.row.spelled[i] for i in predictions.argmax(axis=-1)]
 
     def read_predictions(self, path, examples):
-        """Return a submission's file as outputs of a model.
+        """Return the predictions of a submission's file, like model outputs.
 
         Returns:
-            `(R, C)`, 1 at the predicted class; or `(R, 1)`, the numbers.
+            Array `(R, C)`, 1 at the predicted class and 0 elsewhere; for
+            regression the numbers, `(R, 1)`.
         """
         row = self.row
         (_, header), *rows = read_lines(path)
@@ -303,8 +304,8 @@ class GlueTask(TextTask):
             labels[cells[0]] = (cells[1], path, number)
         if len({example.part for example in examples}) > 1:
             raise InputError(
-                f"{path}: a submission's file is of one part of {row.name}, "
-                f"and the split has both, {' and '.join(row.parts['dev'])}. "
+                f"{path}: a submission's file has one part of {row.name}, and "
+                f"the split has two, {' and '.join(row.parts['dev'])}. "
                 "Name the part's file, such as "
                 f"--dev={row.parts['dev'][0]}.tsv"
             )

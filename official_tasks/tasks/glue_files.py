@@ -11,7 +11,10 @@ from official_tasks.tasks.table import read_number, read_text
 
 
 def read_tsv(row, path, split, notes, part=0):
-    """Return the examples of one of GLUE's files, as it is distributed."""
+    """Return the examples of an official file of GLUE.
+
+    Remarks on the file are added to `notes`. `part` is that of the `Example`s.
+    """
     header, lines = _split_header(row, path, split)
     text = _find_column(row, header, row.text, path)
     pair = row.text_pair and _find_column(row, header, row.text_pair, path)
@@ -58,7 +61,7 @@ def read_data_set(row, source, split, notes, part=0):
         Example(
             values[text],
             values[pair] if row.text_pair else None,
-            # -1 is written where the label is not public.
+            # A label that is not public is -1.
             None if values["label"] < 0 else number(values["label"]),
             str(int(values["idx"])),
             part,
@@ -111,7 +114,7 @@ def wrong_width(path, number, header, cells) -> InputError:
 
 def _comma_hint(cells):
     is_csv = len(cells) == 1 and "," in cells[0]
-    return ": it seems to have commas, and GLUE's files tabs" if is_csv else ""
+    return ": it seems to have commas; GLUE's files have tabs" if is_csv else ""
 
 
 def _split_header(row, path, split):
@@ -153,7 +156,7 @@ def _find_label_column(row, header, path, split):
 
 
 def _select_raw_rows(row, path, split):
-    """Return a function of cells: True if the row is in this split.
+    """Return a function of a row's cells: True if the row is in the split.
 
     One raw file holds train and dev of MRPC. The file dev_ids.tsv, which GLUE's
     download script fetches, lists the pairs of ids in dev.
@@ -164,8 +167,8 @@ def _select_raw_rows(row, path, split):
     listed = path.parent / "dev_ids.tsv"
     if not listed.is_file():
         raise InputError(
-            f"{path} holds train and dev together: put GLUE's list of the "
-            "dev rows, dev_ids.tsv, next to it, or give --train and --dev"
+            f"{path} holds train and dev together: put dev_ids.tsv, GLUE's "
+            "list of the dev rows, into its folder, or give --train and --dev"
         )
     ids = {tuple(cells[:2]) for _, cells in read_lines(listed)}
     return lambda cells: ((cells[1], cells[2]) in ids) == (split == "dev")

@@ -1,7 +1,7 @@
 """Scores of predictions: classes, numbers, rankings, entities, answers.
 
-Each metric equals its reference implementation, with one exception: for
-constant predictions it is 0 where scikit-learn or SciPy returns NaN.
+Each metric equals its reference implementation, with one exception: where
+scikit-learn or SciPy returns NaN for constant predictions, it is 0.
 """
 
 import re
@@ -160,7 +160,7 @@ def probabilities(logits) -> np.ndarray:
 
 # Rankings: passages in an order, and the gain of each that is relevant.
 
-MRR_DEPTH = 100  # passages to search for the first relevant one
+MRR_DEPTH = 100  # passages among which the first relevant one counts
 
 
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
@@ -269,15 +269,14 @@ def entity_scores(truth, predicted) -> dict:
         predicted: the predicted labels, in the same form.
 
     Returns:
-        dict of "f1", "precision", "recall" (over all entities), "accuracy"
-        (of all labels, O too), "token_f1", "token_precision",
-        "token_recall" (of labels that are not O, each token by itself, B-
-        and I- distinct: often reported as F1, and higher),
-        "entities", and "classes", a dict of precision, recall, f1 and support
-        by type.
+        dict of "f1", "precision" and "recall" over all entities; "accuracy" of
+        all labels, also O; "token_f1", "token_precision" and "token_recall" of
+        the labels that are not O; "entities", their number; and "classes", a
+        dict of type -> precision, recall, f1 and support. "token_f1" compares
+        labels word by word and is higher; it is often reported as F1.
     """
     hits, found, true = Counter(), Counter(), Counter()
-    tokens = Counter()  # (true label, predicted label) -> how many
+    tokens = Counter()  # (true label, predicted label) -> count
     for labels, others in zip(truth, predicted, strict=True):
         tokens.update(zip(labels, others, strict=True))
     seen = {label for pair in tokens for label in pair}
@@ -354,10 +353,10 @@ def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
 def answer_scores(
     prediction: str, answers, empty_matches: bool
 ) -> tuple[float, float]:
-    """Return exact match and F1 with the nearest of the true answers.
+    """Return the best exact match and the best F1 over the true answers.
 
-    In SQuAD 2.0 (`empty_matches`) true answers without words are dropped. If
-    none is left, the true answer is the empty one.
+    In SQuAD 2.0 (`empty_matches`), true answers without words are dropped. If
+    none is left, the true answer is "".
     """
     if empty_matches:
         answers = [text for text in answers if normalize_answer(text)] or [""]
@@ -383,7 +382,7 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
 def scores_v2(
     answers: dict, predictions: dict, odds=None, threshold: float = 0.0
 ) -> dict:
-    """Return SQuAD 2.0's mean scores, also by whether there is an answer.
+    """Return SQuAD 2.0's mean scores, also by whether a question has an answer.
 
     As in the official script, questions without a prediction do not count;
     "missing" says how many.
@@ -391,16 +390,16 @@ def scores_v2(
     Args:
         answers: question's id -> its true answers, none if unanswerable.
         predictions: id -> the predicted answer, "" for none.
-        odds: id -> the score of no answer minus that of the prediction; with
-            them, questions above `threshold` count as not answered, and the
-            best thresholds for exact match and F1 are returned too.
-        threshold: see `odds`.
+        odds: id -> the score of no answer minus that of the prediction, or
+            None.
+        threshold: a question with odds above it counts as not answered.
 
     Returns:
         dict of "exact_match", "f1", "total" and "missing". The first three
         also have the prefixes "answerable_" and "unanswerable_", if there are
-        such questions. With `odds` it has "best_exact_match" and "best_f1",
-        and the threshold of each under its name with "_threshold".
+        such questions. With `odds`, the dict also has the scores at the best
+        threshold, "best_exact_match" and "best_f1", and these thresholds,
+        "best_exact_match_threshold" and "best_f1_threshold".
     """
     answered = _answer_scores_by_id(answers, predictions, empty_matches=True)
     pairs = dict(answered)

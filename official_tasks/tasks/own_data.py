@@ -24,7 +24,7 @@ TABLE_OPTIONS = {
         split: Option(None, FILE_OPTIONS[split].help + _OR_DATA_SET)
         for split in SPLITS
     },
-    "split_seed": Option(0, "Seed of the rows held out without --dev."),
+    "split_seed": Option(0, "Seed that selects the held-out rows."),
     "separator": Option(
         None, "Character between the columns of CSV; by default a comma."
     ),
@@ -36,7 +36,7 @@ DROP_UNLABELLED = {
 
 
 def has_text(cell) -> bool:
-    """Return True if a list has elements, or a text more than white space."""
+    """Return True if the cell is a list with elements or a non-blank text."""
     return bool(cell if isinstance(cell, list) else cell.strip())
 
 
@@ -47,14 +47,14 @@ class Columns(NamedTuple):
         name: name of the task.
         required: names of the columns of every file.
         labels: names of the columns that a test file may lack.
-        parse: function of the location ("a.csv, line 4"), the number of the row
-            in its split and a dict of its cells, which lacks the labels of a
-            test file; it returns an example with `texts`, `label` and
-            `group`: see `Example`.
+        parse: function that returns the example of a row, with the attributes
+            `texts`, `label` and `group` of `Example`. Its arguments are the
+            location ("a.csv, line 4"), the number of the row in its split, and
+            a dict of column -> cell, without labels for a test file.
         lists: columns that may hold lists, in all formats but CSV and TSV.
         objects: columns among `lists` that hold objects, not texts.
         optional: columns among `labels` that a dev file may lack too.
-        lacks: text of messages on rows with an empty label.
+        lacks: verb phrase of the message on rows with an empty label.
         has_label: function of a label's cell; returns False if it is empty.
         is_stratified: whether rows are held out label by label.
     """
@@ -73,7 +73,7 @@ class Columns(NamedTuple):
 
 
 class Table(Source):
-    """Rows of CSV, TSV, JSONL and Parquet files, and of data sets.
+    """Source of rows from CSV, TSV, JSONL and Parquet files and data sets.
 
     Args:
         columns: `Columns`.
@@ -81,7 +81,7 @@ class Table(Source):
             task has it.
     """
 
-    # The labels of a test file are not read.
+    # The labels of a test file are not read, so a message advises --dev.
     to_score = ". Score a file that has labels by --dev=FILE"
 
     def __init__(self, columns: Columns, options):
@@ -201,9 +201,10 @@ class Table(Source):
 
     @functools.cached_property
     def _held_out(self) -> set[int]:
-        """Indices of the held-out examples: a tenth of each label's groups.
+        """Indices of the held-out examples, a tenth of the groups.
 
-        The first example of a group decides its label.
+        With `is_stratified` they are a tenth of each label's groups. The label
+        of a group is that of its first example.
         """
         placed = self.load("train")
         generator = np.random.default_rng(self.split_seed)
@@ -219,7 +220,7 @@ class Table(Source):
         for stratum in sorted(strata, key=lambda one: one or 0):
             units = strata[stratum]
             if stratum is not None and len(units) < 2:
-                # One text is repeated: some of its rows are held out.
+                # All rows repeat one text, so some of them are held out.
                 units = [[number] for number in units[0]]
             if len(units) < 2:
                 self._refuse_one_group(stratum)

@@ -22,13 +22,15 @@ PAIR_OPTIONS = {
         None,
         "Column of scores; without it, all pairs are partners.",
     ),
-    "max_score": Option(1.0, "Score of the best partners; the least is 0."),
+    "max_score": Option(1.0, "Score of the best partners; the lowest is 0."),
     "negative": Option(None, "Column of a text that is not a partner."),
-    "queries": Option(None, "File of id and text; --text then has ids."),
-    "passages": Option(None, "File of id and text; --text_pair then has ids."),
+    "queries": Option(None, "File with ids and texts; --text then has ids."),
+    "passages": Option(
+        None, "File with ids and texts; --text_pair then has ids."
+    ),
     "id": Option("id", "Column of the ids in --queries and --passages."),
     "recall_at": Option(
-        None, "The k of recall, separated by commas; by default 1,10."
+        None, "Values of k of recall, separated by commas; by default 1,10."
     ),
     **DROP_UNLABELLED,
 }
@@ -95,12 +97,12 @@ class PairTable(Table):
 
     @functools.cached_property
     def queries(self):
-        """id -> text, or None where the rows have the texts."""
+        """Dict of id -> text; None if the rows have texts and not ids."""
         return self._read_texts(self.options.queries)
 
     @functools.cached_property
     def passages(self):
-        """id -> text, or None where the rows have the texts."""
+        """Dict of id -> text; None if the rows have texts and not ids."""
         return self._read_texts(self.options.passages)
 
     def _read_texts(self, path):
@@ -136,8 +138,8 @@ class PairTable(Table):
                 cell = cells[column]
                 if table is not None and cell not in table:
                     raise InputError(
-                        f"{where}: the id {cell!r} is not in --{option}, with "
-                        f"{len(table)} ids such as {next(iter(table))!r}"
+                        f"{where}: the id {cell!r} is not in --{option}, which "
+                        f"has {len(table)} ids such as {next(iter(table))!r}"
                     )
                 texts.append(cell if table is None else table[cell])
         label = cells.get(self.label_column)

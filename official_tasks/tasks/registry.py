@@ -1,4 +1,4 @@
-"""All tasks by name, and tasks from Python files, made from flags."""
+"""Table of all tasks by name; tasks from flags and from Python files."""
 
 import functools
 import importlib.util
@@ -24,7 +24,7 @@ from official_tasks.tasks.tagging import TAG_OPTIONS, tag_task
 
 
 class Entry(NamedTuple):
-    """A task by name: a function that makes it, and its arguments."""
+    """A row of `TASKS`: the function that makes a task, and its options."""
 
     make: Callable[..., Task]
     options: dict[str, Option]
@@ -88,7 +88,7 @@ def define_task_flags(default=None, more=None):
         "label_separator",
     )
     script.applies_only(
-        "without --dev, to what is then held out",
+        "without --dev, to the rows that are then held out",
         lambda v: v.dev is None or is_file(v),
         "split_seed",
     )
@@ -109,7 +109,7 @@ def _find_type(name, options):
 
 
 def find_shown_options(values, more) -> dict[str, str]:
-    """Return a dict of the options that --help shows and their help.
+    """Return dict of option -> help, for the options that --help shows.
 
     Args:
         values: absl's FLAGS.
@@ -149,7 +149,8 @@ def task_from_flags(values, task=None):
         task: a name instead of --task.
 
     Returns:
-        `(task, settings)`; the dict `settings` distinguishes runs.
+        `(task, settings)`; `settings` is the dict of the options, by which runs
+        are distinguished.
     """
     chosen = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
@@ -177,7 +178,7 @@ def task_from_flags(values, task=None):
 
 def read_run_settings(model) -> dict:
     """Return the settings of the run that made a model; {} where unknown."""
-    # The folder of a run, or the model in it.
+    # `model` is the folder of a run, or the folder of the model in it.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
         path = os.path.join(folder, SETTINGS)
         if files.is_file(path):
@@ -204,7 +205,8 @@ def complete_flags(values):
         )
     if task not in TASKS or values.task not in (None, task):
         return
-    # The model's folder has long_text. Set here, it would override the model.
+    # The model's folder states long_text too. A value that is set here would
+    # override the model's.
     names = {"task", *TASKS[task].options} - {"long_text"}
     for name in names:
         if name in settings and not values[name].present:

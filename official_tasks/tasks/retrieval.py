@@ -118,7 +118,7 @@ class RetrievalTask(Problem):
 
 
 def ranking_task(**options):
-    """Return the task "ranking"; arguments: `RANKING_OPTIONS`."""
+    """Return the task "ranking"; its options are `RANKING_OPTIONS`."""
     chosen = fill_options(RANKING_OPTIONS, options)
     source = PairTable("ranking", chosen)
     has_others = source.label_column or len(source.text_columns) > 2
@@ -134,8 +134,8 @@ class RankingTask(RetrievalTask):
     """A cross-encoder: it reads a query and a passage together.
 
     A `BertClassifier` with problem "ranking" learns score / `max_score` by a
-    sigmoid; a row with a negative makes two pairs. In dev the passages in the
-    rows of each query are ranked.
+    sigmoid. A row with a negative makes two pairs. In dev, each query ranks the
+    passages of its own rows.
     """
 
     def read(self, split):

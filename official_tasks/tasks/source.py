@@ -121,7 +121,7 @@ class Source:
         return bool(self.data_set(split) or self.existing_files(split))
 
     def describe(self, example) -> str:
-        """Return the name of an example to train on in notes."""
+        """Return the text that names a training example in notes."""
         return repr(example.id)
 
     def _check(self, path):

@@ -19,7 +19,9 @@ QUESTION_LENGTH = 64  # tokens at most, as in the original
 SPAN_OPTIONS = {
     "stride": Option(128, "Tokens from one window to the next."),
     "null_threshold": Option(
-        0.0, "Score by which no answer has to be better than the best answer."
+        0.0,
+        "Predict no answer if its score exceeds the best answer's by more than "
+        "this.",
     ),
 }
 
@@ -62,9 +64,9 @@ class Question(NamedTuple):
 class SpanTask(Problem):
     """A task that finds answer spans with a `BertSpanPredictor`.
 
-    Long texts are read in windows. In training the first answer counts; a
-    question with an answer at no known position is left out, and a window
-    without the answer points to `[CLS]`, as in the original.
+    Long texts are read in windows. Training uses the first answer and leaves
+    out a question whose answer has no known position. In a window without the
+    answer, the target is `[CLS]`, as in the original.
 
     Args:
         source: `Source` that reads `Question`s.
@@ -74,7 +76,7 @@ class SpanTask(Problem):
         null_threshold: no answer is predicted where its score exceeds the
             best answer's by more than this; None: the model's threshold, 0
             for a new model.
-        null_odds: file of these differences, for `read_predictions`.
+        null_odds: file of these score differences, for `read_predictions`.
         defaults: `Defaults`.
     """
 
@@ -333,8 +335,8 @@ def _read_by_id(path, kind, form) -> dict:
 def answer_span(question: Question) -> tuple[int, int] | str:
     """Return (start, end) of the first answer in the context, end exclusive.
 
-    If the answer is not at `start`, its only position in the context is taken.
-    If it has none or several, return "not found" or "ambiguous".
+    If the answer is not at `question.start`, the context is searched. Return
+    "not found" if it lacks the answer, "ambiguous" if it has it several times.
     """
     text, context = question.answers[0], question.context
     if not text.strip():
@@ -372,7 +374,9 @@ class Window(NamedTuple):
 
 
 def question_rows(questions, preprocess, stride: int):
-    """Return questions, cut to 64 tokens, before each window of their context.
+    """Return rows of a question and a window of its context.
+
+    A question is cut to 64 tokens, or to half of the row if that is shorter.
 
     Args:
         questions: list of `Question`.
@@ -380,9 +384,9 @@ def question_rows(questions, preprocess, stride: int):
         stride: number of tokens between the starts of successive windows.
 
     Returns:
-        `(windows, inputs, offsets)`: a `Window` for each row; dict of ragged
-        `int32 (R, None)`; for each question two arrays, the starts and the
-        ends (exclusive) of its context's tokens in characters.
+        `(windows, inputs, offsets)`: a list of a `Window` for each row; a dict
+        of ragged `int32 (R, None)`; a list of two arrays for each question, the
+        starts and ends (exclusive) of its context's tokens in characters.
     """
     import tensorflow as tf
 
@@ -423,15 +427,16 @@ def question_rows(questions, preprocess, stride: int):
 
 
 def _by_row(ragged):
-    """Return a ragged `(R, None)` as R arrays."""
+    """Return a ragged tensor `(R, None)` as a list of R arrays."""
     return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
 
 
 def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
-    """Return the first and last token of the answer in each row, and weights.
+    """Return targets and weights, both a dict of "start" and "end" -> `(R,)`.
 
-    Both tokens are at position 0, `[CLS]`, if the window lacks a part of the
-    answer. The weight is 0 if the answer's position in the context is unknown.
+    Targets are the positions of the answer's first and last token in the row.
+    Both are 0, `[CLS]`, if the window lacks a part of the answer. The weight is
+    0 if the answer's position in the context is unknown.
     """
     spans = list(map(_find_token_span, questions, offsets))
     positions = np.zeros((len(windows), 2), np.int32)

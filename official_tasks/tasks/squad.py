@@ -127,7 +127,7 @@ ROWS = (SQUAD_1, SQUAD_2, TRIVIA_QA)
 SQUAD_OPTIONS = {
     **FILE_OPTIONS,
     **SPAN_OPTIONS,
-    "null_odds": Option(None, "The null_odds.json of --predictions."),
+    "null_odds": Option(None, "The null_odds.json that fits --predictions."),
 }
 
 

@@ -20,7 +20,7 @@ from bert_keras.text.wordpiece import encodable
 LONGEST = 2**31 - 1  # characters in a cell; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
 # Separators that a user may need to name, and their names in messages.
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "upright lines"}
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 class Dialect(NamedTuple):
@@ -78,11 +78,10 @@ def read_rows(
         columns: names, in the order of the values.
         lists: columns with cells that may be lists, in all formats but CSV and
             TSV; such lists are yielded unchanged.
-        optional: columns that may be missing; their values are None or empty
-            then.
+        optional: columns that may be missing; their cells are then "".
         dialect: form of a user's file; messages then name its flags.
         notes: list that takes notes for the user.
-        split: split of a data set that names none.
+        split: split to read if the data set's name has none.
         faults: list that takes the error of each bad row, which is left out;
             with None the first error is raised.
         stream: open text to read instead of the file `path`, such as a pipe.
@@ -136,8 +135,8 @@ def _find_kind(path):
     kind, _ = split_ending(path)
     if kind not in KINDS:
         raise InputError(
-            f"{path}: expected a file that ends in {', '.join(KINDS)} (or "
-            "that and .gz) or .parquet, or a data set, hf:NAME, "
+            f"{path}: expected a file that ends in {', '.join(KINDS)} (with "
+            ".gz after it if compressed) or .parquet, or a data set hf:NAME, "
             f"got {Path(path).name!r}"
         )
     return kind
@@ -160,7 +159,7 @@ def _read_columnar(path, columns, optional, dialect, split):
 
 
 def _read_text_rows(path, stream, kind, columns, optional, dialect, notes):
-    """Yield (line number, list of values, or the error message of a row)."""
+    """Yield (line number, values); a bad row has an error message as values."""
     if dialect and dialect.separator and kind != ".csv":
         raise InputError(
             f"{path}: --separator={dialect.separator} is for files that end in "
@@ -240,7 +239,7 @@ def _separator_hint(header, kind, dialect):
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
-        return ". Name one of them by the flag of that column"
+        return ". Name one of these by the flag of the missing column"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")
@@ -279,7 +278,7 @@ def plain_errors(path, dialect=None):
         raise InputError(
             f"{path}: cannot be read: {error}: a quote opens that is not "
             "closed, or text follows a closing one. Double each quote inside "
-            "quotes, or name a file without quoting .tsv"
+            "quotes. If the file does not quote cells, name it .tsv"
         ) from error
     # UTF-16 without a byte order mark raises UnicodeError.
     except (UnicodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -322,7 +321,7 @@ def read_number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if abs(number) <= LARGEST_NUMBER else None  # NaN is not
+    return number if abs(number) <= LARGEST_NUMBER else None  # False for NaN
 
 
 def read_index(text: str, count: int) -> int | None:

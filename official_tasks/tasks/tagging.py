@@ -61,9 +61,9 @@ class Tags(NamedTuple):
 
 
 class TagTask(Problem):
-    """A label for each word, from the vector of its first word piece.
+    """Task that labels each word, from the vector of its first word piece.
 
-    The labels come from the training file, in its scheme; `entity_scores`
+    The labels are those of the training file, in any scheme. `entity_scores`
     counts entities. A text that is longer than a row is read in windows that
     overlap by half, and each word counts in the window with the most context
     for it. A word without word pieces is read as `[UNK]`.
@@ -92,7 +92,7 @@ class TagTask(Problem):
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
-        """The labels of the training file, O first; None without a file."""
+        """The labels of the training file, O first; None without that file."""
         if not self.source.has("train"):
             return None
         names = {label for s in self._training_texts for label in s.labels}
@@ -108,7 +108,7 @@ class TagTask(Problem):
         return self.source.read("train")
 
     def take_arguments(self, arguments):
-        # Use the model's labels rather than read the training file.
+        # Take the model's labels, so that the training file is not read.
         if "labels" not in vars(self) and arguments.get("labels"):
             self.labels = list(arguments["labels"])
         super().take_arguments(arguments)
@@ -124,7 +124,7 @@ class TagTask(Problem):
             unknown = {x for s in texts for x in s.labels} - {*labels}
             if unknown:
                 notes.append(
-                    "labels of the dev file that the train file has not, and "
+                    "labels of the dev file that the train file lacks, and "
                     "that no prediction can meet: "
                     f"{', '.join(sorted(unknown))}"
                 )
@@ -253,9 +253,9 @@ class TagTask(Problem):
     def write(self, examples, predictions, folder):
         """Write predictions.txt for conlleval: word, truth, prediction.
 
-        Blanks separate the columns, or tabs if a word has a blank. An unknown
-        truth is left out. For texts with character spans, also write
-        predictions.jsonl: text and spans.
+        Blanks separate the columns, or tabs if a word has a blank. The column
+        of truth is left out if it is unknown. For texts with character spans,
+        also write predictions.jsonl, which has each text and its spans.
         """
         if examples and examples[0].offsets:
             with open(
@@ -278,7 +278,7 @@ class TagTask(Problem):
                     file.write("".join(lines) + "\n")
 
     def read_predictions(self, path, examples):
-        """Return `Tags` from a file: words first, labels last in a line."""
+        """Return the `Tags` of each text from a file; see `read_columns`."""
         sentences = read_columns(path)
         expected = [s for e in examples for s in e.split_sentences(e.words)]
         if len(sentences) != len(expected):
