@@ -222,7 +222,7 @@ def _check_output_table(found, stored):
             if not weight.equals(copy):
                 raise WeightsError(
                     copy.file,
-                    "the output weights differ from those tied to the token table",
+                    "the output weights differ from those of the token table",
                     "Load it with transformers, or as a BertEncoder",
                     tensor=copy.name,
                     expected=f"the values of {weight.name}",
