@@ -47,7 +47,10 @@ def text_reader(path, settings):
 
 
 def check_fits(model, preprocessor):
-    """Raise `InputError` if the preprocessor has more ids or longer rows."""
+    """Raise `InputError` if the preprocessor exceeds the ids or positions.
+
+    The limits are the vocabulary size and the maximum length of the model.
+    """
     # isinstance would need an import of the class, and so of TensorFlow.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):
