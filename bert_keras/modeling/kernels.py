@@ -235,11 +235,9 @@ def look_up(table, ids):
     by row, and replicas would exchange lists.
     """
     height, width = table.shape
-    # A table of one row is gathered from, because a product would not refuse
-    # the id 1.
+    # A table of one row is gathered from: a product would not refuse the id 1.
     if 1 < height <= 4:
-        # (B, T, V) by (V, D). Both this and its gradient are faster than a
-        # gather's.
+        # (B, T, V) by (V, D). This and its gradient are faster than a gather.
         return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)
 
     @custom_gradient
@@ -272,8 +270,7 @@ def has_fused_attention(bias):
 def attend(query, key, value, bias):
     """Compute attention by Keras's fused kernel.
 
-    Query, key, value and the result are (B, N, T, H). The bias is (B, 1, 1, S)
-    or (B, 1, T, S).
+    Query, key, value and result are (B, N, T, H), the bias (B, 1, 1 or T, S).
     """
     # (B, N, T, H) to (B, T, N, H), Keras's order
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]

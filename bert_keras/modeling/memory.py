@@ -1,7 +1,4 @@
-"""Memory for weights that are loaded.
-
-Importing this module imports neither Keras nor TensorFlow.
-"""
+"""Memory for loaded weights. The import needs neither Keras nor TensorFlow."""
 
 import math
 import mmap

@@ -94,9 +94,8 @@ class CrossEntropy(keras.losses.Loss):
 
     Unlike in Keras's `SparseCategoricalCrossentropy`, the gradient keeps only
     the logits, and XLA computes the loss in one pass on a CPU. The mean is
-    divided by the sum of the weights. Keras's default divides by the number of
-    all positions, padding included. A label outside of 0 to C - 1 has the loss
-    NaN.
+    divided by the sum of the weights; Keras's default divides by the number of
+    positions, padding included. A label outside of 0 to C - 1 has the loss NaN.
 
     Call arguments:
         y_true: int (...).
@@ -185,8 +184,7 @@ def causal_targets(inputs, attention):
     """Return labels and weights of `BertCausalModel`, each (B, T).
 
     The label of a position is the id of the next token in the direction of
-    `attention`. The weight is 1 if that token belongs to the same example, else
-    0.
+    `attention`. The weight is 1 if both are in the same example, else 0.
 
     Args:
         inputs: dict of the model's inputs.

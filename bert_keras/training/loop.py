@@ -65,8 +65,7 @@ def fit(
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
         # Make the metrics' variables, whose values are restored next. This
-        # needs only the shapes of a batch. No batch is read and no step is
-        # taken.
+        # needs only the shapes of a batch; no batch is read.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:
@@ -159,10 +158,7 @@ def _find_averaging_optimizer(model):
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):
-    """Evaluate and write the line of an epoch, if the history lacks it.
-
-    The line is missing if the run was killed after the checkpoint was written.
-    """
+    """Evaluate and write the epoch's line, if a killed run did not write it."""
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
@@ -218,9 +214,8 @@ PUT_BACK = (
 class History(keras.callbacks.Callback):
     """Callback that writes the logs of each epoch to a JSONL file.
 
-    A resumed run keeps the lines up to its checkpoint.
-
-    Each line ends with a checksum of this line and all lines before it.
+    A resumed run keeps the lines up to its checkpoint. Each line ends with a
+    checksum of this line and all lines before it.
     """
 
     def __init__(self, path, state, upto):
