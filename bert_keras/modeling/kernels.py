@@ -258,8 +258,9 @@ def look_up(table, ids):
 def has_fused_attention(bias):
     """Return True if Keras has a fused attention kernel that helps here.
 
-    Keras has none on TensorFlow. On JAX's CPU it is slower than plain products.
-    On a TPU it ignores the bias, so it is used only without one.
+    Keras has none on TensorFlow. On JAX's CPU the kernel is slower than plain
+    products. On a TPU it ignores the bias, so it is used only if there is no
+    bias.
     """
     if keras.backend.backend() != "jax":
         return False

@@ -44,8 +44,8 @@ class BertClassifier(TaskModel):
     the layer reads pooled features.
 
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
-    `bilstm_dim`, those of `BiLSTM` under bilstm/; with a weighted sum,
-    features/{mix,scale}.
+    `bilstm_dim`, also the weights of `BiLSTM` under bilstm/; with a weighted
+    sum, also features/{mix,scale}.
 
     Args:
         encoder: a `BertEncoder`.
@@ -203,7 +203,7 @@ class BertSpanPredictor(TaskModel):
     "end": 0.5})`.
 
     Weights, by path: the encoder's, span/{kernel,bias} (start, end); with
-    `bilstm_dim`, those of `BiLSTM` under bilstm/.
+    `bilstm_dim`, also the weights of `BiLSTM` under bilstm/.
 
     Args:
         encoder: a `BertEncoder`.
@@ -268,8 +268,8 @@ class BertTagger(TaskModel):
     piece of each word. For packed rows, pass `position_ids` and `example_ids`;
     no argument of the constructor is needed.
 
-    Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`
-    those of `BiLSTM` under bilstm/.
+    Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`,
+    also the weights of `BiLSTM` under bilstm/.
 
     Args:
         encoder: a `BertEncoder`.
@@ -332,7 +332,7 @@ class BertChooser(TaskModel):
     paper, section 4.4.
 
     Weights, by path: the encoder's, chooser/{kernel,bias}; with a weighted sum,
-    features/{mix,scale}.
+    also features/{mix,scale}.
 
     Args:
         encoder: a `BertEncoder`.
@@ -391,7 +391,7 @@ class BertChooser(TaskModel):
 
 
 class _RowPerChoice(keras.layers.Layer):
-    """Inputs (B, K, T) as rows (B K, T), with defaults for optional ones."""
+    """Inputs (B, K, T) as rows (B K, T), with defaults for missing inputs."""
 
     def call(self, inputs):
         ids = inputs["token_ids"]

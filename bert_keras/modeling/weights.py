@@ -21,7 +21,7 @@ POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
 
 
 def published_weights(model):
-    """Return a dict of published name -> weight, whatever the model's name.
+    """Return a dict of published name -> weight, for any name of the model.
 
     The names are the paths in the models' docstrings. Names of the encoder's
     weights begin with `encoder/`. A weight has `shape`, `numpy()` and
@@ -71,8 +71,8 @@ def mark_new_weights(model, names):
 def untrained_weights(model):
     """Return the sorted names of new weights that were not trained since.
 
-    A model made from sizes has none: only loaded models, and models with a
-    loaded encoder, are marked.
+    The list is empty for a model made from sizes: only loaded models, and
+    models with a loaded encoder, have marked weights.
     """
     hashes = {}
     for part in (model, getattr(model, "encoder", model)):

@@ -27,8 +27,8 @@ def classify(model, rows, pair=False, long_text="truncate"):
         model: a `BertClassifier` in float32.
         rows: `Rows` of its preprocessor.
         pair: True if the signature reads `text` and `text_pair`.
-        long_text: "truncate", or "windows": the mean over windows of the
-            text, each with the weight of its length.
+        long_text: "truncate", or "windows" for the mean over windows of the
+            text, weighted by window length.
     """
     check_long_text(long_text, pair)
     in_windows = long_text == "windows"

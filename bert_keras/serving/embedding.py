@@ -47,8 +47,8 @@ def embed(
             "pooled", the output of the pooler.
         normalize: True for vectors of length 1.
         truncate_dim: number of values to keep of each vector, or None.
-        long_text: "truncate", or "windows": the mean over windows of the
-            text, each with the weight of its length.
+        long_text: "truncate", or "windows" for the mean over windows of the
+            text, weighted by window length.
         features: recipe for the vector of each token, see `find_recipe`; None:
             no vectors of tokens. A weighted sum is refused, because its weights
             are not learned here.
@@ -75,7 +75,7 @@ def embed(
     if not features:
         return Signature(name, inputs, texts.embed, outputs)
     of_token = {
-        "features": "float32 (B, T, F): a vector a token, 0 padded",
+        "features": "float32 (B, T, F): of every token, 0 padded",
         **TOKENS,
     }
     outputs |= of_token | {"count": "int32 (B,): how many tokens a row has"}
@@ -108,7 +108,7 @@ class _Texts:
         return {"embedding": embedding, "truncated": self.rows.are_cut(ids)}
 
     def embed_windows(self, text):
-        """Return the mean embeddings over windows of texts."""
+        """Return the embeddings of texts, each the mean over its windows."""
         mean = self.rows.mean_over_windows(
             lambda inputs: self._pool(self._encode(inputs), inputs),
             self._tokenize(text),

@@ -152,7 +152,7 @@ class Rows:
             width: number of values that `function` returns for a row.
 
         Returns:
-            float32 (B, width); each window has the weight of its length.
+            float32 (B, width), the mean weighted by window length.
         """
         room = self.sequence_length - 2
         cut = windows(ids, room, overlapping_stride(room))

@@ -1,6 +1,6 @@
 """Models with smaller weights, for serving on a CPU.
 
-`tools/compare.py` compares their answers with those of another export.
+`tools/compare.py` compares the answers of two exports.
 """
 
 import keras
@@ -22,8 +22,8 @@ def convert_weights(model, dtype):
     Args:
         model: a `BertEncoder` or a task model.
         dtype: "float32"; "bfloat16", half the size, for weights and products;
-            or "int8", a quarter of it, for matrices and the token table, with
-            a scale for each output or token. With "int8", products run in
+            or "int8", a quarter of the size, for matrices and the token table,
+            with a scale for each output or token. With "int8", products run in
             float32. Keras's "int8" also rounds the inputs of products, which
             took three times as long on a CPU.
     """

@@ -111,7 +111,8 @@ class _Service:
             )
         # Remove the graph nodes that TensorFlow adds to a message.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-        # Close: the unread part of a body would be read as the next request.
+        # Close the connection, or the unread part of a body would be read as
+        # the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):

@@ -214,7 +214,7 @@ def tag(model, rows, long_text="truncate"):
         "text": "string (B, N): the entities, cut from the text",
         "type": f"string (B, N): one of {types}",
         "start": "int32 (B, N): the first character, -1 padded",
-        "end": "int32 (B, N): one after the last, -1 padded",
+        "end": "int32 (B, N): one after the last character, -1 padded",
         "score": "float32 (B, N): mean probability of the words' labels",
     }
     outputs = of_entity | {"count": "int32 (B,): how many entities a text has"}
@@ -232,7 +232,7 @@ def _read_scheme(labels):
     """Return the types, and three arrays with an entry for each label.
 
     The entries are the index of the label's type, -1 for O; True if the label
-    begins an entity; and True if it ends one.
+    begins an entity; and True if the label ends an entity.
     """
     split = [split_label(label) for label in labels]
     types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
@@ -405,7 +405,7 @@ def cut_out(text, first, after, is_real):
 
 
 def _join_bytes(values, first, after):
-    """Join the one-byte strings from each `first` to its `after`; (B, N)."""
+    """Join the one-byte strings of each slice; return strings (B, N)."""
     # (B * N, None): the bytes of each slice.
     indices = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
     slices = tf.strings.unsorted_segment_join(

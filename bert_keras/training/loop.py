@@ -81,8 +81,8 @@ def fit(
     most_at_once = model.steps_per_execution
     ended = ended or (lambda lines: False)
     # At the end of `fit`, Keras would replace the weights by their averages. A
-    # run may call `fit` several times, and each call must continue
-    # with the other weights. `averaged_weights` puts in the averages.
+    # run may call `fit` several times, and each call must continue with the
+    # weights that are not averaged. `averaged_weights` puts in the averages.
     model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
