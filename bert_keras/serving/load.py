@@ -211,7 +211,7 @@ def read_columns(name, entry, columns):
     }
     lengths = {key: len(value) for key, value in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise InputError(f"{name} takes lists of one length; got {lengths}.")
+        raise InputError(f"{name} takes lists of equal length; got {lengths}.")
     ids = [k for k in order if entry["inputs"][k].startswith("int32")]
     for row, values in enumerate(zip(*(columns[k] for k in ids), strict=True)):
         first = _lengths(values[0])

@@ -1,6 +1,6 @@
 """Models with smaller weights, for serving on a CPU.
 
-`tools/compare.py` compares the answers of two exports.
+`tools/compare.py` compares an export's answers with recorded ones.
 """
 
 import keras

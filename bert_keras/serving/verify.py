@@ -130,7 +130,7 @@ def answer_in_fresh_process(folder, requests):
     Args:
         folder: folder that `export_saved_model` wrote.
         requests: list of (signature, {input: rows}); rows are strings, bytes,
-            or lists of strings, bytes or integers; all lists have one length.
+            or lists of strings, bytes or integers, all lists of equal length.
 
     Returns:
         list of dict of output name -> NumPy array, in which strings are bytes.

@@ -38,7 +38,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         if not isinstance(optimizer, AdamW):
             raise InputError(
                 "StopWhenNotFinite needs adamw or lamb of bert_keras, which "
-                f"count steps; the model has {type(optimizer).__name__}."
+                "count skipped steps. The model has "
+                f"{type(optimizer).__name__}."
             )
 
     def _optimizer(self):

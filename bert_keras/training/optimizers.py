@@ -292,7 +292,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         # A step that is not skipped sets this number to 0.
         self.skipped_in_row.assign((self.skipped_in_row + skipped) * skipped)
         divisor = ops.ones_like(norm)
-        # tf.clip_by_global_norm also divides by max(1, norm / clip_norm).
+        # Divide by max(1, norm / clip_norm), as tf.clip_by_global_norm does.
         if self.clip_norm is not None:
             divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
         # With the divisor 0, `divide_no_nan` turns all gradients into 0, NaN
@@ -400,9 +400,9 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 class Lamb(AdamW):
     """LAMB: Adam with a step in proportion to the norm of each weight.
 
-    With `sum = update + weight_decay * variable`, where `update` is Adam's with
-    bias correction, `variable -= learning_rate * ratio * sum`. The trust ratio
-    is `norm(variable) / norm(sum)`. Biases and layer normalisation are neither
+    `sum` is Adam's update with bias correction plus `weight_decay * variable`.
+    A step is `variable -= learning_rate * ratio * sum`. The trust ratio is
+    `norm(variable) / norm(sum)`. Biases and layer normalisation are neither
     decayed nor scaled. This is algorithm 2 of the paper (You et al. 2020,
     "Large Batch Optimization for Deep Learning") with the authors' exclusions.
     Keras's Lamb decays outside the ratio and scales all weights.

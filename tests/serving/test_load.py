@@ -121,7 +121,7 @@ def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):
         toy_served.classify("bad")
     with pytest.raises(InputError, match="text and text_pair"):
         toy_served.next_sentence(["bad"])
-    with pytest.raises(InputError, match="one length"):
+    with pytest.raises(InputError, match="equal length"):
         toy_served.next_sentence(["bad"], ["good", "film"])
     with pytest.raises(AttributeError, match="classify"):
         toy_served.translate(["bad"])
