@@ -262,7 +262,7 @@ def _rows(name, key, rows, kind):
     dtype, axes = parse_kind(kind)
     for index, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
-            one = "strings" if dtype == "string" else "whole numbers from 0"
+            one = "strings" if dtype == "string" else "numbers of 0 and more"
             raise InputError(
                 f"{name} takes {one} {kind.partition(' ')[2]} as {key}; row "
                 f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
