@@ -300,9 +300,10 @@ class TransformerLayer(layers.SeededLayer):
     ):
         if attention_probabilities and training and self.rematerialize:
             raise InputError(
-                "attention_probabilities is True in training, but an encoder "
-                "with rematerialize=True keeps no probabilities. Call it with "
-                "training=False, or make it without rematerialize."
+                "attention_probabilities is True in training with "
+                "rematerialize=True, which keeps no probabilities. Call the "
+                "encoder with training=False, or make it without "
+                "rematerialize."
             )
         layer = functools.partial(
             self._call_layer,

@@ -38,7 +38,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         if not isinstance(optimizer, AdamW):
             raise InputError(
                 "StopWhenNotFinite needs adamw or lamb of bert_keras, which "
-                "count skipped steps. The model has "
+                "count skipped steps; the model has "
                 f"{type(optimizer).__name__}."
             )
 

@@ -30,8 +30,8 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     if steps < 0 or not math.isfinite(steps):
         raise InputError(
             f"steps is {steps:g}. Expected the number of training steps. A "
-            "data set of cardinality -1 repeats without end. Cardinality -2 "
-            "means that the length is unknown: count the batches."
+            "data set of cardinality -1 repeats without end. A data set of "
+            "cardinality -2 does not know its length: count its batches."
         )
     if not 0 <= warmup < math.inf:
         raise InputError(
