@@ -336,8 +336,8 @@ class BertEmbeddings(SeededLayer):
 
     def _positions(self, token_ids):
         length = ops.shape(token_ids)[1]
-        # In a graph T may be unknown. For a longer row, the gather then raises
-        # on a CPU.
+        # In a graph T may be unknown. If a row has more tokens than the model
+        # has positions, the gather then raises on a CPU.
         if isinstance(length, int) and length > self.max_sequence_length:
             raise InputError(
                 f"The rows are {length} tokens long, but the model has "

@@ -242,9 +242,10 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
         )
     if recipe and recipe.how == "weighted_sum":
         raise InputError(
-            f"features is {features!r}, whose weights are learned, and the "
-            f"model has none. Pass {features.removeprefix('weighted_')!r}, "
-            "whose weights are 1."
+            f"features is {features!r}, which needs learned weights of the "
+            "layers; this model has no such weights. Pass "
+            f"{features.removeprefix('weighted_')!r}, which gives each layer "
+            "the weight 1."
         )
     if recipe:
         recipe.find_layers(encoder.num_layers)  # raises if a layer is missing

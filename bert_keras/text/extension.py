@@ -92,9 +92,9 @@ def extend_model(model, extension):
     """Return a copy of the model with a row for each token of the extension.
 
     The token embeddings and, if the model predicts tokens, the output bias
-    get new rows. A new row is the mean of the rows of the old tokens that its
-    word had. All other weights stay equal, and so do the outputs for text
-    without the new tokens.
+    get new rows. The old vocabulary splits each new word into tokens; the new
+    row of the word is the mean of the rows of these tokens. All other weights
+    stay equal, and so do the outputs for text without the new tokens.
 
     Args:
         model: a `BertEncoder` or a model with one.

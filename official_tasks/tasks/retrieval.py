@@ -151,9 +151,9 @@ class RankingTask(RetrievalTask):
         if split == "train" and len({pair.label for pair in pairs}) == 1:
             raise InputError(
                 f"{self.source.files['train']}: every training row has the "
-                f"score {pairs[0].label:g}: ranking also needs wrong passages. "
-                "Add rows with the score 0, or name a column of wrong passages "
-                "by --negative=COLUMN"
+                f"score {pairs[0].label:g}: ranking needs right and wrong "
+                "passages. Add rows with another score; or, if all are right, "
+                "name a column of wrong passages by --negative=COLUMN"
             )
         if split == "dev":
             counts = Counter(pair.texts[0] for pair in pairs)

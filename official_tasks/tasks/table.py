@@ -227,7 +227,7 @@ def _delimited_rows(path, lines, kind, columns, optional, dialect, notes):
         if not row and len(header) > 1:
             continue
         line = rows.line_num
-        row = row or [""]  # an empty line is the empty cell of one column
+        row = row or [""]  # with one column, an empty line is an empty cell
         if len(row) != len(header):
             yield line, f"expected {len(header)} columns, got {len(row)}"
         else:
