@@ -5,7 +5,8 @@ r"""`bert-keras NAME`: every script under one name, from any folder.
     bert-keras export --help
     bert-keras --list
 
-The same as `python -m official_tasks.NAME` and `python tools/NAME.py`.
+These commands do the same as `python -m official_tasks.NAME` and
+`python tools/NAME.py`.
 """
 
 import ast
@@ -28,7 +29,7 @@ def main() -> int | None:
     if name in commands:
         module, _ = commands[name]
         sys.argv = [module, *words]
-        # As with `python -m`: flags and help belong to the script.
+        # As with `python -m`, the script itself reads its flags and --help.
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return None
     if name in ("__help", "_h", "help"):
@@ -54,9 +55,9 @@ def _refuse(name, commands):
 
 
 def find_commands():
-    """Return name of a script -> (its module, the first docstring line).
+    """Return a dict: name of a script -> (its module, first docstring line).
 
-    No script is imported: some import TensorFlow at once.
+    Scripts are only read, not imported: some of them import TensorFlow at once.
     """
     commands = {}
     for package in PACKAGES:

@@ -7,13 +7,13 @@ r"""Scores models, or files of predictions, by a task's official metrics.
     python -m official_tasks.evaluate --task=mlm --input='texts/*.txt' \
         --model=runs/pretrain/model
 
-In: the folder of a fine-tuning run or of a model, or several with commas
-between, whose outputs are then averaged (--model=A,B,C); or, with
---predictions, a file in the task's official form. The task and its options are
-those of the run, unless flags name others. --task=mlm masks any text (lines,
-or the column --text of a table) and scores weights of pre-training on it. Out:
-all official metrics as one table; with --output, results.json and the official
-prediction files in that folder.
+In: the folder of a fine-tuning run or of a model. The outputs of several
+folders, --model=A,B,C, are averaged. With --predictions, a file in the task's
+official format is scored instead. The task and its options are those of the
+run, unless flags name others. --task=mlm masks any text (lines, or the column
+--text of a table) and scores pre-trained weights on it. Out: all official
+metrics as one table; with --output, results.json and the official prediction
+files in that folder.
 
 Takes about ten seconds for 1,000 short texts with a small model on two CPU
 cores.
@@ -40,12 +40,14 @@ def define_flags():
     registry.define_task_flags(more={MLM: ("text", "separator", "encoding")})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string(
-        "model", None, "Model or run folder; of several, A,B, the mean output."
+        "model", None, "Model or run folder. A,B averages the outputs of both."
     )
     flags.DEFINE_string("input", None, "Files of texts, with --task=mlm.")
-    flags.DEFINE_integer("sequence_length", 128, "Tokens of a row at most.")
+    flags.DEFINE_integer("sequence_length", 128, "Most tokens of a row.")
     script.define_seed("Seed of the masks.")
-    flags.DEFINE_string("predictions", None, "File of predictions, instead.")
+    flags.DEFINE_string(
+        "predictions", None, "File of predictions to score instead of --model."
+    )
     flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
     flags.DEFINE_string(
         "output", None, "Folder for results.json and official prediction files."
@@ -64,12 +66,12 @@ def define_flags():
 def evaluate(
     task, models=(), predictions=None, split="dev", output=None, overwrite=False
 ):
-    """Return a task's scores for an ensemble of models, or for a file.
+    """Return a task's scores for one or more models, or for a file.
 
     Args:
         task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
-        predictions: file in the task's official form, instead of models.
+        predictions: file in the task's official format, instead of models.
         split: one of `SPLITS`.
         output: folder for results.json and the task's official files; None
             writes nothing.
@@ -102,10 +104,11 @@ def evaluate(
 
 
 def _check_held_out(task, models, split="dev") -> list[str]:
-    """Return a note for each file to score that a model was trained on.
+    """Return a note for each file of the split that a model was trained on.
 
-    Raise InputError if the tenth of --train to score is not the one that the
-    model's run held out. Files are compared by content, not by name.
+    Without a dev file, a tenth of --train is scored. Raise InputError if the
+    model's run was trained on rows of this tenth, because it held out others.
+    Files are compared by content, not by name.
     """
     source, notes = getattr(task, "source", None), []
     if not isinstance(source, Source):  # a user's task may have another class
@@ -122,11 +125,11 @@ def _check_held_out(task, models, split="dev") -> list[str]:
             if is_other and _have_common(source.paths("train"), trained):
                 if fold:
                     raise InputError(
-                        f"{model} is {fold} of a cross-validation. Of the "
-                        f"rows of {source.files['train']} to score, it was "
-                        "trained on some. results.json of that run has the "
-                        "scores of its held-out rows. Give --dev=FILE with "
-                        "new rows."
+                        f"{model} is {fold} of a cross-validation. It was "
+                        "trained on some of the rows of "
+                        f"{source.files['train']} to score. results.json of "
+                        "that run has the scores of its held-out rows. Give "
+                        "--dev=FILE with new rows."
                     )
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
@@ -147,7 +150,10 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
 
 def _have_common(paths, others):
-    """Return True if a file, or a data set by its name, is in both lists."""
+    """Return True if the lists have a file or a data set in common.
+
+    Files are compared by content, data sets by name.
+    """
     return any(
         str(path) == other or same_content(path, other)
         for path in paths

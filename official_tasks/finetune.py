@@ -8,20 +8,21 @@ r"""Fine-tunes BERT on a task and scores it.
     python -m official_tasks.finetune --task=glue --data_dir=glue \
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
-In: the data of a task (--data_dir has the official files, or is a data set
-such as hf:nyu-mll/glue or hf:rajpurkar/squad; --task=custom reads any CSV, TSV,
-JSONL or Parquet file and any data set; --task=my_task.py is a Python
-file with your task); weights to start from, also of another run. Out, in
---output: model/ (the weights with the best score on dev, the vocabulary and
-the labels, ready for tools/export.py, except a tagger with --recipe),
-results.json with all official metrics, predictions/ of the dev split,
-report.html, TensorBoard logs. The same command resumes an interrupted run.
+In: the data of a task, and weights to start from, also of another run.
+--data_dir has the official files, or is a data set such as hf:nyu-mll/glue or
+hf:rajpurkar/squad. --task=custom reads any CSV, TSV, JSONL or Parquet file and
+any data set. --task=my_task.py is a Python file with your task. Out, in
+--output: model/, which has the weights with the best score on dev, the
+vocabulary and the labels; results.json with all official metrics; predictions/
+of the dev split; report.html; TensorBoard logs. tools/export.py takes model/,
+unless it is a tagger that was trained with --recipe. The same command resumes
+an interrupted run.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
-four learning rates (times 6 for 256 units or fewer, times 2 for 512 or fewer,
-as the default rate is), --seeds=5 trains with five seeds, --folds=5
-cross-validates.
+four learning rates. For small models it multiplies them, like the default rate:
+by 6 if the hidden size is at most 256, by 2 if it is 257 to 512. --seeds=5
+trains with five seeds, --folds=5 cross-validates.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
@@ -53,35 +54,37 @@ RUN_FLAGS = (
     "tpu",
 )
 
-# Field of `Hyperparameters` -> its help, and the choices.
+# Field of `Hyperparameters` -> its help, or (its help, the choices).
 TRAINING = {
     "bilstm_dim": "Width of a new BiLSTM between encoder and head.",
     "schedule": (
         "Learning rate after the warm-up: to 0, or constant.",
         CHOICES["schedule"],
     ),
-    "ema": "Score and save moving averages of the weights; weight of the old "
-    "average, such as 0.99.",
+    "ema": "Score and save moving averages of the weights. The value is the "
+    "weight of the old average, such as 0.99.",
     "label_smoothing": "Fraction of each label spread over all classes.",
-    "lora_rank": "Train LoRA's matrices, of this rank, and the head.",
-    "lora_alpha": "LoRA's change is scaled by alpha / rank; by default by 1.",
+    "lora_rank": "Train only the head and LoRA's matrices, which have this "
+    "rank.",
+    "lora_alpha": "Scale LoRA's change by lora_alpha / lora_rank; by default "
+    "by 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
     "lora_targets": "Projections that LoRA changes: query, key, value, output, "
     "feed_forward.",
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
-    "accumulation": "Micro-batches into which a batch is cut.",
+    "accumulation": "Number of micro-batches into which a batch is cut.",
     "steps_per_execution": "Steps between two returns to Python.",
-    "early_stopping": "End after this many evaluations without a better score.",
-    "tune_thresholds": "Choose the threshold of each label, or of no answer, "
-    "by its F1 on dev.",
+    "early_stopping": "Stop after so many evaluations without a better score.",
+    "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
+    "each label, or one for an empty answer.",
     "calibrate": "Divide the logits by the temperature that fits dev best.",
     "metric": "Metric on dev that decides the best weights and early stopping; "
     "by default the task's. loss: the loss on dev.",
-    "layer_decay": "Factor on the learning rate from each layer to the one "
-    "below it.",
+    "layer_decay": "Factor between the learning rate of a layer and that of "
+    "the layer above it.",
     "weight_decay": "Decoupled weight decay; biases and norms have none.",
-    "dropout": "Dropout rate of layers, attention and head; by default that of "
-    "the weights.",
+    "dropout": "Dropout rate of layers, attention and head; by default the "
+    "rates stored with the weights.",
     "optimizer": ("Optimizer.", CHOICES["optimizer"]),
     "class_weights": (
         "balanced: each class counts the same in the loss.",
@@ -105,7 +108,7 @@ def define_flags():
     flags.DEFINE_integer(
         "batch_size",
         None,
-        "Rows a step, over all devices.",
+        "Rows per step, over all devices together.",
         1,
         script.LARGEST_BATCH,
     )
@@ -114,16 +117,16 @@ def define_flags():
         None,
         "Peak learning rate; the default depends on task and model size.",
     )
-    flags.DEFINE_integer("sequence_length", None, "Tokens of a row at most.")
+    flags.DEFINE_integer("sequence_length", None, "Most tokens of a row.")
     flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
     flags.DEFINE_integer(
-        "seeds", 1, "Number of runs, with seeds from --seed on.", 1
+        "seeds", 1, "Number of runs; their seeds count up from --seed.", 1
     )
     flags.DEFINE_integer(
         "folds",
         None,
-        "Cross-validate: one run for each of so many parts of --train, which "
-        "is scored on this part and trained on the others.",
+        "Cross-validate: split --train into this many parts. Each run is "
+        "scored on one part and trained on the others.",
         2,
     )
     script.define_seed("Seed of order, dropout and new weights.")
@@ -131,8 +134,8 @@ def define_flags():
     flags.DEFINE_bool(
         "pad_to_longest",
         None,
-        "--nopad_to_longest pads every row to --sequence_length; the default "
-        "on a TPU.",
+        "Pad a batch to its longest row. --nopad_to_longest, the default on a "
+        "TPU, pads every row to --sequence_length.",
     )
     flags.DEFINE_enum(
         "distribution", "off", DISTRIBUTIONS, "Devices to train on."
@@ -146,7 +149,7 @@ def define_flags():
         "with --recipe", lambda v: v.recipe or registry.is_file(v), "lstm_dim"
     )
     script.applies_only(
-        "without --folds, of which each is a run",
+        "without --folds, which trains one run for each fold",
         lambda v: v.folds is None,
         *("grid", "seeds", "dev", "split_seed"),
     )

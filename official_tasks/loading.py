@@ -33,7 +33,7 @@ def set_log_level():
 
     Without a GPU these lines, such as a failed call of CUDA, mean nothing.
     """
-    # A script that another script starts inherits the variable.
+    # `setdefault` keeps a level that the user or a parent script has set.
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
     if not (has_device or level == "0" or "tensorflow" in sys.modules):
@@ -66,7 +66,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 def _hide_lines():
     """Send standard error through `grep` for the duration of a block.
 
-    A separate process also passes on the message of a native abort.
+    As a separate process, grep also passes on the message of a native abort.
     """
     patterns = [word for text in HIDDEN for word in ("-e", text)]
     command = ["grep", "--line-buffered", "-vF", *patterns]
@@ -88,6 +88,6 @@ def _hide_lines():
         os.dup2(stderr, 2)
         os.close(stderr)
         process.stdin.close()
-        # A process that the import has started may hold the pipe open.
+        # grep goes on if a process that the import started has the pipe open.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)

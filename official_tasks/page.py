@@ -1,8 +1,8 @@
 """A run's report: one self-contained HTML page with charts as inline SVG.
 
-A page is a list of sections of text, tables and charts. The template
-`report.html` has these parts; the sections of a run's report are next to that
-run's code.
+A page is a list of sections with text, tables and charts. `report.html` has the
+templates of these parts. Other modules, such as `task_report`, make the
+sections of a run's report.
 """
 
 import math
@@ -21,7 +21,7 @@ COLOURS = ("#2f6fde", "#e0872b")
 
 
 def _is_wide(value):
-    """Return True if a word is wider than its column and would move others."""
+    """Return True if the value has a word that makes its column too wide."""
     words = [] if isinstance(value, Markup) else str(value).split()
     return any(len(word) > LONG_WORD for word in words)
 
@@ -51,7 +51,7 @@ def write_report(folder, content):
 def note_finished(folder):
     """Print that a run is finished, and whether report or logs are missing.
 
-    No code reads `report.html` and `logs`: a run without them is finished.
+    A run without `report.html` and `logs` is finished too: no code reads them.
     """
     progress.console.print(
         f"{folder.path}: finished before; nothing trained", soft_wrap=True
@@ -71,9 +71,9 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> str:
     Args:
         title: title of the chart.
         axis: name of the x axis.
-        lines: name -> (x, y); y is None where it is unknown.
-        is_fraction: show y in percent.
-        bounds: x of dotted vertical lines.
+        lines: name of a line -> (x, y), two lists; an unknown y is None.
+        is_fraction: True to show y in percent.
+        bounds: positions of dotted vertical lines on the x axis.
     """
     drawn = {
         name: [(a, b) for a, b in zip(x, y, strict=True) if _is_number(b)]
@@ -110,7 +110,7 @@ def _is_number(value):
 
 
 def _round(value):
-    """Return a number as text: three digits, but no fraction from 100 on."""
+    """Return a number as text: 3 significant digits, no fraction from 100."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -123,7 +123,7 @@ def confusion_table(labels, counts) -> str:
 
 
 def _shorten(label):
-    """Return a label in one line that leaves room for the chart."""
+    """Return a label on one line, cut to `LONGEST_LABEL` characters."""
     label = " ".join(label.split())
     is_long = len(label) > LONGEST_LABEL
     return f"{label[: LONGEST_LABEL - 1]}…" if is_long else label

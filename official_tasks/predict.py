@@ -1,4 +1,4 @@
-r"""Answers many texts by an exported model, a line each.
+r"""Answers many texts with an exported model, one line for each.
 
     python -m official_tasks.predict --model=runs/served --input=texts.txt \
         --output=answers.jsonl
@@ -6,9 +6,9 @@ r"""Answers many texts by an exported model, a line each.
 In: the folder of a SavedModel that tools/export.py made, and a file of lines,
 or CSV, TSV or JSONL with a column for each input of the signature (also .gz;
 --separator and --encoding as for --task=custom), Parquet, a pattern such as
-'logs/*.csv', a data set, hf:NAME[/CONFIG][:SPLIT], or - for a pipe. Out: an
-answer a row, in the order of the rows, with its inputs and the columns of
---keep. The ending of the name decides the format: .jsonl (input of
+'logs/*.csv', a data set, hf:NAME[/CONFIG][:SPLIT], or - for a pipe. Out: one
+answer for each row, in the order of the rows, with the row's inputs and the
+columns of --keep. The ending of --output decides the format: .jsonl (input of
 tools/compare.py), .csv, .tsv, .parquet, and for vectors .npy. The same command
 resumes an interrupted file. Progress and the fraction of truncated texts go to
 standard error:
@@ -16,14 +16,14 @@ standard error:
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
 
-With --task it writes the task's official prediction files, from the folders of
-fine-tuning runs and with their options; the outputs of several, --model=A,B,C,
-are averaged:
+With --task it writes the task's official prediction files. --model then names
+the folder of a fine-tuning run, whose options apply. The outputs of several
+runs, --model=A,B,C, are averaged:
 
     python -m official_tasks.predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
 
-Takes some seconds and the model's time for the texts.
+Takes some seconds to start, and then the model's time for the texts.
 """
 
 from absl import flags
@@ -42,7 +42,9 @@ DIALECT = ("separator", "encoding")  # flags for --input and for a task's files
 
 
 def define_flags():
-    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
+    flags.DEFINE_string(
+        "model", None, "Folder of the SavedModel; with --task, of a run."
+    )
     flags.DEFINE_string("input", "-", "Files of texts, or - for a pipe.")
     flags.DEFINE_string(
         "output", "-", f"File to write, {', '.join(WRITERS)}, or - for a pipe."
@@ -65,11 +67,11 @@ def define_flags():
     )
     flags.DEFINE_list("keep", [], "Columns to write next to the answers.")
     flags.DEFINE_integer(
-        "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
+        "batch_size", 32, "Rows in a batch.", 1, script.LARGEST_BATCH
     )
     registry.define_task_flags(more={None: DIALECT})
     flags.adopt_module_key_flags(registry)
-    flags.DEFINE_enum("split", "test", SPLITS, "With --task: what to predict.")
+    flags.DEFINE_enum("split", "test", SPLITS, "With --task: split to predict.")
     script.applies_only(
         "without --task, which reads the files of the task",
         lambda v: v.task is None,

@@ -16,8 +16,9 @@ held-out documents, metrics.jsonl and TensorBoard logs of the curves. The same
 command resumes an interrupted run; --dry_run prints steps, tokens and memory of
 a run.
 
-Two layers of width 256 take 1,000 steps of 64 sequences of 48 tokens in about
-3 minutes on two CPU cores in bfloat16, and in 5 in float32 on a CPU with AVX2.
+For a model of two layers of width 256, 1,000 steps of 64 sequences of 48 tokens
+take about 3 minutes on two CPU cores in bfloat16. In float32 on a CPU with AVX2
+they take 5 minutes.
 """
 
 import functools
@@ -49,39 +50,43 @@ METRICS = (
     "lm_perplexity",
 )
 _ROWS = {
-    "sequence_length": "tokens of an example.",
-    "max_predictions": "masked tokens at most; by default as --mask_rate.",
-    "batch_size": "sequences a step.",
+    "sequence_length": "length of an example in tokens.",
+    "max_predictions": "most masked tokens of an example; by default as many "
+    "as --mask_rate gives.",
+    "batch_size": "sequences per step.",
 }
-# Field of `Settings` or of `Execution` -> its help, and the choices.
+# Field of `Settings` or `Execution` -> its help, or (its help, the choices).
 SETTINGS = {
     "objectives": ("Objectives to learn.", OBJECTIVES),
     "init": "Weights to start from, any format.",
-    "vocabulary": "Vocabulary of the new model; the data must have it too.",
+    "vocabulary": "Vocabulary of the new model; the data must be made with it.",
     "size": "Size of the model: tiny, mini, small, medium, base, large, or a "
     "released model.",
-    "num_layers": "Layers, overrides --size.",
-    "hidden_dim": "Width, overrides --size.",
-    "num_heads": "Heads; by default those of --size, or a head for each 64 "
-    "of --hidden_dim.",
+    "num_layers": "Number of layers; overrides --size.",
+    "hidden_dim": "Width of the model; overrides --size.",
+    "num_heads": "Number of attention heads; by default that of --size, or "
+    "--hidden_dim / 64 if that is set.",
     "dropout": "Dropout rate of layers and attention.",
     "records": "Train on the records in --data: fixed examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
-    "short_probability": "Fraction of examples of a random shorter length.",
+    "short_probability": "Fraction of examples that get a random shorter "
+    "length.",
     "mask_rate": "Fraction of tokens to predict.",
-    "mask_mix": "Percent of tokens to predict that are masked, replaced, kept.",
+    "mask_mix": "Percentages of the tokens to predict that are masked, "
+    "replaced by random tokens, and kept.",
     "whole_word": "Mask whole words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},
     "steps": "Training steps of both phases together.",
-    "phase_2_steps": "Fraction or number of the steps in phase 2; by default "
-    "0.1; with --records and no --phase_2_data, 0.",
+    "phase_2_steps": "Steps of phase 2: a number, or a fraction of --steps. "
+    "The default is 0.1, or 0 with --records and no --phase_2_data.",
     "evaluations": "Number of evaluations on held-out documents.",
-    "evaluation_steps": "Batches of an evaluation, at most.",
+    "evaluation_steps": "Most batches of an evaluation.",
     "optimizer": ("Optimizer.", ("adamw", "lamb")),
     "learning_rate": "Peak learning rate.",
-    "warmup": "Fraction or number of the steps in which the rate rises.",
+    "warmup": "Steps in which the learning rate rises: a number, or a fraction "
+    "of --steps.",
     "schedule": (
         "Learning rate after the warm-up: to 0, or constant.",
         SCHEDULES,
@@ -97,7 +102,7 @@ EXECUTION = {
         DISTRIBUTIONS,
     ),
     "tpu": "local, or a TPU's name.",
-    "accumulation": "Micro-batches into which a batch is cut.",
+    "accumulation": "Number of micro-batches into which a batch is cut.",
     "steps_per_execution": "Steps between two returns to Python.",
     "save_every": "Steps between checkpoints.",
     "keep": "Number of newest checkpoints to keep.",
@@ -161,7 +166,7 @@ def print_plan(data, **arguments):
 
 
 def print_metrics(results):
-    """Print the held-out metrics, now and before the first step, and notes."""
+    """Print the notes and the held-out metrics, those before training too."""
     before = results["before"] or {}
     for name in METRICS:
         if name in results:
@@ -176,8 +181,8 @@ def print_metrics(results):
 def main(values):
     if values.init and values["size"].present:
         raise InputError(
-            "--size and --init exclude each other: the size is that of the "
-            "weights that --init names. Leave one of the two out."
+            "--size and --init exclude each other: the weights of --init fix "
+            "the size. Leave one of the two out."
         )
     arguments = _arguments(values)
     if values.dry_run:

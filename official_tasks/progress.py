@@ -1,7 +1,7 @@
-"""Progress bars of all scripts, by rich, and the line about the devices.
+"""Progress bars of all scripts, made with rich, and the line about devices.
 
-Where the output is not a terminal, a bar prints a line every half minute and
-its last state.
+Where the output is not a terminal, a bar prints a line every half minute, and
+its last state at the end.
 """
 
 import datetime
@@ -24,7 +24,7 @@ from official_tasks import stopping
 
 
 class _Console(Console):
-    """A console that is silent once its reader has ended, such as `| head`."""
+    """Console that goes silent when the reader of a pipe, `| head`, ends."""
 
     def on_broken_pipe(self):
         """Print nothing more; the script goes on and writes its files."""
@@ -39,7 +39,7 @@ _printed: list = []  # lines about devices that this process has printed
 
 
 class _Count(ProgressColumn):
-    """Finished units of work, and all units where known."""
+    """Number of finished units of work, and the total where it is known."""
 
     def render(self, task):
         total = "" if task.total is None else f"/{task.total:,.0f}"
@@ -63,7 +63,7 @@ def _format_rate(rate):
 
 
 class _Bar(Progress):
-    """A bar whose note is below it: 80 columns do not hold both."""
+    """Bar with its note on the next line: 80 columns do not hold both."""
 
     def get_renderables(self):
         yield self.make_tasks_table(self.tasks)
@@ -76,7 +76,7 @@ def show_devices(strategy=None, dtype="float32"):
     """Print the devices, the strategy and the dtype, once in a process.
 
     Args:
-        strategy: `Strategy`; one device where None.
+        strategy: `Strategy`; None means one device.
         dtype: Keras policy.
     """
     from bert_keras.training.strategy import describe_devices, make_strategy
@@ -92,7 +92,7 @@ def show_devices(strategy=None, dtype="float32"):
 
 @contextmanager
 def bar(title: str, total: int | None = None, done: int = 0):
-    """Yield `update(done, total=None, note="")` of a progress bar.
+    """Yield the function `update(done, total=None, note="")` of a progress bar.
 
     Args:
         title: name of the work.
@@ -120,7 +120,8 @@ def bar(title: str, total: int | None = None, done: int = 0):
         try:
             yield update
         except BaseException:
-            # A log file then has no empty bar next to the error.
+            # Without a terminal, remove the bar: a log file has no use for an
+            # unfinished bar next to the error.
             progress.live.transient = not console.is_terminal
             raise
 
@@ -135,7 +136,7 @@ class _Lines:
     def __call__(self, done, total, note):
         now = time.monotonic()
         if self.start is None:
-            # The rate counts from now: the time before went into tracing.
+            # Measure the rate from now on: the time before went into tracing.
             self.first, self.start = done, now
             return
         if now - self.last < LINE_EVERY:
@@ -154,6 +155,9 @@ class _Lines:
 
 @contextmanager
 def stages(title: str):
-    """Yield `update(part, done, total)` of a bar for work in parts."""
+    """Yield the function `update(part, done, total)` of a bar.
+
+    Each part of the work has its own total; the bar shows one part at a time.
+    """
     with bar(title) as update:
         yield lambda part, done, total: update(done, total, note=part)

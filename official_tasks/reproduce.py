@@ -6,10 +6,11 @@ r"""Runs the rows of a table of the paper and prints it in Markdown.
         --output=runs/paper --seeds=3
 
 In: pre-training data of tools/create_pretraining_data.py (tables 5, 6, 8 and
-figure5) and the official files of each column's task, by --option. Out, in
---output: a run folder of each pretrain and finetune command, and tableN.md with
-the scores of the paper and of the runs, mean and standard deviation over seeds.
-Tables with one --output reuse pre-training runs. The same command resumes.
+figure5), and the official files of each column's task, which --option names.
+Out, in --output: a run folder for each pretrain and finetune command, and
+tableN.md with the paper's scores and the mean and standard deviation of the
+runs' scores over seeds. Tables with the same --output share pre-training runs.
+The same command resumes.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
 weights (others: --finetune_flags=--init=FOLDER). Tables 5 (pre-training tasks),
@@ -41,10 +42,12 @@ CASED = "hf://google-bert/bert-base-cased"
 
 
 class Row(NamedTuple):
-    """A row of a table; `paper` has the paper's scores in percent, by column.
+    """A row of a table.
 
-    pretrain: flags of `pretrain`; None where `finetune` names the weights.
-    only: the one column that the row has; None for all.
+    paper: the paper's scores in percent, in the order of the columns.
+    pretrain: flags of `pretrain`; None if no model is pre-trained.
+    finetune: flags of `finetune`; without `pretrain`, they name the weights.
+    only: name of the only column that the row has; None if it has all.
     """
 
     name: str
@@ -94,7 +97,8 @@ MRPC = Column("MRPC", "mrpc", "accuracy")
 SST_2 = Column("SST-2", "sst2", "accuracy")
 NER = Column("NER", "conll2003", "f1", "--document_context")
 SQUAD = Column("SQuAD 1.1", "squad1", "f1")
-# The paper's layers x width x heads -> its scores, and the small model's sizes.
+# (layers, width, heads) in the paper -> the paper's scores, and the same three
+# sizes at the small scale.
 SIZES = {
     (3, 768, 12): ((77.9, 79.8, 88.4), (1, 128, 4)),
     (6, 768, 3): ((80.6, 82.2, 90.7), (2, 128, 1)),
@@ -214,7 +218,7 @@ def make_tables(is_small):
 
 
 def slug(words):
-    """Return a folder's name made of words."""
+    """Return text as a folder name: letters, digits and dots with hyphens."""
     return "-".join(re.findall(r"[A-Za-z0-9.]+", words)) or "bert"
 
 
@@ -222,7 +226,8 @@ class Commands:
     """The commands of one table, from absl's flags.
 
     Raises:
-        InputError: the table lacks the scale, or a flag does nothing.
+        InputError: the table does not exist at the scale, or a flag does not
+            fit the table.
     """
 
     def __init__(self, values):
@@ -277,7 +282,7 @@ class Commands:
         return folder, ["official_tasks.finetune", *words]
 
     def list_all(self):
-        """Return folder -> words of each command, in the order of the runs."""
+        """Return a dict: run folder -> its command's words, in run order."""
         runs = {}
         for seed in range(self.values.seeds):
             for row in self.table.rows:
@@ -289,7 +294,7 @@ class Commands:
         return runs
 
     def format_scores(self, row, column):
-        """Return mean and standard deviation of the seeds that have run."""
+        """Return mean and standard deviation over finished seeds, as text."""
         scores = []
         for seed in range(self.values.seeds):
             folder, _ = self.make_finetune(row, column, seed)
@@ -321,12 +326,14 @@ def define_flags():
     flags.DEFINE_enum(
         "scale", "paper", ["paper", "small"], "Scale of the runs."
     )
-    flags.DEFINE_integer("seeds", 1, "Runs of each row.", 1)
+    flags.DEFINE_integer("seeds", 1, "Runs of each row, with other seeds.", 1)
     flags.DEFINE_string("output", None, "Folder of all runs.")
     flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
-    flags.DEFINE_multi_string("option", [], "TASK.FLAG=VALUE, repeatable.")
-    flags.DEFINE_list("tasks", None, "Only these of the table's tasks.")
+    flags.DEFINE_multi_string(
+        "option", [], "TASK.FLAG=VALUE, a flag of one task; repeatable."
+    )
+    flags.DEFINE_list("tasks", None, "The table's tasks to run; default all.")
     flags.DEFINE_string("pretrain_flags", "", "More flags of pretrain.")
     flags.DEFINE_string("finetune_flags", "", "More flags of finetune.")
     flags.mark_flags_as_required(["table", "output"])

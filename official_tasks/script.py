@@ -1,8 +1,8 @@
 """Flags, one-line messages and exit codes that all scripts share.
 
-A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
-mistake or a full disk, 75 stopped by Ctrl-C or SIGTERM: the same command then
-resumes from what is saved, or starts again.
+A script's module docstring is its `--help`. The exit code 0 means done, 2 a
+mistake of the user or a full disk, and 75 stopped by Ctrl-C or SIGTERM. After
+75, the same command resumes from what was saved, or starts again.
 """
 
 import contextlib
@@ -24,12 +24,13 @@ from official_tasks import loading, stopping
 
 USER_ERROR = 2
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
-# Scripts that reproduce the paper do not default to "auto": a command then
-# computes the same on any processor, and scores compare with the paper's.
+# In scripts that reproduce the paper the default is float32, not "auto". A
+# command then computes the same on any processor, and its scores can be
+# compared with the paper's.
 AUTO_DTYPES = ("auto", *DTYPES)
 DTYPE_HELP = (
-    "Keras dtype policy of the computation; auto: bfloat16 where the "
-    "processor, GPU or TPU has it, elsewhere float32."
+    "Keras dtype policy of the computation. auto means bfloat16 where the "
+    "processor, GPU or TPU has it, and float32 elsewhere."
 )
 LARGEST_SEED = 2**32 - 1  # the largest that Keras and NumPy take
 LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
@@ -40,9 +41,10 @@ PATH_ERRORS = {
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
-# --help then lists flags that this file defines as flags of the script.
+# absl then counts flags that this file defines as flags of the calling script,
+# and --help lists them there.
 flags.disclaim_key_flags()
-# What the script of this process passed to the functions named here:
+# Arguments that the script passed to the function in each comment:
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
 _choices = []  # `show_flags`
@@ -62,8 +64,8 @@ def start(main, define_flags, arguments=()):
     stopping.install()
     loading.set_log_level()
     if platform.machine() in ("x86_64", "AMD64"):
-        # TensorFlow leaves oneDNN off on processors with AVX2 alone, where it
-        # is faster too (docs/benchmarks.md).
+        # TensorFlow leaves oneDNN off on processors with AVX2 alone, although
+        # oneDNN is faster there too (docs/benchmarks.md).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     logging.set_verbosity(logging.WARNING)
     define_flags()
@@ -87,13 +89,13 @@ def define_seed(text):
 
 
 def define_fields(options, texts, least=None):
-    """Define a flag for each field in `texts`, with its type and its default.
+    """Define a flag for each name in `texts`, a field of `options`.
 
     Args:
-        options: a dataclass, or an instance of a NamedTuple or dataclass; it
-            has the defaults.
-        texts: name -> its help, or a pair of its help and the choices.
-        least: the smallest valid integer; None: no limit.
+        options: a dataclass, or an instance of a NamedTuple or dataclass; its
+            fields have the types and the defaults.
+        texts: dict: name -> help, or name -> (help, choices).
+        least: the smallest valid integer; None means no limit.
     """
     is_class = isinstance(options, type)
     hints = typing.get_type_hints(options if is_class else type(options))
@@ -104,7 +106,7 @@ def define_fields(options, texts, least=None):
         elif isinstance(default, tuple):
             flags.DEFINE_list(name, list(map(str, default)), text)
         else:
-            kind, *_ = typing.get_args(hint) or [hint]  # of `int | None`, int
+            kind, *_ = typing.get_args(hint) or [hint]  # `int | None` -> int
             define_flag(name, kind, default, text, least)
 
 
@@ -130,30 +132,30 @@ def define_flag(name, kind, default, text, least=None):
 
 
 def define_text(text):
-    """Define flags of a tool that reads a corpus; `text` is --input's help."""
+    """Define the flags of a tool that reads text; `text` is --input's help."""
     flags.DEFINE_string("input", None, text)
     flags.DEFINE_string(
-        "text_field", "text", "Field of the text in JSONL, Parquet, data sets."
+        "text_field", "text", "Field with the text: JSONL, Parquet, data sets."
     )
     flags.DEFINE_bool(
         "lowercase",
         None,
-        "Lower-case text; by default as the vocabulary's settings say, else "
-        "yes.",
+        "Lower-case text. The default is the vocabulary's setting, or yes if "
+        "it has none.",
     )
     flags.DEFINE_bool(
         "strip_accents",
         None,
-        "Strip accents; by default as the vocabulary's settings say, else as "
-        "--lowercase.",
+        "Strip accents. The default is the vocabulary's setting, or that of "
+        "--lowercase if it has none.",
     )
 
 
 def require(expected, check, *names):
-    """Refuse values of these flags for which `check` is false; None passes.
+    """Refuse a value of these flags if `check` is false for it; None is valid.
 
     Args:
-        expected: the message's words for a valid value: "a number above 0".
+        expected: a valid value, as the message names it: "a number above 0".
         check: function of a value, or of each value of a repeated flag.
         *names: names of flags.
     """
@@ -167,20 +169,21 @@ def require(expected, check, *names):
 
 
 def applies_only(to, acts, *names):
-    """Refuse flags where they would change nothing.
+    """Refuse these flags if they would have no effect.
 
-    A flag with its default value passes.
+    A flag that has its default value is not refused.
 
     Args:
-        to: what the flags apply to, such as "with --packed".
-        acts: function of absl's FLAGS; returns True if the flags act.
+        to: end of the message "... only applies", such as "with --packed".
+        acts: function of absl's FLAGS; returns True if the flags have an
+            effect.
         *names: names of flags.
     """
     _limits.append((to, acts, names))
 
 
 def group_flags(title, *names):
-    """Put these flags under a title in `--help`, after the common ones."""
+    """Put these flags under a title in `--help`, after those without title."""
     _groups.setdefault(title, []).extend(names)
 
 
@@ -199,7 +202,7 @@ def show_flags(choose, *names):
 
 
 def check_limits(values):
-    """Raise for the first flag that `applies_only` refuses."""
+    """Raise InputError for the first flags that `applies_only` refuses."""
     for to, acts, names in _limits:
         changed = [n for n in names if values[n].value != values[n].default]
         if changed and not acts(values):
@@ -208,7 +211,7 @@ def check_limits(values):
                 for n in changed
             )
             verb = "applies" if len(changed) == 1 else "apply"
-            raise InputError(f"{names} only {verb} {to}. Leave that out.")
+            raise InputError(f"{names} only {verb} {to}. Leave {names} out.")
 
 
 def percentages(words) -> tuple[float, ...]:
@@ -225,7 +228,7 @@ def load_tokenizer(values):
     """Return the `WordPieceTokenizer` that --vocabulary names.
 
     --vocabulary is a file, a model folder or the name of weights. --lowercase
-    and --strip_accents decide what its settings leave open.
+    and --strip_accents apply where no settings are stored with it.
     """
     from bert_keras import WordPieceTokenizer, files
 
@@ -242,11 +245,11 @@ def load_tokenizer(values):
 def prepare_output(values, is_folder=False, inputs=("input",)):
     """Refuse an --output that exists or is an input, before any work is done.
 
-    With --overwrite it may exist. The folder of a new file is made.
+    With --overwrite the output may exist. Its parent folder is made.
 
     Args:
         values: absl's FLAGS.
-        is_folder: --output is a folder, which may exist if it is empty.
+        is_folder: True if --output is a folder. It may exist if it is empty.
         inputs: names of the flags that name inputs; a flag that the script
             lacks is skipped.
     """
@@ -328,7 +331,7 @@ def _print_help():
 
 
 def _check_encoding(words):
-    """Refuse names that are not UTF-8, which TensorFlow cannot open."""
+    """Refuse words that are not UTF-8: TensorFlow cannot open such paths."""
     for word in words:
         try:
             word.encode("utf-8")

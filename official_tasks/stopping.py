@@ -1,11 +1,11 @@
-"""Ctrl-C and SIGTERM end a script: one line, exit code 75, no traceback.
+"""Ends a script on Ctrl-C or SIGTERM: one line, exit code 75, no traceback.
 
 Before and after `work` the process ends at once: no file is half-written then.
 Within `work`, `Stopped` is raised in the main thread, except during an import,
 where a C++ module would abort the process. The exception may be lost: Python
 drops it in destructors and in callbacks of the garbage collector, and libraries
-turn it into other errors. So the request is kept, and raised later or by
-`check`.
+turn it into other errors. So the request is remembered, and `Stopped` is raised
+again, a moment later or by `check`.
 """
 
 import atexit
@@ -19,7 +19,7 @@ import types
 from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
 LATER = 0.05  # seconds to the next attempt to raise `Stopped`
-IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # file of an import's frames
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # `co_filename` in an import
 
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
@@ -60,8 +60,9 @@ def install():
 def _ignore_signals():
     """Ignore signals while the interpreter ends.
 
-    The interpreter resets our handlers to the system's, but not ignored
-    signals. A late signal would then change the exit code of finished work.
+    At its end the interpreter replaces Python's handlers by the system's. A
+    late signal would then change the exit code of finished work. A signal that
+    is ignored stays ignored.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is _request:
@@ -96,13 +97,16 @@ def _deliver():
         _deliver_later()
         return
     _request.is_set = False
-    # A signal to the main thread interrupts its system call.
+    # A signal also interrupts a system call in which the main thread waits.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def work():
-    """Let a signal raise `Stopped`, at once or at the end of the block."""
+    """Let a signal within the block raise `Stopped`.
+
+    If the block raises another error after a signal, `Stopped` replaces it.
+    """
     _state.is_working = True
     try:
         yield
@@ -121,7 +125,7 @@ def check():
 
 
 def end_with(code):
-    """Set the exit code for a signal that comes after the work."""
+    """Set the exit code of a process that a signal ends after the work."""
     _state.code = code
 
 
