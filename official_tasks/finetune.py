@@ -74,7 +74,7 @@ TRAINING = {
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
     "accumulation": "Number of micro-batches into which a batch is cut.",
     "steps_per_execution": "Steps between two returns to Python.",
-    "early_stopping": "Stop after so many evaluations without a better score.",
+    "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
     "each label, or one for an empty answer.",
     "calibrate": "Divide the logits by the temperature that fits dev best.",
