@@ -11,7 +11,7 @@ import numpy as np
 from bert_keras.errors import InputError
 
 ROWS_AT_ONCE = 1024  # rows of one write to a Parquet file
-VECTOR = "embedding"  # name of an output of vectors
+VECTOR = "embedding"  # name of the output that holds vectors
 
 
 def find_writer(path, entry):
@@ -41,7 +41,7 @@ def find_writer(path, entry):
             ) from None
     if suffix == ".npy" and VECTOR not in entry["outputs"]:
         raise InputError(
-            f"{path}: .npy is for vectors, and the signature answers "
+            f"{path}: .npy is for vectors, but the signature returns "
             f"{', '.join(entry['outputs'])}. Name a file that ends in "
             f"{', '.join(name for name in WRITERS if name != '.npy')}."
         )
@@ -54,7 +54,7 @@ def _records(lines):
 
 
 def _columns(record):
-    """Return column -> value of a row: kept columns, inputs, answers."""
+    """Return a dict: column -> value of a row (kept, inputs, answers)."""
     row = {**record.get("keep", {})}
     row |= {k: v for k, v in record["inputs"].items() if k not in row}
     for name, value in record["answer"].items():
@@ -113,7 +113,7 @@ def _write_parquet(lines, path):
 
 
 def _narrow(pa, dtype):
-    """Return a type with float32, as the outputs have, in place of float64."""
+    """Return a type with float64 replaced by float32, the outputs' dtype."""
     if pa.types.is_list(dtype):
         return pa.list_(_narrow(pa, dtype.value_type))
     return pa.float32() if pa.types.is_float64(dtype) else dtype

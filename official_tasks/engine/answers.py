@@ -27,18 +27,19 @@ except ImportError:  # Windows
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 BATCHES_AT_ONCE = 16  # batches whose rows are sorted by length together
 MOST_LABELS = 100  # probabilities of 5,000 labels would take 73 kB a row
-BEST_LABELS = 10  # written if there are more than `MOST_LABELS`
+BEST_LABELS = 10  # labels that are written if there are more than `MOST_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an output
 
 
 class Answers:
     """The output of `predict`, as a context manager; `finish` completes it.
 
-    JSONL is written and resumed in place, a line for each row: `{"row",
-    "model", "signature", "inputs", "keep", "answer", "crc32"}`, which
-    `tools/compare.py` reads; the checksum covers the text before it. With more
-    than 100 labels, `probabilities` holds only the ten best, with their names.
-    `finish` makes other formats from such a file, NAME.unfinished.
+    A JSONL file is written and resumed in place. It has a line for each row:
+    `{"row", "model", "signature", "inputs", "keep", "answer", "crc32"}`. The
+    checksum covers the text before it. `tools/compare.py` reads such lines.
+    With more than 100 labels, `probabilities` holds only the ten best, with
+    their names. For another format the lines are written to NAME.unfinished,
+    from which `finish` makes the output.
 
     Args:
         path: a file whose ending names the format, see `WRITERS`, or "-" for
@@ -50,8 +51,8 @@ class Answers:
             the answers are complete.
 
     Raises:
-        InputError: the ending is unknown; `path` has answers to other rows or
-            from another model; or another process writes it.
+        InputError: the ending is unknown, `path` has answers to other rows or
+            from another model, or another process writes to `path`.
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):
@@ -62,7 +63,7 @@ class Answers:
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
         self.done, self.truncated = 0, 0  # numbers of rows
-        self.inputs_hash = hashlib.sha256()  # of the rows that are done
+        self.inputs_hash = hashlib.sha256()  # hash of the finished rows
         self._overwrite = overwrite
         self._write = None  # function that writes another format than JSONL
         self.lines = None  # the file of lines; None for a pipe or a device
@@ -157,8 +158,8 @@ class Answers:
         """Answer the remaining rows; yield the number of all finished rows.
 
         The last bits of a value depend on the other rows of its batch. So a
-        resumed file has the same batches: the rows of an incomplete group are
-        computed again, and only those that are missing are written.
+        resumed file must have the same batches: all rows of an incomplete group
+        are computed again, and only the missing answers are written.
 
         Args:
             rows: iterator of lists: a row's inputs, then its kept values.
@@ -220,7 +221,7 @@ class Answers:
 
 @contextlib.contextmanager
 def _open_locked(path, output):
-    """Open a file to append to it; refuse it if another process has it."""
+    """Open a file to append to it; raise if another process has it locked."""
     with open(path, "ab") as file:
         if fcntl:
             try:
@@ -277,6 +278,6 @@ def _as_json(value):
     if not hasattr(value, "tolist"):
         return value
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:
-        # JSON then has 0.1, not 0.10000000149011612: float32 0.1 as float64.
+        # By way of text, float32 0.1 becomes 0.1, not 0.10000000149011612.
         value = value.astype(str).astype(np.float64)
     return value.tolist()

@@ -1,7 +1,8 @@
 """Weights that make all classes count the same, and label smoothing.
 
 As in scikit-learn's "balanced", a row of class c gets the weight R / (C R_c).
-R is the number of rows, C of classes that occur, R_c of rows of class c.
+R is the number of rows, C the number of classes that occur, and R_c the number
+of rows of class c.
 """
 
 import keras
@@ -15,8 +16,8 @@ def balance(task, encoded):
     """Return `Encoded` rows with weights, and the loss to train with.
 
     If each row or token has one class, it gets the weight of its class. If a
-    text has several labels, the loss weights each label as a problem of two
-    classes.
+    text may have several labels, the rows keep their weights, and the loss
+    treats each label as a problem of two classes and weights these.
 
     Args:
         task: `Task`.
@@ -45,7 +46,7 @@ def _weight_rows(task, encoded, classes):
     each = np.asarray(getattr(weights, "flat_values", weights))
     counts = np.bincount(classes, each, minlength=len(task.labels))
     factors = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
-    # Their mean need not be 1: each batch divides the weights by it.
+    # The mean need not be 1: each batch divides its weights by their mean.
     each = (each * factors[classes]).astype(np.float32)
     if hasattr(weights, "with_flat_values"):
         each = weights.with_flat_values(each)

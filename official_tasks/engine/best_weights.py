@@ -34,7 +34,7 @@ class BestWeights:
         self.path = folder.file(BEST)
 
     def update(self, step, score, save):
-        """Call `save()` and record it if no earlier step scored better."""
+        """Call `save()` and record the step if its score is the best so far."""
         best = self._read() or {"step": step}
         # A resumed run may score a step again. It then replaces the record of
         # that step or of a later one.
@@ -48,7 +48,7 @@ class BestWeights:
         write_manifest(self.path, record)
 
     def check(self) -> int:
-        """Return the step of the best weights; refuse damaged files."""
+        """Return the step of the best weights; raise if files are damaged."""
         best = self._read()
         check_files(self.folder.path, best["files"], PUT_BACK)
         return best["step"]
@@ -109,7 +109,7 @@ class TargetScale(NamedTuple):
 
 @contextlib.contextmanager
 def scaled_head(scale, head):
-    """Put a scale, or None, into a head for the duration of a block."""
+    """Put a scale into a head for the duration of a block, unless None."""
     if scale is None:
         yield
         return

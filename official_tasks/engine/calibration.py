@@ -1,7 +1,7 @@
 """A temperature that makes probabilities agree with accuracy on dev.
 
-The logits are divided by it (Guo et al. 2017, "On Calibration of Modern Neural
-Networks", section 4.2). Predicted classes stay the same.
+The logits are divided by the temperature (Guo et al. 2017, "On Calibration of
+Modern Neural Networks", section 4.2). Predicted classes stay the same.
 """
 
 from typing import NamedTuple
@@ -17,13 +17,13 @@ LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search
 
 
 class Temperature(NamedTuple):
-    """Divisor of the logits; the weights of a saved head are divided by it."""
+    """Divisor of the logits; a saved head has its weights divided by it."""
 
     value: float
 
     @classmethod
     def fit(cls, loss):
-        """Return the temperature with the lowest `loss`, a function of it."""
+        """Return the temperature at which the function `loss` is lowest."""
         low, high = np.log(LOWEST), np.log(HIGHEST)
         for _ in range(40):  # until log(temperature) is known to 1e-6
             third = (high - low) / 3
@@ -68,7 +68,7 @@ def calibrate(task, examples, encoded, outputs) -> Temperature:
 
 
 def check_task(task):
-    """Raise InputError if a task has no classes of texts to calibrate."""
+    """Raise InputError unless a task has one class for each text."""
     if not isinstance(task, TextTask) or task.problem != "single":
         raise InputError(
             f"calibrate is True, but the task {task.name} has not one class "
@@ -77,7 +77,7 @@ def check_task(task):
 
 
 def describe(examples, before, after) -> dict:
-    """Return the calibration error and the bins, before and after, as a dict.
+    """Return a dict of the errors and bins before and after calibration.
 
     Args:
         examples: the examples of dev.
@@ -97,9 +97,10 @@ def describe(examples, before, after) -> dict:
 
 
 def count_bins(probabilities, labels) -> list[dict]:
-    """Return rows, mean confidence and accuracy of each nonempty bin: dicts.
+    """Return a dict for each bin of confidence that has rows.
 
-    The confidence of a row is the probability of its predicted class.
+    The confidence of a row is the probability of its predicted class. A dict
+    has the bin's lower bound, number of rows, mean confidence and accuracy.
     """
     confidence = probabilities.max(axis=-1)
     is_right = probabilities.argmax(axis=-1) == labels
@@ -117,7 +118,7 @@ def count_bins(probabilities, labels) -> list[dict]:
 
 
 def calibration_error(bins) -> float:
-    """Return the mean of |confidence - accuracy| of bins, weighted by rows."""
+    """Return the bins' mean of |confidence - accuracy|, weighted by rows."""
     rows = sum(one["rows"] for one in bins)
     distances = (
         one["rows"] * abs(one["confidence"] - one["accuracy"]) for one in bins

@@ -19,7 +19,7 @@ def rank_value(metric, scores) -> float:
 
 
 def check_metric(task, metric, scores):
-    """Raise InputError if `scores` of dev lack the metric."""
+    """Raise InputError if the dev scores `scores` lack the metric."""
     value = scores.get(metric)
     if not isinstance(value, float) or metric == "majority_baseline":
         names = [
@@ -36,7 +36,7 @@ def check_metric(task, metric, scores):
 
 
 def compute_loss(task, encoded, outputs) -> float:
-    """Return the loss of rows, sum(weight x loss) / sum(weight).
+    """Return the mean loss of rows: sum(weight x loss) / sum(weight).
 
     Args:
         task: `Task`.

@@ -42,13 +42,13 @@ class Extractor:
         encoder: a `BertEncoder`.
         preprocess: its `BertPreprocessor`; rows have its `sequence_length`.
         recipe: `Recipe`, the layers to read.
-        per: "token"; "word_first", a word's first token; or "word_mean", the
-            mean of its tokens.
+        per: "token", a vector per token; "word_first", the vector of each
+            word's first token; or "word_mean", the mean over a word's tokens.
         dtype: dtype of the vectors, "float32" or "float16".
         batch_size: rows that go through the encoder at once.
 
     Raises:
-        InputError: the encoder lacks a layer; an unknown `per`.
+        InputError: the encoder lacks a layer, or `per` is unknown.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Extractor:
         self._predict = Predictor(vectors, per_token=True, pad_id=pad_id)
 
     def count(self, texts) -> tuple[int, int]:
-        """Return the number of vectors, and of tokens, of all texts."""
+        """Return (number of vectors, number of tokens) of all texts."""
         from bert_keras.text.words import word_pieces
 
         vectors = tokens = 0
@@ -89,7 +89,7 @@ class Extractor:
         return (tokens if self.per == "token" else vectors), tokens
 
     def __call__(self, texts):
-        """Yield `TextFeatures` of each text, a list of words."""
+        """Yield the `TextFeatures` of each text; a text is a list of words."""
         for chunk in _chunks(texts):
             yield from self._extract(chunk)
 
@@ -140,7 +140,7 @@ def _chunks(texts):
 
 
 def write_features(path, features, shape, dtype, num_texts):
-    """Write the features of texts to `path` as they come.
+    """Write the features of texts to `path`, each as soon as it is computed.
 
     An npz has the arrays
         features: (vectors, F), the vectors of all texts;
@@ -159,8 +159,8 @@ def write_features(path, features, shape, dtype, num_texts):
         num_texts: number of texts.
 
     Raises:
-        InputError: the texts changed while they were read; checked for npz
-            only. No file is written then.
+        InputError: the texts changed while they were read. Only an npz is
+            checked for this. No file is written.
     """
     dtype = np.dtype(dtype)
     with atomic_output(path) as partial:

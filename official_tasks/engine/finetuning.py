@@ -139,7 +139,8 @@ def run(
         else:
             page.note_finished(folder)
         if strategy.is_chief:
-            # It takes three times the model's size and is not needed now.
+            # The state takes three times the model's size. A finished run does
+            # not need it.
             files.remove(folder.file("state"))
         return results
 
@@ -164,8 +165,8 @@ def choose_arguments(
     keeping = {"lora_rank", "freeze_layers"} & {*hyperparameters.changed()}
     if from_scratch and keeping:
         raise InputError(
-            "lora_rank and freeze_layers keep trained weights, and "
-            "from_scratch has none. Leave one or the other out."
+            "lora_rank and freeze_layers keep trained weights, but "
+            "from_scratch has none. Leave from_scratch or the others out."
         )
     accumulation = hyperparameters.accumulation
     if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
@@ -197,7 +198,10 @@ def load_preprocessor(init, sequence_length):
 
 
 def encode_splits(task, preprocess) -> tuple[dict, dict]:
-    """Return examples and `Encoded` rows, dicts with "train" and "dev".
+    """Return the examples and their `Encoded` rows.
+
+    Returns:
+        Two dicts with the keys "train" and "dev".
 
     Raises:
         InputError: a split has faults, no examples or no labels.
@@ -246,7 +250,8 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        # Saved heads contain both: outputs are in data units and calibrated.
+        # A saved head includes these two: its outputs are in data units and
+        # calibrated.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
@@ -381,7 +386,7 @@ class _Run:
     def _predict_and_score(self):
         """Return the predictions for dev and their scores.
 
-        Before it scores, it chooses the temperature and the thresholds.
+        The temperature and the thresholds are chosen first, if the run has any.
         """
         encoded = self.encoded["dev"]
         examples, outputs = self.examples["dev"], self.predictor(encoded)
@@ -412,7 +417,7 @@ class _Run:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
-            # The baseline belongs to the task's metric, not to this one.
+            # The baseline is one of the task's metric, not of this metric.
             scores.pop("majority_baseline", None)
         return scores
 
@@ -422,16 +427,16 @@ class _Run:
         if not chosen:
             raise InputError(
                 f"tune_thresholds is True, but --task={self.task.name} has no "
-                "threshold to choose: expected several labels a text, or "
-                "questions that may have no answer and no null_threshold. "
-                "Leave it out."
+                "threshold to choose. Expected a task with several labels for "
+                "each text, or one whose questions may have no answer, without "
+                "null_threshold. Leave tune_thresholds out."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():
             setattr(self.model, name, value)
 
     def _evaluate(self, step) -> dict:
-        """Score the dev split; save the weights if none were better."""
+        """Score the dev split; save the weights if they are the best so far."""
         with averaged_weights(self.model):
             _, scores = self._predict_and_score()
             if self.strategy.is_chief:
@@ -457,7 +462,8 @@ class _Run:
                 self.folder.file("model"), **self.model.arguments()
             )
             copy_weights(best, self.model)
-            if self.hyperparameters.calibrate:  # `finish` fits it again
+            # The saved head is calibrated; `finish` fits the temperature again.
+            if self.hyperparameters.calibrate:
                 line = next(line for line in curve if line["step"] == step)
                 temperature = calibration.Temperature(line["val_temperature"])
                 temperature.take_out_of(self.model.classifier)
@@ -490,7 +496,7 @@ class _Run:
 
 
 def scalars(scores) -> dict:
-    """Return the values of `scores` that are numbers, as floats."""
+    """Return the entries of `scores` whose values are numbers, as floats."""
     return {
         name: float(value)
         for name, value in scores.items()

@@ -24,12 +24,12 @@ from official_tasks.tasks.own_data import Table
 def cross_validate(
     task, init, output, folds, *, seed=0, settings=None, **arguments
 ) -> dict:
-    """Fine-tune once for each fold of train, and score on the fold.
+    """Fine-tune once for each fold of train, on the others, and score on it.
 
-    Writes runs/fold-1 and so on, predictions of all rows by the runs that did
-    not see them, results.json and a report. The model of each fold stays in its
-    run; none is trained on all rows. An interrupted call resumes in the fold
-    where it was stopped.
+    Writes runs/fold-1 and so on, predictions of each row by the run that was
+    not trained on it, results.json and a report. The model of each fold stays
+    in its run; no model is trained on all rows. An interrupted call resumes in
+    the fold where it was stopped.
 
     Args:
         task: a `TextTask` without a dev file.
@@ -41,9 +41,10 @@ def cross_validate(
         **arguments: further arguments of `finetuning.run`.
 
     Returns:
-        The scores of all predictions together; "runs", name -> metrics of a
-        run; "mean" and "deviation" (standard), metric -> value over the folds;
-        "wrong_labels", the number of labels that look wrong.
+        dict with the scores of all predictions together; "runs" (name of a run
+        -> its metrics); "mean" and "deviation" (metric -> mean and standard
+        deviation over the folds); and, if each text has one class,
+        "wrong_labels" (number of labels that look wrong).
     """
     check(task, folds, arguments)
     settings = {**(settings or {}), "folds": folds}
@@ -106,7 +107,7 @@ def check(task, folds, arguments):
 
 
 def read_all(task) -> Examples:
-    """Return the labelled rows of train, with the tenth held out as dev."""
+    """Return all rows of train, also the tenth that is otherwise held out."""
     examples = task.read("train")
     if isinstance(task.source, Table):
         examples = Examples([*examples, *task.read("dev")], examples.notes)
@@ -166,7 +167,9 @@ def make_fold(task, examples, numbers, number):
 
 
 def find_wrong_labels(probabilities, labels) -> np.ndarray:
-    """Return indices of the rows whose label is probably wrong, surest first.
+    """Return indices of rows whose label is probably wrong.
+
+    The row whose label has the lowest probability comes first.
 
     A class is a candidate for a row if its probability is at least the mean
     probability of the class over the rows labelled with it. A row is returned
@@ -174,7 +177,8 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
     diagonal of the confident joint (Northcutt et al. 2021, section 3.1).
 
     Args:
-        probabilities: `(R, C)`, each row by the run that did not see it.
+        probabilities: `(R, C)`, each row predicted by a run that was not
+            trained on it.
         labels: int `(R,)`.
     """
     given = probabilities[np.arange(len(labels)), labels]
@@ -189,7 +193,10 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
 
 
 def _finish(task, folder, examples, numbers, tasks, runs):
-    """Predict all rows out of fold; write the files and return the results."""
+    """Predict each row by its fold's run; write files and return the results.
+
+    See `cross_validate` for files and results.
+    """
     predictions = None
     for number, (name, fold) in enumerate(tasks.items()):
         path = folder.file("runs", name)
@@ -215,7 +222,7 @@ def _finish(task, folder, examples, numbers, tasks, runs):
 
 
 def summarize(runs) -> dict:
-    """Return "runs", "mean" and "deviation": see `cross_validate`."""
+    """Return a dict of "runs", "mean" and "deviation": see `cross_validate`."""
     metrics = [task_report.select_metrics(results) for results in runs.values()]
     values = {
         name: [each[name] for each in metrics if name in each]
@@ -229,7 +236,12 @@ def summarize(runs) -> dict:
 
 
 def _describe_labels(task, examples, predictions):
-    """Return columns of the predictions, and dicts of rows that look wrong."""
+    """Return columns for the prediction file, and rows with a wrong label.
+
+    Returns:
+        dict: column -> array (R,); and a list with a dict for each row whose
+        label looks wrong.
+    """
     labels = np.array([example.label for example in examples])
     each = probabilities(predictions)  # (R, C)
     given = each[np.arange(len(labels)), labels]
@@ -266,9 +278,9 @@ def _render(task, results, wrong):
         page.section("Folds", text, page.table(rows, ["", *names])),
         task_report.show_mistakes(
             "Labels that look wrong",
-            f"{min(len(wrong), task_report.MOST_SHOWN)} of {len(wrong):,}, by "
-            "the probability of the label in the run that did not see the row. "
-            "predictions/ has all.",
+            f"{min(len(wrong), task_report.MOST_SHOWN)} of {len(wrong):,}, "
+            "sorted by the label's probability in the run that was not trained "
+            "on the row. predictions/ has all of them.",
             wrong,
         ),
     ]

@@ -119,16 +119,16 @@ def _run_all(name, metric, output, identity, run_one):
 
 
 def refuse_several_hosts(distribution):
-    """Raise if several runs in a row would train on several hosts.
+    """Raise InputError if this is one of several hosts that train together.
 
-    All hosts would write to the folder of the runs, which has one writer.
+    Several runs in a row have one folder, in which only one process may write.
     """
     if resolve_auto(distribution) == "multi_worker":
         raise InputError(
-            "Several runs in a row run on one host, and this is one of the "
-            f"hosts of TF_CONFIG (--distribution={distribution}). Start each "
-            "run by itself: one --task, without --grid and --seeds, with its "
-            "separate --output; or take --distribution=mirrored."
+            "Several runs in a row need a single host, but TF_CONFIG names "
+            f"several (--distribution={distribution}). Start each run by "
+            "itself: one --task, without --grid and --seeds, with another "
+            "--output; or take --distribution=mirrored."
         )
 
 
@@ -199,7 +199,7 @@ def _show(title, metric, runs, results=None):
 
 
 def make_table(title, rows) -> Table:
-    """Return a table of metrics; `rows` is name of a run -> its results."""
+    """Return a table of metrics; `rows` is a dict: run -> its results."""
     rows = {
         run: {
             name: str(metrics[name])

@@ -1,4 +1,4 @@
-"""Hyperparameters of fine-tuning beyond rate, epochs and batch size."""
+"""Hyperparameters of fine-tuning, without rate, epochs and batch size."""
 
 import math
 from typing import NamedTuple
@@ -38,12 +38,12 @@ CHOICES = {
 
 
 class Hyperparameters(NamedTuple):
-    """Hyperparameters that a run may set beyond the task's `Defaults`.
+    """Hyperparameters of a run that are not among the task's `Defaults`.
 
     optimizer: "adamw" or "lamb".
     schedule: learning rate after the warm-up, see `bert_keras.adamw`.
-    ema: decay of moving averages of the weights, which are then scored and
-        saved; see `bert_keras.adamw`.
+    ema: decay of moving averages of the weights. The averages are scored and
+        saved. See `bert_keras.adamw`.
     label_smoothing: fraction of each label that is spread over all classes;
         only in training.
     weight_decay: see `bert_keras.adamw`.
@@ -55,8 +55,8 @@ class Hyperparameters(NamedTuple):
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         None adds none (the paper, section 5.1).
     lora_rank: rank of LoRA, see `enable_lora`; the run also writes `adapter`.
-    lora_alpha: LoRA's change to a kernel is scaled by alpha / rank; None is
-        the rank.
+    lora_alpha: LoRA's change to a kernel is scaled by lora_alpha / lora_rank;
+        None scales by 1.
     lora_dropout: fraction of the input of LoRA's matrices that is dropped.
     lora_targets: the projections that LoRA changes, see `enable_lora`.
     freeze_layers: number of the lowest layers that keep their weights, with
@@ -65,13 +65,13 @@ class Hyperparameters(NamedTuple):
     steps_per_execution: see `keras.Model.compile`.
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after this many evaluations without a better
-        score; the learning rate falls as in a whole run.
+        score. The schedule of the learning rate is that of a whole run.
     metric: the metric on dev that decides the best weights and early
-        stopping; the task's where None, "loss" for the loss on dev.
+        stopping. None is the task's metric, "loss" the loss on dev.
     calibrate: True to divide the logits of classes by the temperature that
-        fits dev best; it is saved in the head.
-    tune_thresholds: True to choose the threshold of each label, or of no
-        answer, by its F1 on dev; it is saved with the model.
+        fits dev best. The temperature is saved in the head.
+    tune_thresholds: True to choose the thresholds with the best F1 on dev: one
+        for each label, or one for "no answer". They are saved with the model.
     """
 
     optimizer: str = "adamw"

@@ -27,12 +27,12 @@ def predict_task(task, models, output, split="test", overwrite=False):
     Args:
         task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
-        output: folder, made where it is missing.
+        output: folder, made if it is missing.
         split: one of `SPLITS`.
         overwrite: replace existing files.
 
     Raises:
-        InputError: no such split, or other files exist.
+        InputError: the split is unknown, or a file exists with other content.
     """
     if split not in SPLITS:
         raise InputError(
@@ -46,7 +46,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
 def input_files(task) -> list:
     """Return the files that a task reads, including its test files."""
     source = getattr(task, "source", None)
-    is_ours = isinstance(source, Source)  # a user's task may differ
+    is_ours = isinstance(source, Source)  # a user's task may have another class
     test = source.existing_files("test") if is_ours else []
     return [*task.data_files(), *test]
 
@@ -55,8 +55,8 @@ def input_files(task) -> list:
 def new_files(folder, overwrite, inputs=()):
     """Yield a temporary folder; move its files into `folder` at the end.
 
-    All files are moved, or none. A file that exists with other bytes is
-    refused unless `overwrite`.
+    All files are moved, or none: if one exists with other content, an
+    InputError is raised unless `overwrite` is True.
 
     Args:
         folder: need not exist.
@@ -96,8 +96,8 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         **arguments: further arguments of `grid.run`.
 
     Returns:
-        dict of "scores", task -> results on dev, and "average", the mean of
-        the nine columns of the paper's table, without WNLI.
+        dict with "scores" (task -> results on dev) and "average" (mean of the
+        nine columns of the paper's table, which leaves WNLI out).
     """
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in BENCHMARK}
@@ -134,7 +134,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
 
 
 def columns(scores) -> dict[str, float]:
-    """Return the scores by the columns of the paper's table 1."""
+    """Return a dict: column of the paper's table 1 -> score."""
     values = {}
     for row in BENCHMARK:
         if row in (WNLI, AX) or row.name not in scores:
@@ -147,13 +147,13 @@ def columns(scores) -> dict[str, float]:
 
 
 def average(scores) -> float:
-    """Return the mean over the paper's columns, of which MNLI has two."""
+    """Return the mean over the paper's columns; MNLI has two of them."""
     values = list(columns(scores).values())
     return sum(values) / len(values)
 
 
 def write_zip(output):
-    """Pack the eleven files of a submission; refuse to pack fewer."""
+    """Pack the eleven files of a submission; raise if one is missing."""
     folder = os.path.join(output, "submission")
     names = [name for row in BENCHMARK for name in row.submission]
     missing = [name for name in names if not os.path.isfile(f"{folder}/{name}")]

@@ -30,16 +30,17 @@ def score_masked_lm(
     Args:
         preset: weights with a trained masked-word head, in any format.
         texts: iterable of str.
-        sequence_length: tokens of a row at most.
-        batch_size: rows at once.
+        sequence_length: maximum number of tokens of a row.
+        batch_size: rows of a batch.
         seed: seed of the masks.
 
     Returns:
-        dict of "loss" (mean cross-entropy of a masked token, in nats),
-        "perplexity", exp(loss), "accuracy", "masked" (tokens) and "rows".
+        dict with "loss" (mean cross-entropy of a masked token, in nats),
+        "perplexity" (exp(loss)), "accuracy", "masked" (number of masked tokens)
+        and "rows" (number of rows).
 
     Raises:
-        InputError: the head is not trained; there is no text.
+        InputError: the head is not trained, or no text has a token.
     """
     model = _load_pretrainer(preset)
     preprocess = bert_keras.BertPreprocessor.from_preset(
@@ -81,9 +82,9 @@ def score_masked_lm(
 
 
 def _load_pretrainer(preset):
-    """Return a model with its masked-word head; refuse an untrained head."""
+    """Return a model with its masked-word head; raise if it is untrained."""
     with warnings.catch_warnings():
-        # The next-sentence head is not used.
+        # The next-sentence head may be untrained: it is not used.
         warnings.simplefilter("ignore", UntrainedWarning)
         model = bert_keras.BertPretrainer.from_preset(preset)
     new = [
@@ -116,7 +117,7 @@ def masked_rows(preprocess, texts, seed):
             continue
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, ids, stride=room).inputs
-        # All batches have one width: the masks then depend on the rows alone.
+        # Pad all batches to one width: the masks then depend on the rows alone.
         rows = {
             name: values.to_tensor(
                 preprocess.packer.pad_id if name == "token_ids" else 0,

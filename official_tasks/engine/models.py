@@ -23,7 +23,7 @@ from official_tasks.tasks.base import RATES
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
-ABSENT = {"long_text": "truncate"}  # if a folder does not state it
+ABSENT = {"long_text": "truncate"}  # values where a folder states none
 # Largest hidden size -> factor on the paper's learning rates, which are for 768
 # and 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
 RATE_FACTORS = {256: 6, 512: 2}
@@ -39,8 +39,8 @@ def load_model(
 ):
     """Return the task's model over the encoder of `preset`.
 
-    A head of the same class and with the same labels is loaded too; otherwise
-    the head starts at random.
+    If the preset has a head of the same class with the same labels, it is
+    loaded too; otherwise the head's weights are random.
 
     Args:
         task: a `Task`.
@@ -128,7 +128,8 @@ def _open(preset, dtype, **encoder_arguments):
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset)
     with warnings.catch_warnings():
-        # `load_model` names the new weights of encoder and head together.
+        # No warning here: `load_model` prints the new weights of encoder and
+        # head together.
         warnings.simplefilter("ignore", UntrainedWarning)
         encoder = bert_keras.BertEncoder.from_preset(
             checkpoint, dtype=dtype, **encoder_arguments
@@ -220,7 +221,7 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # Such as the labels, which a test file does not name.
+    # The model has arguments, such as labels, that a test file does not name.
     task.take_arguments(open_checkpoint(models[0]).head_arguments)
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)
@@ -261,7 +262,7 @@ def _mean(outputs):
     return np.mean(outputs, axis=0)
 
 
-# A file `checkpoint` names the newest of TensorFlow's checkpoints.
+# The file `checkpoint` counts too: it names TensorFlow's newest checkpoint.
 _WEIGHTS = re.compile(
     r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
 )
@@ -277,7 +278,7 @@ def list_weight_files(init) -> list:
     if not os.path.exists(preset) and preset in downloads.packaged_names():
         preset = os.path.join(downloads.PACKAGED, preset)
     name = glob.escape(preset)
-    patterns = [f"{name}.*"]  # a checkpoint by its path without .index
+    patterns = [f"{name}.*"]  # `init` may be a checkpoint's path without .index
     if os.path.isdir(preset):
         patterns = [os.path.join(name, folder, "*") for folder in _FOLDERS]
     paths = [path for pattern in patterns for path in glob.glob(pattern)]

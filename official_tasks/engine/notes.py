@@ -13,16 +13,16 @@ NOTHING_LEARNED = (
     "prediction, {baseline:.3f}: the model has learned nothing from the texts. "
     "Do the labels follow from the texts? If so, take more than {steps} steps "
     "on {rows} rows, another learning rate (2e-5 to 5e-5 for pre-trained "
-    "weights, 1e-4 and more for small or new ones), or another seed: some fail "
-    "with large models"
+    "weights, 1e-4 and more for small or new ones), or another seed: with "
+    "large models some seeds fail"
 )
 
 
 def note_data(examples, encoded, preprocess) -> list[str]:
-    """Return the task's notes on its data, and those on cut texts and [UNK].
+    """Return the notes on a task's data, cut texts and [UNK] tokens.
 
     Args:
-        examples: split -> examples, as the task reads them.
+        examples: dict: split -> examples that the task has read.
         encoded: the rows to train on.
         preprocess: `BertPreprocessor` of the run.
     """
@@ -55,7 +55,7 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
     """Return the notes on what a run scored on dev.
 
     Args:
-        metric: the key by which runs are compared.
+        metric: key of `results` by which runs are compared.
         results: what `finetuning.run` returns.
         steps: steps of the run.
         learning_rate: learning rate of the run.

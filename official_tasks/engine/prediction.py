@@ -21,7 +21,7 @@ from official_tasks.tasks.table import (
 
 
 def choose_signature(served, name, columns):
-    """Return a signature's name, its entry in the card, and its columns.
+    """Return the name, the entry in the card and the columns of a signature.
 
     Args:
         served: a `ServedModel`.
@@ -31,7 +31,7 @@ def choose_signature(served, name, columns):
     name = name or served.card["default"]
     if name not in served.signatures:
         raise InputError(
-            f"There is no signature {name!r}: the model answers "
+            f"The model has no signature {name!r}. It has "
             f"{', '.join(served.signatures)}."
         )
     entry = served.card["signatures"][name]
@@ -81,12 +81,12 @@ def count_rows(paths, *arguments) -> int | None:
 
 
 def read_inputs(paths, kind, columns, lists, dialect=None):
-    """Yield each row's inputs: a list of str, or of list of str.
+    """Yield each row as a list with the value of each column, a str or a list.
 
     Args:
         paths: list of files (also `.gz`), names of data sets, or "-" for
             standard input.
-        kind: "lines", "csv", "tsv" or "jsonl"; None follows the file's name.
+        kind: "lines", "csv", "tsv" or "jsonl"; by the file's name if None.
         columns: columns of a table: the inputs in order, then those to keep.
         lists: for each column, True if it holds a list of str as JSON, `int`
             if a list of integers, else False.
@@ -106,8 +106,8 @@ def _read_file(path, kind, columns, lists, dialect):
         )
     if kind == "lines" and dialect.separator:
         raise InputError(
-            "--separator is for CSV, and the input has a text a line. Leave it "
-            "out, or give --format=csv."
+            "--separator is for CSV, but the input has one text a line. Leave "
+            "--separator out, or give --format=csv."
         )
     if kind == "columns":
         yield from _read_table(path, None, None, columns, lists, dialect)
@@ -145,7 +145,8 @@ def find_kind(path, kind=None):
 
 
 def _open(path, kind, encoding):
-    # Lines may be any bytes; the tokenizer drops what is not UTF-8.
+    # A line may have bytes that are not UTF-8: the tokenizer drops what
+    # replaces them.
     text = {
         "encoding": encoding,
         "errors": "replace" if kind == "lines" else "strict",

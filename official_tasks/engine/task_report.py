@@ -9,7 +9,7 @@ COUNTS = ("rows", "dev_rows", "best_step", "cut")  # not metrics
 
 
 def select_metrics(results) -> dict:
-    """Return name -> value of the metrics that `finetuning.run` returned."""
+    """Return a dict: name -> value of each metric of `finetuning.run`."""
     others = (*COUNTS, "majority_baseline")
     return {
         name: value
@@ -23,7 +23,7 @@ def render(name, metric, results, mistakes, settings) -> str:
 
     Args:
         name: name of the task.
-        metric: the key by which runs are compared.
+        metric: key of `results` by which runs are compared.
         results: what `finetuning.run` returns.
         mistakes: what the task's `mistakes` returns.
         settings: dict of the run's settings.
@@ -122,7 +122,7 @@ def _show_confusion(results):
 
 
 def _show_reliability(results):
-    """Return the section with a calibrated run's bins of confidence."""
+    """Return the section with the confidence bins of a calibrated run."""
     if "reliability" not in results:
         return ""
     names = ("from", "rows", "confidence", "accuracy")
@@ -137,8 +137,8 @@ def _show_reliability(results):
     ]
     return page.section(
         "Reliability",
-        "Of the predicted class on dev, before calibration and after: the "
-        "logits are divided by the temperature, "
+        "Probability of the predicted class on dev, before and after "
+        "calibration, which divides the logits by the temperature, "
         f"{results['temperature']:.3f}.",
         *tables,
     )

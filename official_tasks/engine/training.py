@@ -11,13 +11,13 @@ from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import any_worker
 from official_tasks import progress
 
-BAR_EVERY = 1.0  # seconds between two updates of the bar: each reads the loss
+BAR_EVERY = 1.0  # seconds between updates of the bar; an update reads the loss
 BOARD_EVERY = 50  # steps between two points of a curve
-MOST_SKIPPED = 0.5  # fraction of the steps of a run
+MOST_SKIPPED = 0.5  # fraction of a run's steps that may be skipped
 
 
 def training_state(folder, strategy, every, **options):
-    """Return the `TrainingState` of a run in its folder; one worker writes.
+    """Return the `TrainingState` of a run; only the chief worker writes it.
 
     Args:
         folder: an open `RunFolder`; gets state/.
@@ -56,14 +56,14 @@ def train(
     Args:
         folder: an open `RunFolder`; gets logs/ and metrics.jsonl.
         model: the model.
-        batches: function of the first step; returns the batches from it on.
+        batches: function of a step; returns the batches from this step on.
         state: what `training_state` returns.
         steps: steps of the whole run, also those before a resume.
         steps_per_epoch: steps between two calls of `validation`.
-        validation: function of the step; returns metrics by name.
+        validation: function of a step; returns a dict: name -> metric.
         title: text of the progress bar.
-        tokens_until: function of the step; returns the positions, padding
-            included, trained on until then.
+        tokens_until: function of a step; returns the number of positions, with
+            padding, that the run has trained on until this step.
         predict: see `Board`.
         bounds: steps at which the batches take another shape.
         callbacks: further callbacks; they may add to the logs.
@@ -121,7 +121,7 @@ class Meter(keras.callbacks.Callback):
         tokens_until: function of the step, or None.
 
     Attributes:
-        step: number of finished steps of the run, with the current one.
+        step: number of finished steps of the run, including the current one.
     """
 
     def __init__(self, update, state, steps, tokens_until=None):
@@ -137,8 +137,9 @@ class Meter(keras.callbacks.Callback):
         self._timed = []
 
     def on_train_batch_end(self, batch, logs=None):
-        # `TrainingState` is called after this and has not counted this step.
-        # `batch` grows by more than 1 under `steps_per_execution`.
+        # `TrainingState` is called after this callback, so that its `step` does
+        # not count this step yet. `batch` grows by more than 1 under
+        # `steps_per_execution`.
         self.step = self._first + batch + 1
         # Time counts from the end of the first step, which traces the graph.
         now = time.monotonic()
@@ -154,7 +155,10 @@ class Meter(keras.callbacks.Callback):
         logs |= _optimizer_metrics(self.model.optimizer)
 
     def rate(self):
-        """Return "tokens_per_second" since the last evaluation, where known."""
+        """Return a dict: "tokens_per_second" since the last evaluation, if any.
+
+        It is empty without `tokens_until`.
+        """
         if not self.tokens_until:
             return {}
         if len(self._timed) < 2:
@@ -186,9 +190,8 @@ class Board(keras.callbacks.Callback):
     Args:
         folder: folder of the logs; gets train/ and held_out/.
         meter: `Meter`, an earlier callback of the same run.
-        predict: function without arguments that returns predictions as
-            `page.show_predictions` takes them, called at each evaluation; or
-            None.
+        predict: function without arguments, called at each evaluation; returns
+            predictions as `page.show_predictions` takes them. None shows none.
     """
 
     def __init__(self, folder, meter, predict=None):
@@ -231,12 +234,12 @@ def _optimizer_metrics(optimizer):
     values = {"learning_rate": optimizer.learning_rate}
     if hasattr(optimizer, "gradient_norm"):
         values["gradient_norm"] = optimizer.gradient_norm
-    convert = keras.ops.convert_to_numpy  # mirrored variables too
+    convert = keras.ops.convert_to_numpy  # works for mirrored variables too
     return {name: float(convert(value)) for name, value in values.items()}
 
 
 def _as_markdown(text):
-    """Return a text with the predictions at each of its masks."""
+    """Return a text and the predictions at each of its masks as Markdown."""
     lines = [text["text"], ""]
     for mask in text["masks"]:
         words = []

@@ -26,7 +26,7 @@ def compiled_model(settings, objective, source, execution):
         model = new_model(settings, objective, len(source.vocabulary), rows)
     objective.prepare(model)
     if not settings.init:
-        # The saved weights then name those that were never trained.
+        # With this mark, saved weights name those that were never trained.
         frozen = {weight.path for weight in model.non_trainable_weights}
         weights = published_weights(model).items()
         mark_new_weights(model, [k for k, v in weights if v.path in frozen])
@@ -106,7 +106,7 @@ def check_weights(settings, objective, vocabulary, tokenizer):
     Args:
         settings: `Settings`.
         objective: a value of `OBJECTIVES`.
-        vocabulary: vocabulary of the data, which the model takes over.
+        vocabulary: vocabulary of the data, which becomes the model's.
         tokenizer: arguments that the data was made with: "lowercase" and
             "strip_accents".
 
@@ -155,8 +155,8 @@ def check_weights(settings, objective, vocabulary, tokenizer):
 def extension_between(old, new, source):
     """Return the `Extension` that makes the vocabulary `new` from `old`.
 
-    Old tokens keep their lines; new ones take those of `[unusedN]`, or come
-    at the end.
+    Old tokens keep their lines. New tokens replace `[unusedN]` or come at the
+    end.
 
     Args:
         old: the vocabulary of the weights.
@@ -164,8 +164,8 @@ def extension_between(old, new, source):
         source: name of the weights, for messages.
 
     Raises:
-        InputError: a line differs that was not unused; the message names the
-            first.
+        InputError: the two differ in a line that was not `[unusedN]`. The
+            message names the first such line.
     """
     word_piece = WordPiece(old, False)
     replaced = {}

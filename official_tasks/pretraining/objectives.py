@@ -13,13 +13,14 @@ from bert_keras.modeling.pretrainer import (
 )
 
 BEST = 5  # predictions shown for a masked token
-MOST_MASKS = 3  # masks of a text whose predictions are shown
+MOST_MASKS = 3  # masks of each text for which predictions are shown
 
 
 class MaskedTokens:
     """Objective of `BertPretrainer`: masked tokens and (default) next sentence.
 
-    With `next_sentence=False`, its head and the pooler keep their weights.
+    With `next_sentence=False`, the next-sentence head and the pooler are not
+    trained.
     """
 
     model_class = bert_keras.BertPretrainer
@@ -94,7 +95,7 @@ class OneDirection:
         self.encoder_arguments = {"attention": attention}
 
     def build(self, encoder, examples_per_row=None):
-        """Return the model over an encoder, which takes packed rows too."""
+        """Return the model over an encoder; it takes packed rows as it is."""
         return bert_keras.BertCausalModel(encoder)
 
     def prepare(self, model):
@@ -109,7 +110,10 @@ class OneDirection:
         return [TokenAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def select(self, x, y, w):
-        """Return the inputs without masks, the neighbours' ids and weights."""
+        """Return the unmasked inputs, and ids and weights of the neighbours.
+
+        The neighbour is the next or the previous token, which is predicted.
+        """
         x = {k: v for k, v in x.items() if k != "mask_positions"} | {
             "token_ids": _unmask(x, y["mlm"], w["mlm"])
         }
@@ -148,7 +152,8 @@ OBJECTIVES = {
 
 def _unmask(x, ids, weights):
     """Return the token ids with the true id at each position to predict."""
-    # (B, M): a prediction that only fills a row (weight 0) changes nothing.
+    # (B, M). A prediction that only fills a row has weight 0, so its change is
+    # set to 0.
     change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)
     change *= tf.cast(weights > 0, ids.dtype)
     rows = tf.repeat(tf.range(tf.shape(ids)[0]), tf.shape(ids)[1])  # (B M,)
@@ -177,16 +182,17 @@ def _rank(logits, truth, vocabulary):
     }
 
 
-# Metrics at a fraction of the cost of Keras's. A step of a small model spends
-# much of its time on logits over the vocabulary: Keras's accuracy searches
-# them for negative zeros first, and its cross-entropy computes a gradient too.
+# The metrics below cost a fraction of Keras's. A step of a small model spends
+# much of its time on logits over the vocabulary. Keras's accuracy searches the
+# logits for negative zeros first, and its cross-entropy also computes a
+# gradient.
 
 
 class TokenAccuracy(keras.metrics.Mean):
     """Fraction of positions where the true token has the highest logit.
 
-    Of equal logits the first counts, as in Keras's
-    `SparseCategoricalAccuracy`.
+    If several logits are equally high, the first counts as the highest, as in
+    Keras's `SparseCategoricalAccuracy`.
     """
 
     def update_state(self, y_true, y_pred, sample_weight=None):

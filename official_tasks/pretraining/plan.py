@@ -17,7 +17,7 @@ def plan(data, **arguments) -> list[str]:
         **arguments: see `runner.run`.
 
     Raises:
-        InputError: an input that the run could not use.
+        InputError: the run could not use an input.
     """
     from bert_keras.training.strategy import describe_devices
     from official_tasks.pretraining.model import check_weights, make_optimizer
@@ -45,8 +45,8 @@ def plan(data, **arguments) -> list[str]:
     lines = [
         f"Data: {manifest['documents']:,} documents, "
         f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens, "
-        "every byte checked; vocabulary of "
-        f"{sizes['vocabulary_size']:,}",
+        "every byte checked; a vocabulary of "
+        f"{sizes['vocabulary_size']:,} tokens",
         f"Devices: {devices}",
         f"Model: {parameters:,} parameters; objectives {settings.objectives}",
     ]
@@ -92,11 +92,11 @@ def count_parameters(sizes, is_masked=True) -> int:
 def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     """Return the bytes of a device's memory that a training step needs.
 
-    A parameter takes 16 bytes (weight, gradient, two moments), a logit 8. In
-    half precision a layer takes 34 bytes for each unit and 5 for each attention
-    score (Korthikanti et al. 2022, equation 2), in float32 twice as many. With
-    `rematerialize` only one layer at a time keeps these activations; the input
-    of every layer is kept, 2 bytes a unit.
+    A parameter takes 16 bytes (weight, gradient, two moments), and a logit
+    takes 8. In half precision, the activations of a layer take 34 bytes for
+    each unit and 5 for each attention score (Korthikanti et al. 2022, equation
+    2). With `rematerialize`, only one layer at a time keeps these activations,
+    and every layer keeps its input, 2 bytes a unit. float32 doubles all this.
 
     Args:
         sizes: size arguments of `BertEncoder`.

@@ -17,8 +17,8 @@ from official_tasks.pretraining.settings import (
 )
 
 SHOWN = 4  # held-out texts with predictions
-MOST_UNKNOWN = 0.01  # fraction of the tokens
-OVERFIT = 1.0  # nats by which the held-out loss exceeds the training loss
+MOST_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
+OVERFIT = 1.0  # nats; a held-out loss so far above that of training gets a note
 
 
 def run(data, output, callbacks=(), **arguments) -> dict:
@@ -85,7 +85,7 @@ def pretrain(data, folder, settings, execution, strategy, callbacks=()):
     run = Run(folder, settings, source, model, strategy)
     before = None
     if settings.init:
-        # At the last phase's length, to compare with the final metrics.
+        # Evaluate at the last phase's length, that of the final metrics.
         before = _compute_once(
             folder, "before", lambda: run.evaluate(used[-1].last)
         )
@@ -153,12 +153,12 @@ class Run:
         )
 
     def batches(self, first_step):
-        """Return training batches from a step on, to the end of its phase."""
+        """Return the batches of the step's phase, from this step on."""
         phase = phase_at(first_step + 1, self.settings)
         return self.strategy.batches(self.source.batches(phase, first_step))
 
     def evaluate(self, step):
-        """Return held-out metrics, at the length of the phase of `step`."""
+        """Return the metrics on the held-out batches of the phase of `step`."""
         held_out = self.source.held_out(phase_at(step, self.settings))
         return self.model.evaluate(
             self.strategy.batches(held_out),
@@ -187,7 +187,7 @@ class Run:
 
 
 def find_notes(results) -> list[str]:
-    """Return a note, with advice, on each sign of a fault."""
+    """Return a note, with advice, for each sign of a fault in a run."""
     last, data = results["curve"][-1], results["data"]
     notes = []
     if data["unknown"] > MOST_UNKNOWN:

@@ -17,23 +17,24 @@ class Settings(NamedTuple):
     objectives: one of `OBJECTIVES`.
     records: train on examples that were sampled once and written.
     phase_2_data: folder of the records of phase 2.
-    packed, short_probability, mask_rate, mask_mix, whole_word:
-        `SamplingRules` of examples that are sampled on the fly.
+    packed, short_probability, mask_rate, mask_mix, whole_word: see
+        `SamplingRules`; for examples that are sampled on the fly.
     init, vocabulary: weights to start from, and the vocabulary to train with.
     size: a name of `SIZES`; the next three fields override it.
-    dropout: of layers and of attention.
-    max_predictions, phase_2_max_predictions: None follows from `mask_rate`:
-        20 of 128 and 77 of 512 tokens.
+    dropout: dropout rate of layers and of attention.
+    max_predictions, phase_2_max_predictions: None computes the number from
+        `mask_rate`: 20 of 128 tokens, and 77 of 512.
     steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: number of the last steps, or their fraction, with longer
-        sequences; None is a tenth, or 0 with records of one length.
+    phase_2_steps: number of the last steps, which have longer sequences, or
+        their fraction; None is a tenth, or 0 with records of one length.
     phase_2_batch_size: None is the batch size of phase 1.
     evaluations: number of evaluations on held-out documents, evenly spaced.
     evaluation_steps: batches of an evaluation at most.
     optimizer: "adamw" or "lamb".
     warmup: fraction of the steps, or their number.
     schedule: learning rate after the warm-up, see `bert_keras.adamw`.
-    bias_correction: of "adamw"; "lamb" always has it.
+    bias_correction: True for Adam's bias correction in "adamw"; "lamb" always
+        has it.
     rematerialize: see `BertEncoder`.
     dtype: Keras policy, or "auto"; see `choose_dtype`.
     """
@@ -135,11 +136,11 @@ def prepare(arguments):
 
 
 def model_sizes(settings) -> dict:
-    """Return the sizes of `settings.size`, replaced where settings set them."""
+    """Return the sizes of `settings.size`, or those that override them."""
     if settings.size not in SIZES:
         raise InputError(
-            f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}; "
-            "any other size by --num_layers, --hidden_dim and --num_heads."
+            f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}. "
+            "Set other sizes by --num_layers, --hidden_dim and --num_heads."
         )
     sizes = {k: SIZES[settings.size][k] for k in SIZE_FIELDS}
     if settings.hidden_dim is not None:
@@ -186,14 +187,14 @@ def _count_phase_2_steps(settings):
         second *= settings.steps
     if not 0 <= second <= settings.steps:
         raise InputError(
-            f"phase_2_steps is {second}; expected 0 to steps, which is "
-            f"{settings.steps}: both phases together."
+            f"phase_2_steps is {second}; expected 0 to {settings.steps}, the "
+            "steps of both phases together."
         )
     second = round(second)
     if one_length and second:
         raise InputError(
-            "Records hold examples of one length; phase_2_steps is "
-            f"{second}. Name the folder of the longer ones by --phase_2_data, "
+            "Records hold examples of one length, but phase_2_steps is "
+            f"{second}. Name the folder of longer records by --phase_2_data, "
             "set phase_2_steps to 0, or leave --records out to sample pairs "
             "at both lengths."
         )
@@ -210,7 +211,7 @@ def sampling_rules(settings, phase) -> SamplingRules:
     """Return the rules by which a phase's examples are drawn.
 
     Raises:
-        InputError: impossible rules; names the phase.
+        InputError: the rules are impossible; the message names the phase.
     """
     most = phase.max_predictions
     if settings.objectives not in ("mlm+nsp", "mlm"):  # nothing is masked
@@ -258,14 +259,17 @@ def note_masks(settings) -> list[str]:
         if phase.max_predictions < full:
             notes.append(
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
-                f"of the {full} tokens of mask_rate {settings.mask_rate:g} in "
-                f"{length}. Leave max_predictions out to mask all."
+                f"of {length} tokens, but mask_rate {settings.mask_rate:g} "
+                f"gives {full}. Leave max_predictions out to mask that many."
             )
     return notes
 
 
 def tokens_until(step, settings) -> int:
-    """Return the positions, padding included, of all batches until a step."""
+    """Return the number of positions, with padding, in the first `step` steps.
+
+    These are the tokens that a run has read until then.
+    """
     return sum(
         max(0, min(step, phase.last) - phase.first) * phase.tokens_per_step
         for phase in phases(settings)

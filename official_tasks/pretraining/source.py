@@ -72,7 +72,7 @@ class PretrainingSource:
         self._held_out = {}
 
     def check_once(self, folder) -> dict:
-        """Check the data unless a run has checked the same files before.
+        """Check the data unless this run has checked the same files before.
 
         Files are the same if their sizes and modification times are equal.
 
@@ -80,7 +80,8 @@ class PretrainingSource:
             folder: the run's `RunFolder`.
 
         Returns:
-            The versions of the files, for the run's stage "data_files".
+            dict: path -> version of the file; the results of the run's stage
+            "data_files".
         """
         versions = {
             path: files.describe_version(path)
@@ -135,16 +136,17 @@ class PretrainingSource:
                 raise InputError(
                     f"The data in {self.folder} was made with another "
                     f"vocabulary than {path}: line {line} is {there!r} there "
-                    f"and {here!r} in the data. Make the data with that one."
+                    f"and {here!r} in the data. Make the data with {path}."
                 )
         settings = self.store.tokenizer
         names = ("lowercase", "strip_accents")
         settle_settings(path, *(settings[name] for name in names))
 
     def _check_rules(self, phase):
-        """Refuse records that were sampled by other rules than a phase's.
+        """Raise if a phase's records were sampled by other rules than its own.
 
-        Lengths must fit the model. Other rules would have no effect on records.
+        The lengths must fit the model. The phase's other rules would have no
+        effect on records, which are fixed.
         """
         folder = self._examples(phase)
         manifest = record_files.read_manifest(os.path.join(folder, "train"))
@@ -166,7 +168,8 @@ class PretrainingSource:
         return pretraining_dataset(
             os.path.join(self._examples(phase), "train"),
             phase.batch_size,
-            # Each phase has another seed: other pairs in another order.
+            # Each phase has its own seed, so that its pairs and their order
+            # differ.
             self.settings.seed + phase.number - 1,
             first_step,
             rules=self.rules(phase),
@@ -285,9 +288,9 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the arguments of the tokenizer of the trained model.
 
-    The data was made with the same arguments, except `max_word_length` and
-    `keep_special_tokens`, which `init` sets: almost no text of the data
-    depends on them.
+    These are the arguments `made` of the data. With `init`, its
+    `max_word_length` and `keep_special_tokens` replace those of the data, as
+    almost no text depends on them.
     """
     if not init:
         return made
