@@ -1,1 +1,1 @@
-"""Thin commands, file in, file out; installed as `official_tasks.tools`."""
+"""Commands from files to files; installed as `official_tasks.tools`."""

@@ -2,13 +2,13 @@
 
     python tools/compare.py old.jsonl runs/served
 
-In: a JSONL file of what another server answered, one request a line,
-{"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}},
-or a file of official_tasks.predict, and the folder of a SavedModel. Out: for
-each output the fraction of answers that are equal (numbers to 1e-5), the
-greatest difference of numbers, and the worst cases. --label=COLUMN, a column
-that predict kept, also gives the accuracy of both. Takes some seconds and the
-model's time for as many texts.
+In: a JSONL file of recorded answers, and the folder of a SavedModel. The
+answers are from official_tasks.predict, or from another server, a line each:
+{"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}}
+Out: for each output the fraction of answers that are equal (numbers to 1e-5),
+the greatest difference of numbers, and the worst cases. --label=COLUMN, a
+column that predict kept, also gives the accuracy of old and new answers. Takes
+some seconds to start, and then the model's time for the texts.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -25,12 +25,13 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 BATCH = 32
-# Allows for rounding on another CPU or in another batch, as an export's check.
+# Allows for rounding on another CPU or in another batch, like the check that
+# tools/export.py makes.
 TOLERANCE = 1e-5
 
 
 def define_flags():
-    flags.DEFINE_integer("worst", 5, "Cases of an output to show.", 0)
+    flags.DEFINE_integer("worst", 5, "Cases to show of each output.", 0)
     flags.DEFINE_string("label", None, "Column of the true label.")
 
 
@@ -49,7 +50,7 @@ def main(values, records, folder):
             progress.console.print("  " + json.dumps(case, ensure_ascii=False))
     if missing:
         raise InputError(
-            f"The records have {', '.join(missing)}, and {folder} does not. "
+            f"The records have {', '.join(missing)}, but {folder} has not. "
             "Compare with an export that has each output of the records."
         )
 
@@ -58,8 +59,8 @@ def read_records(path):
     """Return the requests of a JSONL file with their recorded answers.
 
     A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
-    value}}`; without `signature`, the default one answered. Only the outputs in
-    `answer` are compared.
+    value}}`. Without `signature`, it is for the model's default signature. Only
+    the outputs in `answer` are compared.
     """
     records = []
     with open(path, "rb") as file:
@@ -78,7 +79,7 @@ def read_records(path):
             records.append(record)
     if not records:
         raise InputError(
-            f"{path} holds no requests. Expected one or more, a line each."
+            f"{path} holds no requests. Expected at least one line."
         )
     return records
 
@@ -99,15 +100,16 @@ def compare(records, served, worst=5, label=None):
     Args:
         records: list of dict; see `read_records`.
         served: a `ServedModel`.
-        worst: how many cases of an output to show.
+        worst: maximum number of cases to return for each output.
         label: column of `keep` with the true value of the output `label`.
 
     Returns:
-        dict, output name -> dict of `compared`, `equal` (the fraction within
-        `TOLERANCE`) and, of numbers, `greatest_difference`; with `label`, the
-        `accuracy` of the recorded and of the new answers; and `worst`, the
-        cases that differ, the greatest difference first. None for an output
-        that the model lacks.
+        dict: name of an output -> dict, or None if the model lacks the output.
+        The dict has `compared` (number of cases), `equal` (fraction of cases
+        within `TOLERANCE`), `worst` (the cases that differ most, the greatest
+        difference first), and for numbers `greatest_difference`. With the
+        argument `label`, the output `label` also has `accuracy`, a list of that
+        of the recorded and that of the new answers.
     """
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():
@@ -148,9 +150,9 @@ def _score_labels(cases, column):
     """Return the accuracy of the recorded and of the new labels."""
     if not cases or any(column not in case["keep"] for case in cases):
         raise InputError(
-            f"--label={column}: expected records and an export with the output "
-            f"label, and records with the column {column!r}, as predict "
-            f"--keep={column} writes them."
+            f"--label={column}: expected the output label in the records and "
+            f"in the export, and the column {column!r} in the records. predict "
+            f"--keep={column} writes such records."
         )
     return [
         float(np.mean([c[side] == str(c["keep"][column]) for c in cases]))
@@ -173,7 +175,7 @@ def _group_by_signature(records, served):
 
 
 def _call(served, signature, batch):
-    """Return the answers to a batch of records, output name -> rows."""
+    """Return the answers to a batch of records, a dict: output -> rows."""
     order = served.card["signatures"][signature]["input_order"]
     columns = [[record["inputs"].get(key) for record in batch] for key in order]
     if any(None in column for column in columns):
@@ -189,7 +191,7 @@ def _difference(old, new):
         return 0.0
     try:
         old, new = np.asarray(old), np.asarray(new)
-    except ValueError:  # rows of several lengths
+    except ValueError:  # rows of different lengths
         return np.inf
     if old.dtype.kind == new.dtype.kind == "f":
         # JSON has float32 values in their shortest form, such as 0.1.

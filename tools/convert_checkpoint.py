@@ -12,9 +12,9 @@ line with the greatest difference between the outputs of the source and of the
 written folder, loaded again, on fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
-about the case of the text; --lowercase or --nolowercase decides then.
+about the case of the text. Set --lowercase or --nolowercase in this case.
 
-Takes about 10 seconds for BERT base, and once the download of a name.
+Takes about 10 seconds for BERT base. A name is downloaded the first time.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -32,7 +32,8 @@ def define_flags():
     flags.DEFINE_bool(
         "lowercase",
         None,
-        "Text is lower-cased; needed if the source contradicts itself.",
+        "Lower-case text; needed if the source's settings and vocabulary "
+        "disagree about case.",
     )
     flags.mark_flags_as_required(["source", "output"])
 

@@ -10,9 +10,10 @@ installed with Python; a vocabulary. Out, in --output: tokens/ (the tokenised
 text; pre-training draws pairs and masks from it again in each epoch) and train/
 and held_out/ (TFRecords of examples drawn once, with the original BERT's
 feature names). Held-out documents are chosen by a hash of their content, or are
-those of --held_out; --norecords leaves train/ and held_out/ out, which take
-most of the disk. Every path may be remote (gs://...). The same command resumes
-an interrupted build. With --beam it runs on many machines; see docs/data.md.
+those of --held_out. train/ and held_out/ take most of the disk; with
+--norecords they are not written. Every path may be remote (gs://...). The same
+command resumes an interrupted build. With --beam it runs on many machines; see
+docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -33,13 +34,16 @@ from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
 FEW = 200  # documents; with more, the hash almost always holds out two
-# Field of `SamplingRules`, in their order -> what --help says.
+# Field of `SamplingRules` -> its help; in the order of the fields.
 RULES = {
-    "sequence_length": "Tokens of an example.",
-    "max_predictions": "Masked tokens at most; by default from --mask_rate.",
-    "short_probability": "Fraction of examples of a random shorter length.",
+    "sequence_length": "Length of an example in tokens.",
+    "max_predictions": "Most masked tokens of an example; by default as many "
+    "as --mask_rate gives.",
+    "short_probability": "Fraction of examples that get a random shorter "
+    "length.",
     "mask_rate": "Fraction of the tokens to predict.",
-    "mask_mix": "Percent of tokens to predict that are masked, replaced, kept.",
+    "mask_mix": "Percentages of the tokens to predict that are masked, "
+    "replaced by random tokens, and kept.",
     "whole_word": "Mask all tokens of a word.",
     "packed": "Pack several examples into a row.",
 }
@@ -61,12 +65,14 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder to write.")
     script.define_fields(SamplingRules, RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
-    flags.DEFINE_integer("copies", 1, "Times that train/ uses the text.", 1)
+    flags.DEFINE_integer(
+        "copies", 1, "How often train/ draws examples from the text.", 1
+    )
     flags.DEFINE_float(
         "held_out_share",
         0.05,
-        "Fraction of the documents to hold out; of few documents the default "
-        "is a larger one, so that two are held out.",
+        "Fraction of the documents to hold out. For few documents the default "
+        "is larger, so that two are held out.",
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
@@ -81,7 +87,7 @@ def define_flags():
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     script.define_seed("Seed of pairs and masks.")
     flags.DEFINE_string(
-        "beam", None, "Run as Apache Beam pipelines with these flags of Beam's."
+        "beam", None, "Run as Apache Beam pipelines with these flags of Beam."
     )
     _limit_flags()
     flags.mark_flags_as_required(["input", "vocabulary", "output"])
@@ -143,10 +149,10 @@ def main(values):
 
 
 def _choose_share(values):
-    """Return the fraction to hold out: by default two documents at least.
+    """Return the fraction of documents to hold out.
 
-    Random next sentences need two documents. Of few documents, the hash may
-    hold out fewer.
+    Random next sentences need two held-out documents. Of few documents the hash
+    may hold out fewer, so that the default is then a larger fraction.
     """
     if values.held_out:
         return 0

@@ -1,11 +1,11 @@
-"""The whole job on real text: from documents to a SavedModel that answers.
+"""Runs the whole job on real text, from documents to a SavedModel.
 
     python tools/demo.py
 
-In: nothing; the text is the documentation that is installed with Python. Runs
-the other scripts one after another and prints each command. Out, in --output:
-the output of each script, with a report.html of each training; and on the
-terminal the scores next to their baselines. The same command resumes an
+In: nothing; the text is the documentation that is installed with Python. The
+script runs the other scripts one after another and prints each command. Out, in
+--output: the output of each script, with a report.html of each training; on the
+terminal: the scores next to their baselines. The same command resumes an
 interrupted run.
 
 Takes about 5 minutes on two CPU cores with AVX-512.
@@ -31,8 +31,8 @@ from official_tasks.tasks.table import write_csv
 
 CORPUS = "documentation:"
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
-CLASSES = 8  # libraries, those with the most held-out sentences
-LENGTHS = range(30, 301)  # characters: long enough to recognise, not cut
+CLASSES = 8  # the libraries with the most held-out sentences
+LENGTHS = range(30, 301)  # characters: shorter ones say little, longer are cut
 TYPED = (
     "Returns the indices of the maximum values along an axis.",
     "The gradient of the loss is applied by the optimizer.",
@@ -48,8 +48,8 @@ PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
 FINETUNE = """--task=custom --sequence_length=32 --batch_size=32 --epochs=3
 --learning_rate=3e-4 --dtype=auto"""
 TRAIN_ROWS, DEV_ROWS = 8000, 2000
-# For continuous integration: every stage, little training. These flags come
-# last and so replace those above.
+# With --quick, for continuous integration, each stage trains only a little.
+# These flags come last on the command line and so replace those above.
 QUICK = {
     "train_vocabulary": "--size=3000",
     "pretrain": "--num_layers=1 --hidden_dim=128 --num_heads=2 --steps=60",
@@ -63,9 +63,10 @@ def define_flags():
 
 
 def list_stages(folder):
-    """Return (script, its flags, the file that it writes last) of each stage.
+    """Return a list with (script, its flags, a file) for each stage.
 
-    The file is None where the script itself resumes a finished folder.
+    The file is the last one that the script writes: if it exists, the stage is
+    finished. It is None where the script itself resumes a finished folder.
     """
     tune = (
         f"{FINETUNE} --train={folder}/task/train.csv "
@@ -137,10 +138,11 @@ def main(values):
 
 
 def write_task(folder):
-    """Write the rows of a task, to tell a sentence's library, and `TYPED`.
+    """Write the rows of a task, and the sentences `TYPED`.
 
-    The rows of train.csv come from the documents of pre-training, the rows of
-    dev.csv from held-out documents.
+    The task is to find the library whose documentation has a sentence. The rows
+    of train.csv come from the documents of pre-training, the rows of dev.csv
+    from held-out documents.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return
@@ -168,7 +170,7 @@ def write_task(folder):
 
 
 def _list_scores(folder):
-    """Return a line for each score, with its baseline, and each answer."""
+    """Return a line for each score with its baseline, then for each answer."""
     mlm = json_files.read_json(f"{folder}/pretrain/results.json")
     tuned, scratch = (
         json_files.read_json(f"{folder}/{name}/results.json")

@@ -3,20 +3,21 @@
     python tools/export.py --model=runs/reviews/model --output=runs/served
 
 In: one or more model folders (--model may be repeated). Out: one SavedModel
-with the tokenizer in its graph, `classify` for a classifier, `fill_mask` for a
-pre-trained model, and a card that names the inputs and outputs. It runs in
-float32, in any dtype of training, and needs only tensorflow and tensorflow_text
-to be loaded (--portable: only tensorflow). A fresh process loads it and must
-agree with the model to 1e-5 (--noverify leaves that out). Weights that are
-still random, because a folder lacks them, are refused unless --allow_untrained
-is set.
+with the tokenizer in its graph, signatures such as `classify` for a classifier
+and `fill_mask` for a pre-trained model, and a card that names the inputs and
+outputs. The SavedModel computes in float32, whatever the dtype of training was.
+To load it, only tensorflow and tensorflow_text are needed (with --portable,
+only tensorflow). The script loads it in a new process and compares its answers
+with the model's, to 1e-5 (--noverify leaves that out). Weights that are still
+random, because a folder lacks them, are refused unless --allow_untrained is
+set.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it; tools/compare.py
 compares the answers before and after.
 
---format=litert or onnx writes the model on token ids instead, in float32 or
-with --dtype=int8, next to its vocabulary and tokenizer settings, and compares
-it in the runtime of that format
+--format=litert or onnx instead writes a model whose inputs are token ids, in
+float32 or with --dtype=int8, next to its vocabulary and tokenizer settings. The
+script runs it in the runtime of that format and compares the outputs
 (pip install 'bert_keras[litert]' or 'bert_keras[onnx]').
 
 Takes about half a minute for a small model, more for BERT base.
@@ -55,13 +56,13 @@ def define_flags():
         ("float32", "bfloat16", "int8"),
         "Type of the weights.",
     )
-    flags.DEFINE_integer("sequence_length", None, "Tokens of a text at most.")
+    flags.DEFINE_integer("sequence_length", None, "Most tokens of a text.")
     flags.DEFINE_bool(
         "allow_untrained", False, "Export weights that are still random."
     )
     _define_saved_model_flags()
     script.applies_only(
-        "with --format=saved_model: the others write the model on ids alone",
+        "with --format=saved_model: the others write a model on ids alone",
         lambda v: v.format == "saved_model",
         *(*ARGUMENTS, "verify"),
     )
@@ -77,7 +78,8 @@ def _define_saved_model_flags():
     flags.DEFINE_integer(
         "top_k",
         None,
-        "Predictions of fill_mask and answers of answer; by default 5.",
+        "Number of predictions that fill_mask returns and of answers that "
+        "answer returns; by default 5.",
         1,
     )
     flags.DEFINE_enum(
@@ -89,26 +91,27 @@ def _define_saved_model_flags():
     flags.DEFINE_bool(
         "normalize",
         None,
-        "Make embed's vectors of length 1; the default comes with the weights.",
+        "Scale embed's vectors to length 1; the default comes with the "
+        "weights.",
     )
     flags.DEFINE_integer(
         "truncate_dim",
         None,
-        "Values of embed's vectors to keep; the default comes with the "
-        "weights.",
+        "Keep only so many values of embed's vectors; the default comes with "
+        "the weights.",
         1,
     )
     flags.DEFINE_string(
         "features",
         None,
-        "embed also returns a vector for each token, of these layers: last, "
+        "Layers from which embed also returns a vector for each token: last, "
         "concat_last_four, sum_last_four, ...",
     )
     flags.DEFINE_string(
         "hypothesis",
         None,
-        "What entail asks of a text, with {} in place of a candidate label; by "
-        "default 'This example is {}.'.",
+        "Sentence whose truth for a text entail predicts, with {} in place of "
+        "a candidate label; by default 'This example is {}.'.",
     )
     flags.DEFINE_enum(
         "long_text",
@@ -121,14 +124,16 @@ def _define_saved_model_flags():
         "ids_signature",
         None,
         ("ours", "original", "transformers", "model_garden"),
-        "Also answer requests of token ids, under these names.",
+        "Add a signature that takes token ids, with these names of its inputs.",
     )
-    flags.DEFINE_bool("portable", False, "For servers without tensorflow_text.")
+    flags.DEFINE_bool(
+        "portable", False, "Export for servers without tensorflow_text."
+    )
     flags.DEFINE_string(
         "license", None, "Licence of the weights; by default that of --model."
     )
     flags.DEFINE_bool(
-        "verify", True, "Load it in a fresh process; compare with the model."
+        "verify", True, "Load the export in a new process and compare answers."
     )
 
 

@@ -6,10 +6,10 @@ r"""Adds the words of a domain to a vocabulary, each as one token.
 In: the vocabulary of a model (a file, a model folder or a name of weights),
 and text of the domain, as tools/train_vocabulary.py takes it. Out: the
 vocabulary with its tokenizer_config.json. The words that need most tokens in
-the text are added: they replace [unusedN], then follow at the end, and no other
-id changes. Pre-training that continues from the model with this vocabulary
-(official_tasks.pretrain --init --vocabulary) starts each new token with the
-mean of the embeddings of its former tokens.
+the text are added. They replace [unusedN] first, and then come at the end; no
+other id changes. Pre-training that continues from the model with this
+vocabulary (official_tasks.pretrain --init --vocabulary) starts each new token
+with the mean of the embeddings of its former tokens.
 
 Takes about half a minute for 120 MB of text.
 """
@@ -44,7 +44,9 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
-    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
+    flags.DEFINE_integer(
+        "workers", os.cpu_count(), "Number of processes that count words.", 1
+    )
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
 
 
@@ -52,7 +54,9 @@ def main(values):
     script.prepare_output(values, inputs=("input", "vocabulary"))
     tokenizer = script.load_tokenizer(values)
     settings = tokenizer.lowercase, tokenizer.strip_accents
-    if not files.is_file(values.output):  # other vocabularies may be there
+    # A new file must agree with the settings of other vocabularies in its
+    # folder.
+    if not files.is_file(values.output):
         settle_settings(values.output, *settings)
     words = extension.domain_words(
         tokenizer.vocabulary,

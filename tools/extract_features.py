@@ -1,4 +1,4 @@
-r"""Writes features of texts: a vector for each token or word, of any layers.
+r"""Writes features of texts: a vector for each token or word, from any layers.
 
     python tools/extract_features.py --input=texts.txt \
         --model=runs/pretrain/model --recipe=concat_last_four \
@@ -6,14 +6,16 @@ r"""Writes features of texts: a vector for each token or word, of any layers.
 
 In: a file with one text a line (blanks separate words), or with --columns a
 file of words in columns, the format of NER data; a model folder or name. Out:
-one .npz or .tfrecord file: the vectors of all texts, the first index of each
-text, the token ids, and for each token the index of its word;
-official_tasks/engine/features.py names the arrays.
+one .npz or .tfrecord file. A .npz has the vectors of all texts, the index where
+each text's vectors start, the token ids, and for each token the index of its
+word. A .tfrecord has an Example for each text. The arrays are described in
+official_tasks/engine/features.py.
 
-The recipes are the paper's six, embeddings, second_to_last, last,
-weighted_sum_last_four, concat_last_four and weighted_sum_all (weights all 1),
-and others such as concat:-1,-3 or weighted_sum:0,6. A text longer than a row is
-read in windows; no token is lost.
+--recipe chooses the layers. The paper's six recipes are embeddings,
+second_to_last, last, weighted_sum_last_four, concat_last_four and
+weighted_sum_all (all weights are 1). Others are possible, such as concat:-1,-3
+or weighted_sum:0,6. A text longer than a row is read in windows; no token is
+lost.
 
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
@@ -46,9 +48,9 @@ def define_flags():
     flags.DEFINE_enum(
         "dtype", "float32", ("float32", "float16"), "Type of the vectors."
     )
-    flags.DEFINE_integer("sequence_length", 128, "Tokens of a row at most.")
+    flags.DEFINE_integer("sequence_length", 128, "Most tokens of a row.")
     flags.DEFINE_integer(
-        "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
+        "batch_size", 32, "Rows in a batch.", 1, script.LARGEST_BATCH
     )
     flags.mark_flags_as_required(["input", "model", "output"])
     script.require(

@@ -5,8 +5,8 @@ r"""Mines hard negatives: wrong passages that an embedder finds for a text.
 
 In: a file of texts and their partners, as for --task=embedding, or ids with
 --queries and --passages; a model folder, a run or a name of weights. Out: a CSV
-with text, text_pair and negative, a line for each partner and each of its
-negatives:
+file with the columns text, text_pair and negative. It has a line for each
+partner of a text with each negative of the text:
 
     python -m official_tasks.finetune --task=embedding --train=triplets.csv \
         --negative=negative --init=runs/embedder --output=runs/better
@@ -40,32 +40,35 @@ COLUMNS += ("separator", "encoding")
 
 
 def define_flags():
-    flags.DEFINE_string("model", None, "Embedder: a folder, run or name.")
+    flags.DEFINE_string(
+        "model", None, "Embedder: a folder, a run or a name of weights."
+    )
     flags.DEFINE_string("output", None, "CSV file to write.")
     script.define_overwrite()
     for name in COLUMNS:
         option = PAIR_OPTIONS[name]
         flags.DEFINE_string(name, option.default, option.help)
     flags.DEFINE_float("max_score", 1.0, PAIR_OPTIONS["max_score"].help)
-    flags.DEFINE_integer("num_negatives", 3, "Negatives of a text.", 1)
+    flags.DEFINE_integer("num_negatives", 3, "Negatives for each text.", 1)
     flags.DEFINE_integer("range_min", 0, "Nearest passages to skip.", 0)
     flags.DEFINE_integer(
         "range_max",
         None,
-        "Nearest passages to choose from; by default ten for each negative, "
-        "and the partners.",
+        "Number of nearest passages to choose from. The default adds ten for "
+        "each negative and the partners to --range_min.",
         1,
     )
     flags.DEFINE_float(
         "absolute_margin",
         None,
-        "Least difference between the worst partner's cosine and a negative's.",
+        "A negative's cosine is at least this much below that of the text's "
+        "worst partner.",
         0.0,
     )
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "--absolute_margin as a fraction of the partner's cosine.",
+        "The same margin as a fraction of that partner's cosine.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])
@@ -142,7 +145,7 @@ def mine(
     absolute_margin=None,
     relative_margin=None,
 ):
-    """Return a list of its negatives' indices for each query, nearest first.
+    """Return for each query a list of its negatives' indices, nearest first.
 
     Args:
         texts: float (Q, D), unit vectors of the queries.
@@ -161,8 +164,9 @@ def mine(
         range_max = range_min + 10 * num_negatives + most_partners
     if range_min + num_negatives > range_max:
         raise InputError(
-            f"--range_max={range_max}: expected at least --range_min and "
-            f"--num_negatives together, {range_min + num_negatives}."
+            f"--range_max={range_max}: expected at least "
+            f"{range_min + num_negatives}, the sum of --range_min and "
+            "--num_negatives."
         )
     number = {text: i for i, text in enumerate(queries[0].passages)}
     mined = []

@@ -9,7 +9,8 @@ README.md, the card, lists data, metrics, settings, licence, limits and how to
 load it. --output=FOLDER writes the folder on this machine and uploads nothing,
 so that you can read the card first.
 
-Takes some seconds, and the upload. Needs pip install 'bert_keras[hub]'.
+Takes some seconds, and the time of the upload. Needs
+pip install 'bert_keras[hub]'.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -25,13 +26,13 @@ from official_tasks import progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
 
-# Settings that are paths mean nothing on another machine.
+# Settings that are paths are left out: they mean nothing on another machine.
 PATHS = {"init", "vocabulary", "phase_2_data"}
 
 
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of a run, or a model folder.")
-    flags.DEFINE_string("name", None, "org/name on the Hub.")
+    flags.DEFINE_string("name", None, "Repository on the Hub, org/name.")
     flags.DEFINE_string(
         "license", None, "Licence of the weights, such as apache-2.0."
     )
@@ -93,11 +94,11 @@ def main(values):
 
 
 def describe_run(folder, limits) -> dict:
-    """Return a run's arguments of `model_card`: metrics, dataset, sections.
+    """Return the arguments of `model_card` that describe a run.
 
     Args:
-        folder: folder of the run, or a model folder, of which the card has
-            only the limits.
+        folder: folder of a run, or a model folder. For a model folder, only
+            the section with the limits is returned.
         limits: text of --limits, or None.
     """
     from official_tasks.engine.task_report import select_metrics

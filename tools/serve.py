@@ -30,14 +30,14 @@ from absl import flags
 from official_tasks import progress, script
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
-GRACE_SECONDS = 30  # for clients that do not read their answers
+GRACE_SECONDS = 30  # wait at the end for clients that do not read their answers
 
 
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
     flags.DEFINE_string("name", "model", "Name of the model in addresses.")
     flags.DEFINE_string(
-        "host", "127.0.0.1", "Address to listen on; 0.0.0.0 is every one."
+        "host", "127.0.0.1", "Address to listen on; 0.0.0.0 means all."
     )
     flags.DEFINE_integer("port", 8501, "Port; 0 for a free one.", 0, 65535)
     flags.DEFINE_integer("max_rows", 64, "Most rows of a request.", 1)
@@ -63,8 +63,8 @@ def main(values):
         def stop(*_):
             server.should_exit = True
 
-        # uvicorn handles SIGINT and SIGTERM itself while it runs, and sends
-        # them again at its end.
+        # These handlers act before uvicorn runs. While it runs, it handles
+        # SIGINT and SIGTERM itself; at its end it sends them again.
         names = {"SIGINT", "SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
         for number in signal.valid_signals():
             is_ignored = signal.getsignal(number) == signal.SIG_IGN  # nohup
@@ -75,7 +75,7 @@ def main(values):
         port = listening.getsockname()[1]
         print(f"ready: http://{host}:{port}/", flush=True)
         server.run(sockets=[listening])
-    os._exit(0)  # does not wait for a call of TensorFlow
+    os._exit(0)  # ends at once, even during a call of TensorFlow
 
 
 def _listen(host, port):

@@ -5,8 +5,9 @@ r"""Learns a WordPiece vocabulary from text.
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes,
 hf:NAME[/CONFIG][:SPLIT], or documentation: for the documentation installed with
-Python. Out: one token a line, [PAD] [UNK] [CLS] [SEP] [MASK] first, and next to
-it tokenizer_config.json: case and accents, for every reader of the vocabulary.
+Python. Out: a file with one token a line, [PAD] [UNK] [CLS] [SEP] [MASK] first,
+and next to it tokenizer_config.json. Every reader of the vocabulary takes the
+settings for case and accents from there.
 Text is lower-cased. Accents are stripped where at most 1 % of the words have
 some, and kept in other languages (й is not и). --nolowercase and
 --strip_accents decide otherwise. The same text and flags write the same file
@@ -41,17 +42,28 @@ def define_flags():
     script.define_text("Text to learn from.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("size", 30_000, "Tokens in all.", lower_bound=10)
-    flags.DEFINE_integer("min_count", 2, "Least count of a pair to merge.", 1)
-    flags.DEFINE_integer("unused", 0, "Tokens [unusedN] to keep free.", 0)
-    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
+    flags.DEFINE_integer(
+        "size",
+        30_000,
+        "Size of the vocabulary, with special and unused tokens.",
+        lower_bound=10,
+    )
+    flags.DEFINE_integer(
+        "min_count", 2, "Least count of a pair of tokens to merge.", 1
+    )
+    flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)
+    flags.DEFINE_integer(
+        "workers", os.cpu_count(), "Number of processes that count words.", 1
+    )
     flags.mark_flags_as_required(["input", "output"])
 
 
 def main(values):
     script.prepare_output(values)
     lowercase, strip = values.lowercase, values.strip_accents
-    if not files.is_file(values.output):  # other vocabularies may be there
+    # A new file must agree with the settings of other vocabularies in its
+    # folder.
+    if not files.is_file(values.output):
         lowercase, strip = settle_settings(values.output, lowercase, strip)
     lowercase = True if lowercase is None else lowercase
     first = learning.first_pieces(values.size, values.unused)

@@ -259,8 +259,8 @@ def note_masks(settings) -> list[str]:
         if phase.max_predictions < full:
             notes.append(
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
-                f"of {length} tokens, but mask_rate {settings.mask_rate:g} "
-                f"gives {full}. Leave max_predictions out to mask that many."
+                f"of the {full} tokens that mask_rate {settings.mask_rate:g} "
+                f"gives for {length}. Leave max_predictions out to mask all."
             )
     return notes
 

@@ -1,16 +1,17 @@
-r"""Time raw text to probabilities here, in transformers and ONNX Runtime.
+r"""Time raw text to probabilities: this package and two other libraries.
 
     python tools/benchmark/serving.py --model=runs/reviews/model \
         --texts=dev.tsv:sentence --output=latency.json
 
 In: a classifier's folder. Its weights go into a SavedModel (float32 and
-bfloat16), a Hugging Face folder and an ONNX file. Each system gets the same
-strings, of 16, 128 and 512 tokens, one at a time and 32 together, in a separate
-process, in turns within one run. --texts=FILE:COLUMN (any table; may be
-repeated) adds texts of natural lengths. Out, for each: milliseconds a text by
-the clock and of the processor, and the ratio of the latter to the first system;
-every system must answer the same to 1e-3 (bfloat16: 0.05). On a busy machine
---threads=1 avoids threads that wait for each other.
+bfloat16), a Hugging Face folder for transformers and a file for ONNX Runtime.
+Each system runs in a separate process, and the systems take turns. They get the
+same strings, of 16, 128 and 512 tokens, one at a time and 32 together.
+--texts=FILE:COLUMN (any table; may be repeated) adds texts of natural lengths.
+Out, for each system: milliseconds a text by the clock, those of processor time,
+and the ratio of its processor time to that of the first system. Every system
+must answer the same to 1e-3 (bfloat16: 0.05). On a busy machine --threads=1
+avoids threads that wait for each other.
 
 Takes about five minutes for a small model. Needs:
 pip install 'bert_keras[onnx,peers]'.
@@ -51,14 +52,16 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("turns", 15, "Calls of each system.", 1)
-    flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.", 0)
-    flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens a text.")
+    flags.DEFINE_integer(
+        "threads", 0, "Threads of each system; 0: its own choice.", 0
+    )
+    flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens of a text.")
     flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of natural texts.")
     flags.mark_flag_as_required("model")
 
 
 def write_models(model, preprocess, folder):
-    """Write the same weights for each system; return system -> folder."""
+    """Write the weights for each system; return a dict: system -> folder."""
     from bert_keras.serving.portable_formats import export_on_ids
 
     folders = {
@@ -91,7 +94,7 @@ def read_batches(spec):
 
 
 def measure_case(title, steps, batches):
-    """Let the systems answer in turns, print a table, return its rows.
+    """Let the systems answer in turns; print a table and return its rows.
 
     Raises:
         InputError: a system answers differently from the first one.
@@ -103,7 +106,7 @@ def measure_case(title, steps, batches):
         for answer, first in zip(given, answers[FULL], strict=True):
             gap = np.abs(np.subtract(answer["result"], first["result"])).max()
             if gap > (0.05 if name == HALF else 1e-3):
-                raise InputError(f"{name} answers differently, by {gap:.2g}.")
+                raise InputError(f"{name} and {FULL} differ by {gap:.2g}.")
         systems[name] = turns.summarize(given, count)
     turns.print_systems(title, systems, "a text")
     return systems

@@ -3,12 +3,13 @@ r"""Measure this package and other libraries in one run on one machine.
     python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 
 In: some rows need text (--input, --vocabulary), the folder of glue/, squad/ and
-wikiann_en/ (--data) or weights (--init) and say so. Out: a table on the
-terminal and, in seconds, as JSON: for each row the time an example of every
-system, median and spread of turns that alternate, the processor time and peak
-memory (the GPU's where there is one). A library that is not installed is left
-out (pip install 'bert_keras[onnx,peers]' has all), and so are rows in bfloat16
-on devices that are not faster in it. Takes 1 to 5 minutes a row on a CPU. The
+wikiann_en/ (--data) or weights (--init); without them they end with an error.
+Out: tables on the terminal, and a JSON file with the times in seconds. For each
+row and system they have the time of an example (median, least and most of turns
+that alternate), the processor time and the peak memory (the GPU's where there
+is one). A library that is not installed is left out
+(pip install 'bert_keras[onnx,peers]' has all), and so are rows in bfloat16 on
+devices that are not faster in it. Takes 1 to 5 minutes a row on a CPU. The
 steps use a GPU where there is one; --batch_size=256 fills it.
 """
 
@@ -32,8 +33,8 @@ def define_flags():
     flags.DEFINE_list("rows", [], "Rows to measure; by default all.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("turns", 9, "Steps of each system.", lower_bound=1)
-    flags.DEFINE_integer("batch_size", 0, "Replaces that of the rows.", 0)
+    flags.DEFINE_integer("turns", 9, "Most steps of each system.", 1)
+    flags.DEFINE_integer("batch_size", 0, "Batch size; 0: as the row has.", 0)
     flags.DEFINE_integer(
         "lines", 20_000, "Most lines or questions that a command reads.", 1
     )

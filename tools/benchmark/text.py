@@ -4,12 +4,16 @@ r"""Time tokenizing and the making of pre-training data from text.
         --vocabulary=vocab.txt --output=runs/text.json
 
 In: plain text and an uncased vocabulary. Out: tables on the terminal, and JSON.
-Tokenizing, in turns with the `tokenizers` package: seconds a megabyte over
-batches of lines, on as many cores as the process may use, and a line where one
-comes at a time, eager and in a graph. The ids are compared first; lines with
-other ids are left out and counted. Pre-training data, by processor time on one
-core: megabytes a second from text to the token store and on to records, and
+
+Tokenizing takes turns with the `tokenizers` package. The results are seconds a
+megabyte for batches of lines, on as many cores as the process may use, and
+seconds a line for one line at a time, eager and in a graph. The ids are
+compared first; lines with other ids are left out and counted.
+
+The results for pre-training data are rates in processor time on one core:
+megabytes a second from text to the token store and from text to records, and
 sequences a second of batches that are sampled on the fly, single and packed.
+
 Takes a minute for 8 megabytes.
 """
 
@@ -41,9 +45,9 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("megabytes", 8, "Of the text, at most.", 1)
+    flags.DEFINE_integer("megabytes", 8, "Most megabytes of text to read.", 1)
     flags.DEFINE_integer("turns", 5, "Turns of each tokenizer.", 1)
-    flags.DEFINE_float("seconds", 3, "To draw each type of batch for.", 0.01)
+    flags.DEFINE_float("seconds", 3, "Time to draw each type of batch.", 0.01)
     flags.mark_flags_as_required(["input", "vocabulary"])
 
 
@@ -125,13 +129,13 @@ def time_tokenizers(documents, values):
 
 
 def measure(unit, runs, count, size):
-    """Let tokenizers take turns, print a table, return its rows.
+    """Let tokenizers take turns; print a table and return its rows as a dict.
 
     Args:
         unit: unit of the results.
         runs: name -> function of no argument.
         count: number of turns.
-        size: size of the text of a run, in the unit of the results.
+        size: size of the text that a run reads, in this unit.
     """
     steps = {n: functools.partial(time_step, run) for n, run in runs.items()}
     turns.take_turns(steps, [()])  # warm
@@ -142,7 +146,7 @@ def measure(unit, runs, count, size):
 
 
 def time_records(documents, tokenizer, folder):
-    """Return the rates of making the store and the records, and the store."""
+    """Make a token store and its records; return (dict of rates, store)."""
     from bert_keras.data.pretraining_data import write_records
 
     done = {}
@@ -167,7 +171,7 @@ def time_records(documents, tokenizer, folder):
 
 
 def time_batches(store, seconds):
-    """Return the rates of batches that are sampled on the fly."""
+    """Return a dict of the rates of batches that are sampled on the fly."""
     from bert_keras.data.batches import pretraining_dataset
 
     rates = {}

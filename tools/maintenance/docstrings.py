@@ -11,7 +11,7 @@ DOCTEST = re.compile(r"^Example:\n(?=>>> )(.*?)(?=\n\n|\Z)", re.M | re.S)
 
 
 class Docstrings(griffe.Extension):
-    """Rewrite docstrings before they are rendered."""
+    """Extension that rewrites docstrings before they are rendered."""
 
     def on_package(self, *, pkg, **kwargs):
         for function in _functions_and_classes(pkg):

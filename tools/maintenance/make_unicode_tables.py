@@ -1,10 +1,10 @@
 r"""Writes the Unicode tables that the tokenizer is pinned to.
 
 In: the `unicodedata` of the running Python, which must be version 14.0
-(Python 3.11), and the installed tensorflow-text, which is asked which
-characters it treats as `WordPiece` does. Out: bert_keras/text/unicode_14.npz.
-Takes seconds. Run it only to change the contents of the file, never to follow a
-newer Unicode: the ids of published vocabularies would change:
+(Python 3.11), and the installed tensorflow-text, to find the characters that it
+treats as `WordPiece` does. Out: bert_keras/text/unicode_14.npz. Takes seconds.
+Run the script only to change the contents of the file, never to follow a newer
+Unicode, which would change the ids that texts get with published vocabularies:
 
     python3.11 tools/maintenance/make_unicode_tables.py \
         bert_keras/text/unicode_14.npz
@@ -42,7 +42,7 @@ ASCII_PUNCTUATION = [
 
 
 def kind(character):
-    """Return the type of a character (names in unicode_tables)."""
+    """Return the type of a character, a number; `unicode_tables` names them."""
     code = ord(character)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -69,22 +69,25 @@ def sigma_role(character):
 
 
 def make_table(function):
-    """Return the values of a function of every code point, uint8."""
+    """Return a uint8 array: the result of `function` for every code point."""
     every = map(chr, range(unicode.CODE_POINTS))
     return np.array(list(map(function, every)), np.uint8)
 
 
 def make_pairs(function):
-    """Return (character, result) where the two differ, str (N, 2)."""
+    """Return str (N, 2), pairs of a character and the function's result.
+
+    Characters that the function returns unchanged are left out.
+    """
     pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
 
 def find_plain(lowercase):
-    """Return 1 for the code points that tensorflow-text treats as `WordPiece`.
+    """Return a table: 1 if tensorflow-text treats a character as `WordPiece`.
 
-    Only characters of Unicode 3.2: newer ones depend on the ICU version of
-    tensorflow-text.
+    Characters that are not in Unicode 3.2 get 0, because their treatment
+    depends on the ICU version of tensorflow-text.
     """
     category = unicodedata.ucd_3_2_0.category
     every = map(chr, range(unicode.CODE_POINTS))
@@ -158,7 +161,8 @@ def main(path):
             lambda character: unicodedata.normalize("NFD", character)
         ),
     }
-    # `find_plain` then compares with `WordPiece` on the new tables.
+    # `WordPiece` must use the new tables, because `find_plain` compares
+    # tensorflow-text with it.
     unicode.table = tables.__getitem__
     for name, lowercase in (("plain_uncased", True), ("plain_cased", False)):
         tables[name] = find_plain(lowercase)

@@ -23,7 +23,7 @@ from bert_keras.manifest import describe_files
 from official_tasks import script
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
-# Length -> rows of a batch (1,024 tokens), and predictions of a row.
+# Length -> (rows of a batch of 1,024 tokens, predictions of a row).
 LENGTHS = {128: (8, 20), 512: (2, 77)}
 # The preset's default sequence length is at most this: longer rows cost more.
 USUAL_LENGTH = 128
@@ -32,13 +32,15 @@ USUAL_LENGTH = 128
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the trained model.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
-    flags.DEFINE_integer("batches", 100, "Of 1,024 tokens, for each metric.", 1)
+    flags.DEFINE_integer(
+        "batches", 100, "Batches of 1,024 tokens for each metric.", 1
+    )
     flags.DEFINE_string("output", None, "Folder of the preset.")
     flags.mark_flags_as_required(["model", "data", "output"])
 
 
 def pack(model_folder, folder):
-    """Write the preset; return name -> bytes and hash of its files."""
+    """Write the preset; return a dict: name -> size and hash of each file."""
     from bert_keras import BertPreprocessor
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
@@ -46,7 +48,8 @@ def pack(model_folder, folder):
 
     checkpoint = open_checkpoint(model_folder)
     model = model_class(checkpoint).from_preset(checkpoint)
-    # The preset is the origin of its weights, and its LICENSE holds for them.
+    # State no origin and license: the preset itself is the origin of its
+    # weights, and its LICENSE file holds for them.
     encoder = getattr(model, "encoder", model)
     encoder.origin = encoder.license = None
     length = BertPreprocessor.from_preset(checkpoint).sequence_length

@@ -1,4 +1,4 @@
-"""Write the pages of the documentation's site, and build it.
+"""Writes the pages of the documentation's site, and builds the site.
 
     python tools/maintenance/site_pages.py
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "build" / "pages"
-WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # of a command
+WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # a word of a command
 
 
 def main():
@@ -56,7 +56,7 @@ def render_notebook(path):
 
 
 def as_page(text):
-    """Return a file's text with links and commands as the site needs them."""
+    """Return the text of a page with links and commands for the site."""
     for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),
@@ -70,7 +70,7 @@ def as_page(text):
 
 
 def fence_commands(text):
-    """Return the text with indented blocks as fenced, highlighted ones."""
+    """Return the text with each indented block turned into a fenced one."""
     lines, fenced, indented = [], False, False
     for line in text.split("\n"):
         fenced ^= line.startswith("```")

@@ -1,4 +1,4 @@
-"""Fill in the settings that depend on the machine: texts, weights, files."""
+"""Fills in the settings that depend on the machine: texts, weights, files."""
 
 import dataclasses
 import functools
@@ -43,8 +43,8 @@ class Inputs:
     """Settings of jobs that depend on the machine.
 
     Attributes:
-        folder: for the files that jobs need.
-        text: what `read_documents` takes.
+        folder: folder for the files that jobs need.
+        text: files of text, as `read_documents` takes them.
         data: folder of the official files of tasks.
         init: weights to fine-tune.
         vocabulary: file of word pieces.
@@ -73,14 +73,21 @@ class Inputs:
 
     @functools.cache  # noqa: B019 - as long as the run
     def __getitem__(self, name):
-        """Return the path of a file or folder; make it when first named.
+        """Return the path of a file or folder; make it at the first call.
 
-        "base": random weights of base size in Hugging Face's format; a key of
-        `MODELS`: --init with such a head; "served_" and one of these: its
-        SavedModel, "onnx_": its ONNX file; a key of `FILES`; "lines": a text
-        file; "squad_train": SQuAD's file; "squad": questions of its dev split,
-        "questions": the same as JSON lines; "init", "data", "text": that of
-        the flag; "here": this folder; "output": a file to write.
+        Args:
+            name: one of:
+                "init", "data", "text": the path that the flag gives.
+                "base": random weights of base size.
+                a key of `MODELS`: the weights of --init with such a head.
+                "served_" and a key of `MODELS`: the SavedModel of that model.
+                "onnx_" and a key of `MODELS`: the ONNX files of that model.
+                "lines" or a key of `FILES`: the first lines of these files.
+                "squad_train": SQuAD's training file.
+                "squad": the first questions of SQuAD's dev split.
+                "questions": the same questions as JSON lines.
+                "here": the folder of this script.
+                "output": a file that a job may write.
         """
         path = os.path.join(self.folder, name)
         kind, _, model = name.rpartition("_")
@@ -108,7 +115,9 @@ class Inputs:
 
     def _find(self, pattern):
         pattern = os.path.join(self["data"], pattern)
-        return next(glob.iglob(pattern), pattern)  # readers name it
+        # If no file matches, return the pattern: the error of whoever opens it
+        # then shows it.
+        return next(glob.iglob(pattern), pattern)
 
     def _write(self, path, lines):
         with open(path, "w", encoding="utf-8") as file:
@@ -146,7 +155,7 @@ class Inputs:
     def _write_base(self, path):
         vocabulary = self.require("vocabulary", "vocabulary")
         tokenizer = bert_keras.WordPieceTokenizer(vocabulary)
-        # It uses the same form of GELU as the other libraries.
+        # The other libraries use this form of GELU.
         encoder = bert_keras.BertEncoder(
             len(tokenizer.vocabulary), **SIZES["base"], activation="gelu_exact"
         )
@@ -154,7 +163,7 @@ class Inputs:
         encoder.save_preset(path, preprocess)
 
     def require(self, name, flag):
-        """Return an attribute; raise if its flag was not set."""
+        """Return the attribute `name`; raise if its flag was not set."""
         value = getattr(self, name)
         if value is None:
             raise InputError(f"This row needs --{flag}.")

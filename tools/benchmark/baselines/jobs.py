@@ -1,7 +1,8 @@
 """The jobs that workers do; each imports only what it needs.
 
-They run this package, transformers on PyTorch, ONNX Runtime with the
-`tokenizers` package, or any command.
+A job is a function of its settings. It returns a function that takes one step,
+and the number of examples in a step. Jobs run this package, transformers on
+PyTorch, ONNX Runtime with the `tokenizers` package, or any command.
 """
 
 import json
@@ -76,7 +77,8 @@ def step(settings):
 def transformers_step(settings):
     """Train BertForPreTraining, eager or compiled.
 
-    It does not gather masked positions: all positions get vocabulary logits.
+    The model does not gather masked positions: it computes vocabulary logits at
+    all positions.
     """
     import torch
     from transformers import BertConfig, BertForPreTraining
@@ -128,7 +130,7 @@ def choose_device():
     """Return "cuda" where PyTorch has it, else "cpu"."""
     import torch
 
-    # The other backends multiply float32 in TF32 on a GPU.
+    # Multiply float32 in TF32 on a GPU, as the other backends do.
     torch.set_float32_matmul_precision("high")
     return "cuda" if torch.cuda.is_available() else "cpu"
 

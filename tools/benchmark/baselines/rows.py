@@ -1,7 +1,7 @@
-"""The rows of `steps.py`: a title and the jobs that it compares.
+"""The rows of `steps.py`, each with a title and the jobs that it compares.
 
-A row of whole commands has one command for each library: `compare`. Settings
-that depend on the machine are filled in by `inputs.Inputs.fill`.
+`compare` makes a row of whole commands, one for each library. Settings that
+depend on the machine are filled in by `inputs.Inputs.fill`.
 """
 
 from typing import NamedTuple
@@ -16,8 +16,8 @@ class Job(NamedTuple):
     """The task of one worker.
 
     Attributes:
-        function: of `jobs.py`, which prepares a step.
-        settings: JSON dict that the function takes.
+        function: name of a function of `jobs.py`, which prepares a step.
+        settings: argument of the function, a dict that JSON can hold.
     """
 
     function: str
@@ -25,10 +25,12 @@ class Job(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of a benchmark: a title, and name -> `Job`, `THIS` first.
+    """Jobs that a benchmark compares.
 
     Attributes:
-        turns: greatest number of turns; None for that of --turns.
+        title: title of the row.
+        jobs: dict: name of a system -> `Job`; `THIS` comes first.
+        turns: maximum number of turns; None means that of --turns.
     """
 
     title: str
@@ -39,8 +41,8 @@ class Row(NamedTuple):
 def step(size, batch, dtype, length=128):
     """Return a row of pre-training steps on random ids.
 
-    All libraries use dropout 0, as not every one can set both of its rates,
-    Adam with decoupled decay, and gradients clipped to 1.
+    All libraries use Adam with decoupled decay, gradients clipped to 1, and
+    dropout 0, as not every library can set both dropout rates.
     """
     settings = {
         "size": size,
@@ -68,8 +70,9 @@ def compare(title, turns=3, **commands):
 
     Args:
         title: title of the row.
-        turns: greatest number of turns; 1 if the commands would resume.
-        **commands: system -> words behind `python`. `{name}` in a word stands
+        turns: maximum number of turns; 1 if a second turn would only resume
+            the first.
+        **commands: system -> words after `python`. `{name}` in a word stands
             for a file or folder of `Inputs`.
     """
     jobs = {

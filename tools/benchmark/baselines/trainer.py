@@ -1,4 +1,4 @@
-r"""Fine-tune with `transformers.Trainer` and print its score as JSON.
+r"""Fine-tune with `transformers.Trainer` and print the score as JSON.
 
     python trainer.py --task=mrpc --train=MRPC/train.tsv --dev=MRPC/dev.tsv \
         --init=all-MiniLM-L6-v2 --learning_rate=1e-4 --seed=0
@@ -6,9 +6,9 @@ r"""Fine-tune with `transformers.Trainer` and print its score as JSON.
 The settings are the defaults of `official_tasks.finetune`: batches of 32,
 bucketed by length, AdamW with decoupled decay of 0.01 except on biases and
 norms, epsilon 1e-6, 10 % linear warm-up, linear decay, gradients clipped to 1,
-128 tokens, for SQuAD windows of 384 that begin every 128. It scores after each
-epoch and prints the best score; --epochs=0 scores only. Needs transformers,
-scikit-learn, SciPy and seqeval.
+and rows of 128 tokens. SQuAD has windows of 384 tokens; a window begins every
+128 tokens. The script scores after each epoch and prints the best score;
+--epochs=0 scores only. Needs transformers, scikit-learn, SciPy and seqeval.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from torch.utils.data import SequentialSampler
 
 from official_tasks.tasks.metrics import token_f1
 
-# Task -> columns of the texts, column of the label, True if the first line is a
-# header, name of the metric.
+# Task -> (columns of the texts, column of the label, True if the first line is
+# a header, name of the metric).
 TABLES = {
     "cola": ((3,), 1, False, "matthews"),
     "sst2": ((0,), 1, True, "accuracy"),
@@ -46,7 +46,10 @@ IGNORED = -100  # PyTorch's cross-entropy leaves these positions out.
 
 
 def read_table(path, task):
-    """Return (texts of each row, labels as strings) of a file of GLUE."""
+    """Return two lists of a file of GLUE: the texts and the label of each row.
+
+    The texts of a row are a list, its label is a string.
+    """
     text_columns, label_column, header, _ = TABLES[task]
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -56,7 +59,11 @@ def read_table(path, task):
 
 
 def read_columns(path):
-    """Return (words, tags) of each sentence: a word, a tab and a tag a line."""
+    """Return a list with a pair (words, tags) for each sentence of a file.
+
+    Each line holds a word, a tab and a tag. An empty line ends a sentence. The
+    prefix "en:" of a word is removed.
+    """
     with open(path, encoding="utf-8") as file:
         blocks = file.read().split("\n\n")
     sentences = [
@@ -71,7 +78,11 @@ def read_columns(path):
 
 
 def encode_tags(tokenizer, sentences, names):
-    """Return encoded rows; the first token of each word has the word's tag."""
+    """Return encoded rows as dicts with "labels".
+
+    The first token of a word gets the index of the word's tag, other tokens
+    get `IGNORED`.
+    """
     rows = []
     for words, tags in sentences:
         row = tokenizer(
@@ -87,7 +98,7 @@ def encode_tags(tokenizer, sentences, names):
 
 
 def read_questions(path):
-    """Return dicts of a question, its context and its answers of SQuAD."""
+    """Return a dict for each question of a SQuAD file, with its context."""
     with open(path, encoding="utf-8") as file:
         articles = json.load(file)["data"]
     texts = [text for article in articles for text in article["paragraphs"]]
@@ -95,14 +106,20 @@ def read_questions(path):
 
 
 def encode_windows(tokenizer, questions):
-    """Return windows to train on, and (question's index, encoding) of each."""
+    """Return the windows of all questions, and where each comes from.
+
+    Returns:
+        list of dict, the model's inputs and targets for each window; and list
+        of (index of the question, encoding of the window).
+    """
     rows, places = [], []
     for number, question in enumerate(questions):
         windows = tokenizer(
             *(question["question"], question["context"]),
             truncation="only_second",
             max_length=384,
-            # Tokens that two windows share; [CLS] and [SEP] are among the ids.
+            # Number of tokens that two windows share, so that a window begins
+            # every 128. The question's ids include [CLS] and [SEP].
             stride=383
             - 128
             - len(tokenizer(question["question"])["input_ids"]),
@@ -122,7 +139,7 @@ def encode_windows(tokenizer, questions):
 
 
 def score_answers(logits, questions, places):
-    """Return F1 of the best span of up to 30 tokens of each question."""
+    """Return the mean F1 of the questions' best spans of up to 30 tokens."""
     best = {}
     for start, end, (number, window) in zip(*logits, places, strict=True):
         size = len(window)
@@ -195,7 +212,7 @@ def prepare(options, tokenizer):
 
 
 def train(options):
-    """Return a dict of the scores, seconds and memory of a run."""
+    """Fine-tune; return a dict of the scores, times and memory of the run."""
     begin = time.time()
     transformers.set_seed(options.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.init)
@@ -233,7 +250,8 @@ def train(options):
             data_collator=padding(tokenizer),
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
-        if options.task == "squad1":  # `places` are in the order of the rows
+        # `places` has the order of the rows, which the default sampler changes.
+        if options.task == "squad1":
             trainer._get_eval_sampler = SequentialSampler
         trainer.train() if options.epochs else trainer.evaluate()
     log = trainer.state.log_history

@@ -1,4 +1,4 @@
-"""Start workers, let them take turns, and print the measurements."""
+"""Starts workers, lets them take turns, and prints the measurements."""
 
 import contextlib
 import json
@@ -20,8 +20,8 @@ from official_tasks import progress
 HERE = Path(__file__).resolve().parent
 ROOT = str(HERE.parents[2])
 THIS = "bert_keras"  # the system that the others are compared with
-# Seconds before each turn: threads of the last system keep looking for work
-# for a while.
+# Seconds to wait before each turn: threads of the last system use the processor
+# for a while after its turn, to look for work.
 PAUSE = 0.3
 
 
@@ -51,14 +51,17 @@ class Worker:
         self.report = self._answer()
 
     def ask(self, *arguments):
-        """Take a step: dict of "seconds", "processor", "result", "peak"."""
-        with contextlib.suppress(BrokenPipeError):  # `_answer` says why
+        """Take a step; return a dict of its results.
+
+        The dict has "seconds", "processor" (seconds), "result" and "peak" (MB).
+        """
+        with contextlib.suppress(BrokenPipeError):  # `_answer` raises instead
             self._process.stdin.write(json.dumps(arguments) + "\n")
             self._process.stdin.flush()
         return self._answer()
 
     def close(self):
-        with contextlib.suppress(BrokenPipeError):  # its process was ended
+        with contextlib.suppress(BrokenPipeError):  # the process has ended
             self._process.stdin.close()
         self._process.wait()
         self._errors.close()
@@ -74,7 +77,10 @@ class Worker:
 
 @contextlib.contextmanager
 def start_workers(jobs, variables=None):
-    """Yield the workers, name -> `Worker`, and name -> why one is left out.
+    """Start a worker for each job; yield two dicts, and end the workers.
+
+    The first dict is name -> `Worker`. The second is name -> error message, for
+    each worker that failed to start.
 
     Args:
         jobs: name -> `rows.Job`, its settings filled in.
@@ -102,13 +108,15 @@ def take_turns(steps, rounds, update=lambda done: None):
     """Call each function once a round; the order rotates.
 
     Args:
-        steps: name -> function that returns what `worker.time_step` does. One
-            that raises an InputError is left out; the first one's is raised.
+        steps: name -> function that returns a dict as `worker.time_step` does.
+            After an InputError the function is not called again. An InputError
+            of the first function is raised.
         rounds: list with the arguments of each round.
-        update: function of the number of rounds done.
+        update: function of the number of finished rounds.
 
     Returns:
-        (name -> list of its answers, name -> why it is left out).
+        Two dicts: name -> list of answers; and name -> error message, for each
+        function that raised an InputError.
     """
     answers, left_out = {name: [] for name in steps}, {}
     first, names = next(iter(steps)), list(steps)
@@ -129,7 +137,11 @@ def take_turns(steps, rounds, update=lambda done: None):
 
 
 def summarize(answers, examples=1):
-    """Return a dict of seconds an example: median, range and processor time."""
+    """Return a dict of seconds an example.
+
+    It has "median", "least" and "most" of the elapsed time, and the median
+    processor time, "processor".
+    """
     seconds = [answer["seconds"] / examples for answer in answers]
     processor = [answer["processor"] / examples for answer in answers]
     return {
@@ -144,8 +156,9 @@ def measure_row(row, inputs, turns):
     """Measure the jobs of a row.
 
     Returns:
-        dict of "systems", name -> `summarize` and what the worker reports, and
-        "left_out", name -> why.
+        dict with "systems" (name -> dict of the results of `summarize`, the
+        peak memory and the worker's report) and "left_out" (name -> error
+        message).
     """
     turns = min(turns, row.turns or turns)
     jobs = {
@@ -171,7 +184,14 @@ def measure_row(row, inputs, turns):
 
 
 def print_systems(title, systems, unit="an example"):
-    """Print a line for each system: name -> `summarize`, milliseconds."""
+    """Print a table with a line for each system, times in milliseconds.
+
+    Args:
+        title: title of the table.
+        systems: name -> dict that `summarize` returns, in seconds;
+            "peak_megabytes" is optional.
+        unit: what the times are for, such as "a text".
+    """
     first = next(iter(systems.values()))["processor"]
     columns = [f"ms {unit}", "least", "most", "CPU ms", "by the first"]
     rows = [
@@ -187,7 +207,7 @@ def print_systems(title, systems, unit="an example"):
 
 
 def print_table(title, columns, rows):
-    """Print rows of a name and numbers, right-aligned."""
+    """Print a table; each row has a name, then numbers, right-aligned."""
     table = Table("", title=title, title_justify="left")
     for name in columns:
         table.add_column(name, justify="right")

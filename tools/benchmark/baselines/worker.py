@@ -1,11 +1,11 @@
-"""One job in a process of its own, which `turns.py` starts.
+"""One job in a separate process, which `turns.py` starts.
 
     python worker.py JOB SETTINGS
 
-JOB is a function of `jobs.py` and SETTINGS a JSON dict. The job prepares a
-step: it returns the function that takes one and waits for its end, and the
-number of examples in it. The worker then takes a step for each line that it
-reads, a JSON list of the step's arguments.
+JOB is a function of `jobs.py` and SETTINGS a JSON dict. The job returns a
+function that takes one step and waits for its end, and the number of examples
+in a step. The worker then takes a step for each line that it reads; the line is
+a JSON list of the step's arguments.
 """
 
 import importlib
@@ -25,7 +25,10 @@ ENVIRONMENT = {
 
 
 def host_megabytes():
-    """Return the peak MB of this process or its ended children, if greater."""
+    """Return the peak memory in MB of this process and of ended children.
+
+    It is that of the process or child which used most.
+    """
     # `getrusage` of this process would count its parent's memory too.
     with open("/proc/self/status", encoding="utf-8") as file:
         lines = dict(line.split(":", 1) for line in file)
@@ -69,7 +72,10 @@ def read_processor_seconds():
 
 
 def time_step(step, *arguments, repeats=1):
-    """Take a step; return its "seconds", "processor" seconds and "result"."""
+    """Take a step; return a dict of "seconds", "processor" and "result".
+
+    With `repeats`, the times are the mean of so many steps.
+    """
     began = time.perf_counter(), read_processor_seconds()
     for _ in range(repeats):
         result = step(*arguments)
@@ -82,7 +88,7 @@ def time_step(step, *arguments, repeats=1):
 
 def main(job, settings):
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print goes to stderr, not to the answers
 
     def answer(**values):
         print(json.dumps(values), file=answers, flush=True)
@@ -94,7 +100,8 @@ def main(job, settings):
     for _ in range(settings.get("warm", 3)):  # traces, compiles, fills caches
         step()
     gpu = read_gpu()
-    # A GPU's step is short, and its end overlaps with the next one's start.
+    # A GPU's step is short, and the next step starts before it ends. So several
+    # steps are timed together.
     repeats = settings.get("gpu_steps", 1) if gpu else 1
     answer(
         examples=examples,
@@ -108,5 +115,5 @@ def main(job, settings):
         )
 
 
-if __name__ == "__main__":  # processes that a job starts import this again
+if __name__ == "__main__":  # processes that a job starts import this file too
     main(*sys.argv[1:])
