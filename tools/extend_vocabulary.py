@@ -44,9 +44,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
-    flags.DEFINE_integer(
-        "workers", os.cpu_count(), "Number of processes that count words.", 1
-    )
+    flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
 
 
@@ -54,8 +52,7 @@ def main(values):
     script.prepare_output(values, inputs=("input", "vocabulary"))
     tokenizer = script.load_tokenizer(values)
     settings = tokenizer.lowercase, tokenizer.strip_accents
-    # A new file must agree with the settings of other vocabularies in its
-    # folder.
+    # The settings must agree with those of other vocabularies in the folder.
     if not files.is_file(values.output):
         settle_settings(values.output, *settings)
     words = extension.domain_words(

@@ -43,26 +43,18 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "size",
-        30_000,
-        "Size of the vocabulary, with special and unused tokens.",
-        lower_bound=10,
+        "size", 30_000, "Tokens, with special and unused ones.", lower_bound=10
     )
-    flags.DEFINE_integer(
-        "min_count", 2, "Least count of a pair of tokens to merge.", 1
-    )
+    flags.DEFINE_integer("min_count", 2, "Least count of a pair to merge.", 1)
     flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)
-    flags.DEFINE_integer(
-        "workers", os.cpu_count(), "Number of processes that count words.", 1
-    )
+    flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     flags.mark_flags_as_required(["input", "output"])
 
 
 def main(values):
     script.prepare_output(values)
     lowercase, strip = values.lowercase, values.strip_accents
-    # A new file must agree with the settings of other vocabularies in its
-    # folder.
+    # The settings must agree with those of other vocabularies in the folder.
     if not files.is_file(values.output):
         lowercase, strip = settle_settings(values.output, lowercase, strip)
     lowercase = True if lowercase is None else lowercase

@@ -36,8 +36,8 @@ class BestWeights:
     def update(self, step, score, save):
         """Call `save()` and record the step if its score is the best so far."""
         best = self._read() or {"step": step}
-        # A resumed run may score a step again. It then replaces the record of
-        # that step or of a later one.
+        # A resumed run may score a step again. Its record then replaces that of
+        # the same step or of a later one.
         if best["step"] < step and score <= best["value"]:
             return
         save()

@@ -193,10 +193,7 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
 
 
 def _finish(task, folder, examples, numbers, tasks, runs):
-    """Predict each row by its fold's run; write files and return the results.
-
-    See `cross_validate` for files and results.
-    """
+    """Predict each row by its fold's run; write the files; return results."""
     predictions = None
     for number, (name, fold) in enumerate(tasks.items()):
         path = folder.file("runs", name)
@@ -236,11 +233,9 @@ def summarize(runs) -> dict:
 
 
 def _describe_labels(task, examples, predictions):
-    """Return columns for the prediction file, and rows with a wrong label.
+    """Return more columns of the prediction file, and rows that look wrong.
 
-    Returns:
-        dict: column -> array (R,); and a list with a dict for each row whose
-        label looks wrong.
+    They are a dict: column -> array (R,), and a list with a dict for each row.
     """
     labels = np.array([example.label for example in examples])
     each = probabilities(predictions)  # (R, C)

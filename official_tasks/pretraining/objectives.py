@@ -17,7 +17,7 @@ MOST_MASKS = 3  # masks of each text for which predictions are shown
 
 
 class MaskedTokens:
-    """Objective of `BertPretrainer`: masked tokens and (default) next sentence.
+    """Objective of `BertPretrainer`: masked tokens, and next sentences if set.
 
     With `next_sentence=False`, the next-sentence head and the pooler are not
     trained.
@@ -110,10 +110,7 @@ class OneDirection:
         return [TokenAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def select(self, x, y, w):
-        """Return the unmasked inputs, and ids and weights of the neighbours.
-
-        The neighbour is the next or the previous token, which is predicted.
-        """
+        """Return unmasked inputs, and ids and weights of tokens to predict."""
         x = {k: v for k, v in x.items() if k != "mask_positions"} | {
             "token_ids": _unmask(x, y["mlm"], w["mlm"])
         }

@@ -7,7 +7,7 @@ from official_tasks.pretraining.settings import (
     tokens_until,
 )
 
-# Metric -> the text of its tile.
+# Metric -> text next to its value.
 TILES = {
     "mlm_accuracy": "of the masked tokens of unseen documents",
     "lm_accuracy": "of the neighbouring tokens of unseen documents",

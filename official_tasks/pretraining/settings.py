@@ -266,10 +266,7 @@ def note_masks(settings) -> list[str]:
 
 
 def tokens_until(step, settings) -> int:
-    """Return the number of positions, with padding, in the first `step` steps.
-
-    These are the tokens that a run has read until then.
-    """
+    """Return the number of positions, with padding, of the first steps."""
     return sum(
         max(0, min(step, phase.last) - phase.first) * phase.tokens_per_step
         for phase in phases(settings)

@@ -46,10 +46,7 @@ IGNORED = -100  # PyTorch's cross-entropy leaves these positions out.
 
 
 def read_table(path, task):
-    """Return two lists of a file of GLUE: the texts and the label of each row.
-
-    The texts of a row are a list, its label is a string.
-    """
+    """Return (list of each row's texts, list of labels, str) of a GLUE file."""
     text_columns, label_column, header, _ = TABLES[task]
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -78,11 +75,7 @@ def read_columns(path):
 
 
 def encode_tags(tokenizer, sentences, names):
-    """Return encoded rows as dicts with "labels".
-
-    The first token of a word gets the index of the word's tag, other tokens
-    get `IGNORED`.
-    """
+    """Return encoded rows; a word's first token gets its tag's index."""
     rows = []
     for words, tags in sentences:
         row = tokenizer(

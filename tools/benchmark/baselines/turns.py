@@ -51,10 +51,7 @@ class Worker:
         self.report = self._answer()
 
     def ask(self, *arguments):
-        """Take a step; return a dict of its results.
-
-        The dict has "seconds", "processor" (seconds), "result" and "peak" (MB).
-        """
+        """Take a step; return what `time_step` returns, and "peak" (MB)."""
         with contextlib.suppress(BrokenPipeError):  # `_answer` raises instead
             self._process.stdin.write(json.dumps(arguments) + "\n")
             self._process.stdin.flush()
@@ -137,10 +134,9 @@ def take_turns(steps, rounds, update=lambda done: None):
 
 
 def summarize(answers, examples=1):
-    """Return a dict of seconds an example.
+    """Return a dict of seconds an example: "median", "least" and "most".
 
-    It has "median", "least" and "most" of the elapsed time, and the median
-    processor time, "processor".
+    "processor" is the median processor time.
     """
     seconds = [answer["seconds"] / examples for answer in answers]
     processor = [answer["processor"] / examples for answer in answers]

@@ -25,10 +25,7 @@ ENVIRONMENT = {
 
 
 def host_megabytes():
-    """Return the peak memory in MB of this process and of ended children.
-
-    It is that of the process or child which used most.
-    """
+    """Return the peak MB of this process, or of an ended child if greater."""
     # `getrusage` of this process would count its parent's memory too.
     with open("/proc/self/status", encoding="utf-8") as file:
         lines = dict(line.split(":", 1) for line in file)
@@ -72,10 +69,7 @@ def read_processor_seconds():
 
 
 def time_step(step, *arguments, repeats=1):
-    """Take a step; return a dict of "seconds", "processor" and "result".
-
-    With `repeats`, the times are the mean of so many steps.
-    """
+    """Take steps; return a dict: mean "seconds" and "processor", "result"."""
     began = time.perf_counter(), read_processor_seconds()
     for _ in range(repeats):
         result = step(*arguments)
