@@ -43,7 +43,7 @@ def define_flags():
         "model", None, "Model or run folder. A,B averages the outputs of both."
     )
     flags.DEFINE_string("input", None, "Files of texts, with --task=mlm.")
-    flags.DEFINE_integer("sequence_length", 128, "Most tokens of a row.")
+    flags.DEFINE_integer("sequence_length", 128, "Maximum tokens of a row.")
     script.define_seed("Seed of the masks.")
     flags.DEFINE_string(
         "predictions", None, "File of predictions to score instead of --model."
@@ -107,7 +107,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     """Return a note for each file of the split that a model was trained on.
 
     Without a dev file, a tenth of --train is scored. Raise InputError if the
-    model's run was trained on rows of this tenth, because it held out others.
+    model's run held out other rows, so that it was trained on this tenth.
     Files are compared by content, not by name.
     """
     source, notes = getattr(task, "source", None), []

@@ -76,7 +76,7 @@ TRAINING = {
     "steps_per_execution": "Steps between two returns to Python.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
-    "each label, or one for an empty answer.",
+    "each label, or one for no answer.",
     "calibrate": "Divide the logits by the temperature that fits dev best.",
     "metric": "Metric on dev that decides the best weights and early stopping; "
     "by default the task's. loss: the loss on dev.",
@@ -117,7 +117,7 @@ def define_flags():
         None,
         "Peak learning rate; the default depends on task and model size.",
     )
-    flags.DEFINE_integer("sequence_length", None, "Most tokens of a row.")
+    flags.DEFINE_integer("sequence_length", None, "Maximum tokens of a row.")
     flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
     flags.DEFINE_integer(
         "seeds", 1, "Number of runs; their seeds count up from --seed.", 1

@@ -51,8 +51,8 @@ METRICS = (
 )
 _ROWS = {
     "sequence_length": "length of an example in tokens.",
-    "max_predictions": "most masked tokens of an example; by default as many "
-    "as --mask_rate gives.",
+    "max_predictions": "maximum masked tokens of an example; by default as "
+    "many as --mask_rate gives.",
     "batch_size": "sequences per step.",
 }
 # Field of `Settings` or `Execution` -> its help, or (its help, the choices).
@@ -82,7 +82,7 @@ SETTINGS = {
     "phase_2_steps": "Steps of phase 2: a number, or a fraction of --steps. "
     "The default is 0.1, or 0 with --records and no --phase_2_data.",
     "evaluations": "Number of evaluations on held-out documents.",
-    "evaluation_steps": "Most batches of an evaluation.",
+    "evaluation_steps": "Maximum number of batches of an evaluation.",
     "optimizer": ("Optimizer.", ("adamw", "lamb")),
     "learning_rate": "Peak learning rate.",
     "warmup": "Steps in which the learning rate rises: a number, or a fraction "

@@ -218,7 +218,7 @@ def make_tables(is_small):
 
 
 def slug(words):
-    """Return text as a folder name: letters, digits and dots with hyphens."""
+    """Return a folder name made from a text, or "bert" if it is empty."""
     return "-".join(re.findall(r"[A-Za-z0-9.]+", words)) or "bert"
 
 
@@ -326,7 +326,7 @@ def define_flags():
     flags.DEFINE_enum(
         "scale", "paper", ["paper", "small"], "Scale of the runs."
     )
-    flags.DEFINE_integer("seeds", 1, "Runs of each row, with other seeds.", 1)
+    flags.DEFINE_integer("seeds", 1, "Runs of each row, a seed each.", 1)
     flags.DEFINE_string("output", None, "Folder of all runs.")
     flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")

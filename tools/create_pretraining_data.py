@@ -37,8 +37,8 @@ FEW = 200  # documents; with more, the hash almost always holds out two
 # Field of `SamplingRules` -> its help; in the order of the fields.
 RULES = {
     "sequence_length": "Length of an example in tokens.",
-    "max_predictions": "Most masked tokens of an example; by default as many "
-    "as --mask_rate gives.",
+    "max_predictions": "Maximum masked tokens of an example; by default as "
+    "many as --mask_rate gives.",
     "short_probability": "Fraction of examples that get a random shorter "
     "length.",
     "mask_rate": "Fraction of the tokens to predict.",

@@ -56,7 +56,7 @@ def define_flags():
         ("float32", "bfloat16", "int8"),
         "Type of the weights.",
     )
-    flags.DEFINE_integer("sequence_length", None, "Most tokens of a text.")
+    flags.DEFINE_integer("sequence_length", None, "Maximum tokens of a text.")
     flags.DEFINE_bool(
         "allow_untrained", False, "Export weights that are still random."
     )

@@ -48,7 +48,7 @@ def define_flags():
     flags.DEFINE_enum(
         "dtype", "float32", ("float32", "float16"), "Type of the vectors."
     )
-    flags.DEFINE_integer("sequence_length", 128, "Most tokens of a row.")
+    flags.DEFINE_integer("sequence_length", 128, "Maximum tokens of a row.")
     flags.DEFINE_integer(
         "batch_size", 32, "Rows in a batch.", 1, script.LARGEST_BATCH
     )

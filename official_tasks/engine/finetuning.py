@@ -417,7 +417,7 @@ class _Run:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
-            # The baseline is one of the task's metric, not of this metric.
+            # The baseline is that of the task's metric, not of this one.
             scores.pop("majority_baseline", None)
         return scores
 

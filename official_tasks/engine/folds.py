@@ -24,7 +24,7 @@ from official_tasks.tasks.own_data import Table
 def cross_validate(
     task, init, output, folds, *, seed=0, settings=None, **arguments
 ) -> dict:
-    """Fine-tune once for each fold of train, on the others, and score on it.
+    """Fine-tune once for each fold: train on the others, score on the fold.
 
     Writes runs/fold-1 and so on, predictions of each row by the run that was
     not trained on it, results.json and a report. The model of each fold stays

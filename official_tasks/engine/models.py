@@ -221,7 +221,7 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # The model has arguments, such as labels, that a test file does not name.
+    # Take over the model's arguments, such as labels: a test file has none.
     task.take_arguments(open_checkpoint(models[0]).head_arguments)
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)

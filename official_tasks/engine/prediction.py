@@ -86,7 +86,7 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
     Args:
         paths: list of files (also `.gz`), names of data sets, or "-" for
             standard input.
-        kind: "lines", "csv", "tsv" or "jsonl"; by the file's name if None.
+        kind: "lines", "csv", "tsv" or "jsonl"; None decides by the name.
         columns: columns of a table: the inputs in order, then those to keep.
         lists: for each column, True if it holds a list of str as JSON, `int`
             if a list of integers, else False.

@@ -155,7 +155,7 @@ class Meter(keras.callbacks.Callback):
         logs |= _optimizer_metrics(self.model.optimizer)
 
     def rate(self):
-        """Return a dict: "tokens_per_second" since the last evaluation, if any.
+        """Return a dict with "tokens_per_second" since the last evaluation.
 
         It is empty without `tokens_until`.
         """

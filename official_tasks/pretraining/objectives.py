@@ -17,7 +17,7 @@ MOST_MASKS = 3  # masks of each text for which predictions are shown
 
 
 class MaskedTokens:
-    """Objective of `BertPretrainer`: masked tokens, and next sentences if set.
+    """Objective of `BertPretrainer`: masked tokens, by default next sentences.
 
     With `next_sentence=False`, the next-sentence head and the pooler are not
     trained.

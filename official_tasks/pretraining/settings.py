@@ -266,7 +266,7 @@ def note_masks(settings) -> list[str]:
 
 
 def tokens_until(step, settings) -> int:
-    """Return the number of positions, with padding, of the first steps."""
+    """Return how many positions, with padding, the first `step` steps read."""
     return sum(
         max(0, min(step, phase.last) - phase.first) * phase.tokens_per_step
         for phase in phases(settings)

@@ -33,7 +33,7 @@ def define_flags():
     flags.DEFINE_list("rows", [], "Rows to measure; by default all.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("turns", 9, "Most steps of a system.", lower_bound=1)
+    flags.DEFINE_integer("turns", 9, "Turns of each system.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 0, "Batch size; 0: as the row has.", 0)
     flags.DEFINE_integer(
         "lines", 20_000, "Most lines or questions that a command reads.", 1

@@ -115,8 +115,7 @@ class Inputs:
 
     def _find(self, pattern):
         pattern = os.path.join(self["data"], pattern)
-        # If no file matches, return the pattern: the error of whoever opens it
-        # then shows it.
+        # If no file matches, return the pattern: the error at opening shows it.
         return next(glob.iglob(pattern), pattern)
 
     def _write(self, path, lines):
