@@ -54,13 +54,12 @@ class Limits:
     Attributes:
         max_rows: largest number of rows.
         max_bytes: largest number of bytes of all texts together.
-        max_tokens: largest number of tokens that the model reads; the default
-            is 32 rows of 512.
+        max_tokens: largest number of tokens that the model reads.
     """
 
     max_rows: int = 64
     max_bytes: int = 1 << 17
-    max_tokens: int = 1 << 14
+    max_tokens: int = 1 << 14  # 32 rows of 512
 
 
 def create_app(served, name="model", limits=None, hosts=("*",)):
@@ -75,6 +74,8 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
     service = _Service(served, name, limits or Limits())
     path = "/v1/models/{rest:path}"
     page = importlib.resources.files("bert_keras.serving") / "page.html"
+    # Refuse requests of a foreign page whose name resolves to 127.0.0.1.
+    allowed = {"allowed_hosts": hosts, "www_redirect": False}
     constant = {
         "/": HTMLResponse(page.read_bytes()),
         "/card": JSONResponse({**served.card, "name": name}),
@@ -86,8 +87,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
             Route(path, service.describe, methods=["GET"]),
             Route(path, service.predict, methods=["POST"]),
         ],
-        # Refuse requests of a foreign page whose name resolves to 127.0.0.1.
-        middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
+        middleware=[Middleware(TrustedHostMiddleware, **allowed)],
         exception_handlers=dict.fromkeys(REFUSED, service.refuse),
     )
 
@@ -111,8 +111,7 @@ class _Service:
             )
         # Remove the graph nodes that TensorFlow adds to a message.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-        # Close the connection, or the unread part of a body would be read as
-        # the next request.
+        # Close: else the unread rest of a body is read as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):
@@ -161,8 +160,7 @@ class _Service:
     async def _body(self, request):
         """Return the body; raise `RequestError` if it is too large.
 
-        A body that is too large is read on but not kept, because a client reads
-        the error only after it has sent everything.
+        The rest is read all the same: clients send all before they read.
         """
         most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0
