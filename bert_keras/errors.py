@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-LONGEST = 4_000  # maximum number of characters in a message, about a page
+MAX_MESSAGE_LENGTH = 4_000  # characters, about a page
 
 
 class InputError(ValueError):
@@ -15,7 +15,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(cut_middle(str(message), LONGEST))
+        super().__init__(cut_middle(str(message), MAX_MESSAGE_LENGTH))
 
 
 class UntrainedWarning(UserWarning):
@@ -69,14 +69,14 @@ def collect_faults(faults):
         faults.append(str(error))
 
 
-MOST_FAULTS = 20  # maximum number of faults in one message
+MAX_FAULTS = 20  # in one message
 
 
 def raise_all(faults):
     """Raise one `InputError` with a line for each fault, if there are any."""
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
-    if len(lines) > MOST_FAULTS:
-        more = len(lines) - MOST_FAULTS
-        lines = [*lines[:MOST_FAULTS], f"... and {more} more faults"]
+    if len(lines) > MAX_FAULTS:
+        more = len(lines) - MAX_FAULTS
+        lines = [*lines[:MAX_FAULTS], f"... and {more} more faults"]
     if lines:
         raise InputError("\n".join(lines))

@@ -16,7 +16,7 @@ from bert_keras.errors import InputError
 
 LOCK = ".lock"
 SETTLED_AFTER = 0.5  # seconds from writing a marker to reading it again
-MOST_MARKER = 4096  # bytes
+MAX_MARKER_BYTES = 4096
 
 
 class FolderLock:
@@ -132,7 +132,7 @@ def _name(holder):
 def _read_marker(path):
     """Return the lock file's marker, a dict: {} if damaged, None if missing."""
     try:
-        holder = json_files.parse_json(files.read_bytes(path, MOST_MARKER))
+        holder = json_files.parse_json(files.read_bytes(path, MAX_MARKER_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):  # InputError is a ValueError

@@ -9,7 +9,7 @@ from bert_keras.files import read_bytes
 
 # Limits. The largest real file, the multilingual model's tokenizer.json, has
 # 3 MB; the most deeply nested file has 8 levels.
-MOST_JSON, DEEPEST_JSON = 16 * 1024 * 1024, 64
+MAX_JSON_BYTES, MAX_JSON_DEPTH = 16 * 1024 * 1024, 64
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -37,7 +37,7 @@ def without_nan(value):
     return value
 
 
-def read_json(path, most=MOST_JSON):
+def read_json(path, most=MAX_JSON_BYTES):
     """Read one JSON value.
 
     Args:
@@ -68,7 +68,7 @@ def parse_json(text, **arguments):
         value = json.loads(text, **arguments)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    if text.count("[") + text.count("{") > DEEPEST_JSON:
+    if text.count("[") + text.count("{") > MAX_JSON_DEPTH:
         _check_depth(value)
     if _HALF_PAIR.search(text):
         json.dumps(value, ensure_ascii=False).encode()  # fails on a half pair
@@ -77,7 +77,7 @@ def parse_json(text, **arguments):
 
 def _check_depth(value):
     level = [value]
-    for _ in range(DEEPEST_JSON + 1):
+    for _ in range(MAX_JSON_DEPTH + 1):
         level = [
             item
             for outer in level
@@ -86,4 +86,4 @@ def _check_depth(value):
         ]
         if not level:
             return
-    raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")
+    raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} deep")

@@ -39,7 +39,7 @@ def add_hash(manifest: dict) -> dict:
 
 
 def read_manifest(
-    path: str, what: str, check, most: int | None = json_files.MOST_JSON
+    path: str, what: str, check, most: int | None = json_files.MAX_JSON_BYTES
 ) -> dict:
     """Read and check the manifest at `path`; return it.
 

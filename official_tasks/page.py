@@ -15,7 +15,7 @@ from markupsafe import Markup
 from bert_keras import files
 from official_tasks import progress
 
-LONGEST_LABEL = 40  # characters of a class name in a chart
+MAX_LABEL_LENGTH = 40  # characters of a class name in a chart
 LONG_WORD = 30  # characters; a longer word makes its column too wide
 COLOURS = ("#2f6fde", "#e0872b")
 
@@ -123,7 +123,7 @@ def confusion_table(labels, counts) -> str:
 
 
 def _shorten(label):
-    """Return a label on one line, cut to `LONGEST_LABEL` characters."""
+    """Return a label on one line, cut to `MAX_LABEL_LENGTH` characters."""
     label = " ".join(label.split())
-    is_long = len(label) > LONGEST_LABEL
-    return f"{label[: LONGEST_LABEL - 1]}…" if is_long else label
+    is_long = len(label) > MAX_LABEL_LENGTH
+    return f"{label[: MAX_LABEL_LENGTH - 1]}…" if is_long else label

@@ -89,8 +89,8 @@ _FIRST_WORDS = _words(
     "when while as after before since because although however then thus "
     "what who how why where not no yes all some most many each"
 )
-_LONGEST_SHORT = 12  # characters; no abbreviation is longer
-_LONGEST = 1_000  # maximum characters of a sentence, about 250 tokens
+_MAX_SHORT = 12  # characters; no abbreviation is longer
+_MAX_LENGTH = 1_000  # characters of a sentence, about 250 tokens
 _CLAUSE = re.compile(r".*[;:,\u2014\u060c\u061b\u3001\uff0c\uff1b]\s*", re.S)
 _SPACE = re.compile(r".*\s", re.S)
 
@@ -115,7 +115,7 @@ def split_sentences(paragraph: str) -> list[str]:
             sentences.append(paragraph[start : match.end()].strip())
             start = match.end()
     sentences.append(paragraph[start:].strip())
-    if len(paragraph) > _LONGEST:
+    if len(paragraph) > _MAX_LENGTH:
         sentences = [piece for long in sentences for piece in _cut(long)]
     return [sentence for sentence in sentences if sentence]
 
@@ -153,7 +153,7 @@ def _ends(text: str, start: int, match: re.Match) -> bool:
         return False
     if match[0][0] != "." or not match[0][1].isspace():
         return True
-    tail = text[max(start, match.start() - _LONGEST_SHORT) : match.start()]
+    tail = text[max(start, match.start() - _MAX_SHORT) : match.start()]
     word = _LAST_WORD.search(tail)[0].strip("'\u2019")
     return not word or not _is_abbreviation(word, text, start, match)
 
@@ -181,13 +181,13 @@ def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
 
 
 def _cut(sentence: str) -> list[str]:
-    """Cut a sentence into parts of at most `_LONGEST` characters."""
+    """Cut a sentence into parts of at most `_MAX_LENGTH` characters."""
     pieces = []
     start = 0
-    while len(sentence) - start > _LONGEST:
-        window = sentence[start : start + _LONGEST]
+    while len(sentence) - start > _MAX_LENGTH:
+        window = sentence[start : start + _MAX_LENGTH]
         match = _CLAUSE.match(window) or _SPACE.match(window)
-        end = len(match[0]) if match else _LONGEST
+        end = len(match[0]) if match else _MAX_LENGTH
         pieces.append(window[:end].strip())
         start += end
     return [*pieces, sentence[start:].strip()]

@@ -27,7 +27,7 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 # have returned. A data set makes no calls once its buffers are full.
 
 _QUIET = 0.3  # seconds without a call after which no call is expected
-_LONGEST = 10  # longest wait at process exit, in seconds
+_MAX_WAIT = 10  # at process exit, in seconds
 
 
 class _Calls:
@@ -55,7 +55,7 @@ class _Calls:
         """Refuse new calls; wait until no call is running or expected."""
         start = self._last = time.monotonic()
         self._ending = True
-        while time.monotonic() < start + _LONGEST:
+        while time.monotonic() < start + _MAX_WAIT:
             with self._lock:
                 quiet = time.monotonic() - self._last
                 if not self._running and quiet > _QUIET:

@@ -228,7 +228,7 @@ def _read_text(folder):
 # loses exceptions of its callback.
 
 # The large model has 400 datasets in 500 groups, nested up to 8 deep.
-MOST_NODES, DEEPEST = 20_000, 16
+MAX_NODES, MAX_DEPTH = 20_000, 16
 
 
 def read_h5(path):
@@ -258,7 +258,7 @@ def _walk(path, group, prefix, found, seen):
     for key in group:
         name = f"{prefix}{key}"
         seen[0] += 1
-        if seen[0] > MOST_NODES or name.count("/") > DEEPEST:
+        if seen[0] > MAX_NODES or name.count("/") > MAX_DEPTH:
             raise WeightsError(
                 path, "too many or too deep groups", tensor=shorten(name)
             )

@@ -18,7 +18,7 @@ from bert_keras.interop.tensors import Tensor, WeightsError
 
 # Maximum number of lists and objects in a file. Real files have some hundred. A
 # file of 15 MB with empty lists only would take 0.8 GB of memory and 7 seconds.
-MOST_LISTS = 100_000
+MAX_LISTS = 100_000
 
 
 def read_json(path, kind=dict, optional=False):
@@ -33,18 +33,18 @@ def read_json(path, kind=dict, optional=False):
         return Fields({}, path)
     try:
         text = files.read_bytes(
-            path, json_files.MOST_JSON, os.path.dirname(path)
+            path, json_files.MAX_JSON_BYTES, os.path.dirname(path)
         )
     except OSError as error:
         raise WeightsError(
             path, f"the file cannot be read ({error.strerror})"
         ) from None
     lists = text.count(b"[") + text.count(b"{")
-    if lists > MOST_LISTS:
+    if lists > MAX_LISTS:
         raise WeightsError(
             path,
             "the file holds too many lists and objects",
-            expected=f"at most {MOST_LISTS}",
+            expected=f"at most {MAX_LISTS}",
             found=lists,
         )
     try:

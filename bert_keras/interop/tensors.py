@@ -25,7 +25,7 @@ from bert_keras.modeling.recipes import find_recipe
 STATED = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # the file that is written
 FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
-MOST = 200_000  # bytes that are read from such a file
+MAX_BYTES = 200_000  # bytes that are read from such a file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,14 +66,14 @@ def _read_start(folder, name):
     try:
         path = os.path.join(folder, name)
         with files.open_file(path, inside=folder) as file:
-            return file.read(MOST).decode("utf-8", "replace")
+            return file.read(MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
 
 
 # Errors, tensors and their description.
 
-LONGEST = 400  # characters of each part of a message
+MAX_PART_LENGTH = 400  # characters of each part of a message
 FETCH = "Fetch the file again"
 SLICE = 256 * 1024  # number of values read at once, 1 MB in float32
 
@@ -97,7 +97,7 @@ class WeightsError(InputError):
         found=None,
     ):
         problem, tensor, expected, found = (
-            part if part is None else cut_middle(str(part), LONGEST)
+            part if part is None else cut_middle(str(part), MAX_PART_LENGTH)
             for part in (problem, tensor, expected, found)
         )
         self.file, self.tensor = str(file), tensor

@@ -21,7 +21,7 @@ from bert_keras.serving.classification import (
 )
 from bert_keras.serving.embedding import embed, embed_with_prompts
 from bert_keras.serving.pieces import fill_mask, ids, next_sentence, tokenize
-from bert_keras.serving.spans import MOST_ANSWERS, answer, tag
+from bert_keras.serving.spans import MAX_ANSWERS, answer, tag
 
 NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
@@ -276,7 +276,7 @@ def _check_top_k(model, rows, options):
     """Raise `InputError` for a `top_k` that the model cannot return."""
     most = None
     if isinstance(model, BertSpanPredictor):
-        most = MOST_ANSWERS
+        most = MAX_ANSWERS
     elif isinstance(model, BertPretrainer):
         most = rows.tokenizer.vocabulary_size
     top_k = options["top_k"]

@@ -13,7 +13,7 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 QUESTION_LENGTH = 64
 ANSWER_LENGTH = 30
 STRIDE = 128
-MOST_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in the shortest row
+MAX_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in the shortest row
 NOWHERE = -1e30
 
 

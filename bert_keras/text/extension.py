@@ -8,7 +8,7 @@ import numpy as np
 from bert_keras.errors import InputError
 from bert_keras.text.learning import count_words
 from bert_keras.text.wordpiece import (
-    LONGEST_PIECE,
+    MAX_TOKEN_BYTES,
     UNKNOWN,
     WordPiece,
     utf8_length,
@@ -80,7 +80,7 @@ def domain_words(
     costs = collections.Counter()
     counts = count_words(texts, lowercase, strip_accents, in_order)
     for word, count in counts.items():
-        if utf8_length(word) > LONGEST_PIECE:
+        if utf8_length(word) > MAX_TOKEN_BYTES:
             continue
         pieces = wordpiece.cover(word)
         costs[word] = count * (1 if UNKNOWN in pieces else len(pieces) - 1)

@@ -22,7 +22,7 @@ from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 # One character becomes at most 12 bytes: three characters of four bytes.
-LONGEST_CHARACTER = 12
+MAX_CHARACTER_BYTES = 12
 
 
 class FastText:
@@ -168,7 +168,7 @@ def _long_word(max_bytes):
     more than `max_bytes`, and some shorter ones. RE2 limits a repetition to
     1,000.
     """
-    least = min(max_bytes // LONGEST_CHARACTER + 1, 1000)
+    least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
     return rf"(?s).*{inside}{{{least}}}.*"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import (
-    LONGEST_PIECE,
+    MAX_TOKEN_BYTES,
     SPECIAL_TOKENS,
     UNKNOWN,
     WordPiece,
@@ -20,10 +20,10 @@ from bert_keras.text.wordpiece import (
     utf8_length,
 )
 
-MOST_WORDS = 4_000_000  # distinct words in memory, about 500 MB
+MAX_WORDS = 4_000_000  # distinct words in memory, about 500 MB
 CHARACTERS = 1_000_000  # characters of text in one call that counts words
 # Largest fraction of words that may be [UNK]; above it, learning is refused.
-MOST_UNKNOWN = 0.5
+MAX_UNKNOWN = 0.5
 # Fraction of words with accents above which accents distinguish words. In the
 # Universal Declaration of Human Rights it is below 0.001 in English, Dutch and
 # Indonesian, and 0.04 or more in Italian, Russian, French and Vietnamese.
@@ -145,7 +145,7 @@ def _refuse_useless(counts, symbols, size):
         if not known.issuperset(_split_symbols(word))
     )
     fraction = unknown / sum(counts.values())
-    if fraction > MOST_UNKNOWN:
+    if fraction > MAX_UNKNOWN:
         raise InputError(
             f"In a vocabulary of {size} tokens {fraction:.0%} of the words are "
             "[UNK]: it has no room for their characters, or they are too rare. "
@@ -189,7 +189,7 @@ class _Merger:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
-                if utf8_length(self._join(pair)) > LONGEST_PIECE:
+                if utf8_length(self._join(pair)) > MAX_TOKEN_BYTES:
                     continue  # too long for a token, such as a drawn line
                 self._merge(pair)
                 return True
@@ -247,7 +247,7 @@ _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 
 
 def count_words(
-    texts, lowercase=True, strip_accents=None, in_order=map, most=MOST_WORDS
+    texts, lowercase=True, strip_accents=None, in_order=map, most=MAX_WORDS
 ):
     """Return a `Counter` of the words of `texts`.
 

@@ -16,13 +16,13 @@ from bert_keras.json_files import (
     write_json,
 )
 from bert_keras.text.wordpiece import (
-    LONGEST_PIECE,
+    MAX_TOKEN_BYTES,
     SPECIAL_TOKENS,
     utf8_length,
 )
 
 # The largest published vocabulary, LaBSE's, has 501,153 tokens in 5 MB.
-MOST_PIECES, MOST_BYTES = 1_000_000, 16 * 1024 * 1024
+MAX_TOKENS, MAX_BYTES = 1_000_000, 16 * 1024 * 1024
 SETTINGS = "tokenizer_config.json"
 
 
@@ -49,17 +49,17 @@ def read_pieces(path, inside=None):
             UTF-8.
     """
     try:
-        data = read_bytes(path, MOST_BYTES, inside)
+        data = read_bytes(path, MAX_BYTES, inside)
     except OSError as error:
         raise InputError(
             f"The vocabulary {path} cannot be read ({error.strerror}). "
             "Name a text file with one token on each line."
         ) from None
     count = data.count(b"\n")
-    if count > MOST_PIECES:
+    if count > MAX_TOKENS:
         raise InputError(
             f"{path} has {count:,} lines; expected a vocabulary of at most "
-            f"{MOST_PIECES:,} tokens. Name a vocabulary file."
+            f"{MAX_TOKENS:,} tokens. Name a vocabulary file."
         )
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if lines[-1] == b"":
@@ -219,7 +219,7 @@ def _is_text(token):
 
 
 # Nearly all tokens are printable ASCII, which needs no other check.
-_USUAL = re.compile(f"[!-~]{{1,{LONGEST_PIECE}}}")
+_USUAL = re.compile(f"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 
 
 def _find_fault(token):
@@ -228,8 +228,8 @@ def _find_fault(token):
         return "a string"
     if _USUAL.fullmatch(token):
         return None
-    if utf8_length(token) > LONGEST_PIECE:
-        return f"a token of at most {LONGEST_PIECE} bytes"
+    if utf8_length(token) > MAX_TOKEN_BYTES:
+        return f"a token of at most {MAX_TOKEN_BYTES} bytes"
     if not token or re.search("[\0\ud800-\udfff]", token):
         return "a token, with no NUL or half of a surrogate pair in it"
     # The Chinese vocabulary has a token that is one line separator.

@@ -16,7 +16,7 @@ UNKNOWN = "[UNK]"
 _ANY_SPECIAL_TOKEN = re.compile(
     "(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")"
 )
-LONGEST_PIECE = 256  # bytes, as in tensorflow-text; published tokens have 60
+MAX_TOKEN_BYTES = 256  # as in tensorflow-text; published tokens have 60
 
 
 def utf8_length(piece):

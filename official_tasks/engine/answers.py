@@ -26,8 +26,8 @@ except ImportError:  # Windows
 # Errors that a line may raise if `predict` did not write it.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 BATCHES_AT_ONCE = 16  # batches whose rows are sorted by length together
-MOST_LABELS = 100  # probabilities of 5,000 labels would take 73 kB a row
-BEST_LABELS = 10  # labels that are written if there are more than `MOST_LABELS`
+MAX_LABELS = 100  # probabilities of 5,000 labels would take 73 kB a row
+BEST_LABELS = 10  # labels that are written if there are more than `MAX_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an output
 
 
@@ -258,7 +258,7 @@ def _answer_in_batches(signature, rows, batch_size, labels=()):
             answers[i] = {
                 name: _as_json(outputs[name][index]) for name in sorted(outputs)
             }
-            if len(labels) > MOST_LABELS and "probabilities" in outputs:
+            if len(labels) > MAX_LABELS and "probabilities" in outputs:
                 answers[i]["probabilities"] = _find_best(
                     answers[i]["probabilities"], labels
                 )

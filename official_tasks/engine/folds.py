@@ -273,7 +273,7 @@ def _render(task, results, wrong):
         page.section("Folds", text, page.table(rows, ["", *names])),
         task_report.show_mistakes(
             "Labels that look wrong",
-            f"{min(len(wrong), task_report.MOST_SHOWN)} of {len(wrong):,}, "
+            f"{min(len(wrong), task_report.MAX_SHOWN)} of {len(wrong):,}, "
             "sorted by the label's probability in the run that was not trained "
             "on the row. predictions/ has all of them.",
             wrong,

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-MOST_CUT = 0.1  # fraction of the texts that may be cut without a note
-MOST_UNKNOWN = 0.1  # fraction of [UNK] without a note; English has under 1 %
+MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
+MAX_UNKNOWN = 0.1  # fraction of [UNK] without a note; English has under 1 %
 LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
 FREQUENT = 0.05  # a class with a larger fraction of the dev rows is frequent
 NOTHING_LEARNED = (
@@ -33,7 +33,7 @@ def note_data(examples, encoded, preprocess) -> list[str]:
     ]
     notes = list(dict.fromkeys(notes))
     cut = cut_fraction(encoded)
-    if cut > MOST_CUT:
+    if cut > MAX_CUT:
         tokens = np.asarray(encoded.cut)
         length = preprocess.sequence_length
         enough = length + int(np.percentile(tokens[tokens > 0], 95))
@@ -43,7 +43,7 @@ def note_data(examples, encoded, preprocess) -> list[str]:
             f"sequence_length={enough} would hold most"
         )
     unknown = unknown_fraction(encoded, preprocess)
-    if unknown > MOST_UNKNOWN:
+    if unknown > MAX_UNKNOWN:
         notes.append(
             f"{unknown:.0%} of the tokens are [UNK]: the vocabulary of these "
             "weights does not fit the texts; take weights of their language"

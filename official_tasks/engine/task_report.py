@@ -2,9 +2,9 @@
 
 from official_tasks import page
 
-MOST_SHOWN = 20  # mistakes
-LONGEST_TEXT = 400  # characters
-MOST_CLASSES = 30  # a larger confusion matrix cannot be read
+MAX_SHOWN = 20  # mistakes
+MAX_TEXT_LENGTH = 400  # characters
+MAX_CLASSES = 30  # a larger confusion matrix cannot be read
 COUNTS = ("rows", "dev_rows", "best_step", "cut")  # not metrics
 
 
@@ -43,7 +43,7 @@ def render(name, metric, results, mistakes, settings) -> str:
         _show_reliability(results),
         show_mistakes(
             "Most confidently wrong",
-            f"{min(len(mistakes), MOST_SHOWN)} of {len(mistakes):,} on dev.",
+            f"{min(len(mistakes), MAX_SHOWN)} of {len(mistakes):,} on dev.",
             mistakes,
         ),
         page.section("Settings", "", page.table(rows, numbers=(1,))),
@@ -109,9 +109,9 @@ def _show_confusion(results):
         return page.section(
             "Confusion",
             "The most frequent errors.",
-            page.table(rows[:MOST_SHOWN], head, numbers=(2,)),
+            page.table(rows[:MAX_SHOWN], head, numbers=(2,)),
         )
-    if "confusion" not in results or not 0 < len(labels) <= MOST_CLASSES:
+    if "confusion" not in results or not 0 < len(labels) <= MAX_CLASSES:
         return ""
     return page.section(
         "Confusion",
@@ -154,7 +154,7 @@ def show_mistakes(heading, text, mistakes):
     """
     if not mistakes:
         return ""
-    shown = mistakes[:MOST_SHOWN]
+    shown = mistakes[:MAX_SHOWN]
     rows = [map(_shorten, row.values()) for row in shown]
     return page.section(heading, text, page.table(rows, list(shown[0])))
 
@@ -163,5 +163,5 @@ def _shorten(value):
     if isinstance(value, float):
         return value
     text = str(value)
-    is_long = len(text) > LONGEST_TEXT
-    return f"{text[: LONGEST_TEXT - 1]}…" if is_long else text
+    is_long = len(text) > MAX_TEXT_LENGTH
+    return f"{text[: MAX_TEXT_LENGTH - 1]}…" if is_long else text

@@ -13,7 +13,7 @@ from official_tasks import progress
 
 BAR_EVERY = 1.0  # seconds between updates of the bar; an update reads the loss
 BOARD_EVERY = 50  # steps between two points of a curve
-MOST_SKIPPED = 0.5  # fraction of a run's steps that may be skipped
+MAX_SKIPPED = 0.5  # fraction of a run's steps that may be skipped
 
 
 def training_state(folder, strategy, every, **options):
@@ -97,10 +97,10 @@ def train(
         except not_finite.NotFiniteError as error:
             raise InputError(str(error)) from error
     skipped = curve[-1].get("skipped_steps", 0) if curve else 0
-    if skipped > MOST_SKIPPED * steps:
+    if skipped > MAX_SKIPPED * steps:
         raise InputError(
             f"The gradients of {skipped:.0f} of {steps} steps were not finite, "
-            f"and these steps were skipped; expected at most {MOST_SKIPPED:.0%}"
+            f"and these steps were skipped; expected at most {MAX_SKIPPED:.0%}"
             ". Take a lower learning rate, or float32 in place of a half "
             "precision, in a new folder."
         )

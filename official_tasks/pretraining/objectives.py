@@ -13,7 +13,7 @@ from bert_keras.modeling.pretrainer import (
 )
 
 BEST = 5  # predictions shown for a masked token
-MOST_MASKS = 3  # masks of each text for which predictions are shown
+MAX_MASKS = 3  # masks of each text for which predictions are shown
 
 
 class MaskedTokens:
@@ -73,7 +73,7 @@ class MaskedTokens:
             truths = y["mlm"].numpy()[row]
             masks = [
                 _rank(logits[row, m], truths[m], vocabulary)
-                for m in masks[:MOST_MASKS]
+                for m in masks[:MAX_MASKS]
             ]
             if masks:
                 text = _join_tokens(ids, vocabulary)

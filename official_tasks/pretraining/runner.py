@@ -17,7 +17,7 @@ from official_tasks.pretraining.settings import (
 )
 
 SHOWN = 4  # held-out texts with predictions
-MOST_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
+MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
 OVERFIT = 1.0  # nats; a held-out loss so far above that of training gets a note
 
 
@@ -190,7 +190,7 @@ def find_notes(results) -> list[str]:
     """Return a note, with advice, for each sign of a fault in a run."""
     last, data = results["curve"][-1], results["data"]
     notes = []
-    if data["unknown"] > MOST_UNKNOWN:
+    if data["unknown"] > MAX_UNKNOWN:
         notes.append(
             f"{data['unknown']:.1%} of the tokens are [UNK]: the vocabulary is "
             "of another language, or of another case than the data."

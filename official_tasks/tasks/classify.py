@@ -20,7 +20,7 @@ EPSILON = 1e-15  # probabilities stay this far from 0 and 1
 # The confusion matrix is written for at most this many classes. For more, this
 # many of the most frequent errors are written instead, because a matrix of
 # 1,500 classes takes 19 MB of JSON.
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 
 
 class TextTask(Problem):
@@ -290,10 +290,10 @@ def score_classes(truth, predicted, labels) -> dict:
 
 def _count_confusions(confusion, labels) -> dict:
     """Return a dict of the confusion matrix or of the most frequent errors."""
-    if len(labels) <= MOST_CLASSES:
+    if len(labels) <= MAX_CLASSES:
         return {"confusion": confusion.tolist()}
     errors = confusion * (1 - np.eye(len(labels), dtype=confusion.dtype))
-    order = np.argsort(-errors, axis=None, kind="stable")[:MOST_CLASSES]
+    order = np.argsort(-errors, axis=None, kind="stable")[:MAX_CLASSES]
     cells = zip(*np.unravel_index(order, errors.shape), strict=True)
     return {
         "confusions": [

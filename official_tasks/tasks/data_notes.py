@@ -4,9 +4,9 @@ from collections import Counter
 
 from official_tasks.tasks.table import line_or_row
 
-MOST_LINES = 5  # line numbers that a note names
+MAX_LINES = 5  # line numbers that a note names
 RARE = 0.2  # a class with fewer than RARE * rows / classes rows is rare
-MOST_CLASSES = 20  # with more integer labels, regression is suggested
+MAX_CLASSES = 20  # with more integer labels, regression is suggested
 
 
 def format_lines(locations) -> str:
@@ -16,7 +16,7 @@ def format_lines(locations) -> str:
         locations: list of (file, line number).
     """
     file, _ = locations[0]
-    numbers = [str(n) for path, n in locations[:MOST_LINES] if path == file]
+    numbers = [str(n) for path, n in locations[:MAX_LINES] if path == file]
     if len(numbers) < len(locations):
         numbers.append("...")
     return f"{file}, {line_or_row(file)} {', '.join(numbers)}"
@@ -114,7 +114,7 @@ def note_numbers(names) -> list[str]:
     except ValueError:
         return []
     fractions = [n for n in numbers if not n.is_integer()]
-    if not fractions and len(numbers) <= MOST_CLASSES:
+    if not fractions and len(numbers) <= MAX_CLASSES:
         return []
     return [
         f"the labels are {len(names)} different numbers, such as {names[0]}, "

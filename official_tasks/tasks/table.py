@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.text.wordpiece import encodable
 
-LONGEST = 2**31 - 1  # characters in a cell; csv's default limit is 2**17
+MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
 # Separators that a user may need to name, and their names in messages.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -198,7 +198,7 @@ def _json_rows(lines, columns, optional):
 
 
 def _delimited_rows(path, lines, kind, columns, optional, dialect, notes):
-    csv.field_size_limit(LONGEST)
+    csv.field_size_limit(MAX_CELL_LENGTH)
     if kind == ".tsv":
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:

@@ -34,7 +34,7 @@ from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.serving.signatures import find_untrained_signatures
-from bert_keras.serving.spans import MOST_ANSWERS, answer
+from bert_keras.serving.spans import MAX_ANSWERS, answer
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
 
@@ -423,6 +423,6 @@ def test_a_preprocessor_of_another_length_or_class_is_refused(
 
 def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for():
     model = spread(BertSpanPredictor(encoder()))
-    signature = answer(model, Rows(preprocessor()), MOST_ANSWERS)
+    signature = answer(model, Rows(preprocessor()), MAX_ANSWERS)
     found = signature.function(tf.constant([""]), tf.constant([""]))
-    assert found["score"].shape == (1, MOST_ANSWERS)
+    assert found["score"].shape == (1, MAX_ANSWERS)

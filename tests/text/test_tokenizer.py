@@ -14,7 +14,7 @@ from strange_strings import strange_strings
 
 from bert_keras.errors import InputError
 from bert_keras.text.exact import ExactText
-from bert_keras.text.fast import LONGEST_CHARACTER, plain_codes
+from bert_keras.text.fast import MAX_CHARACTER_BYTES, plain_codes
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.unicode_tables import map_code_points
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
@@ -226,7 +226,7 @@ def test_halves_of_surrogate_pairs_are_dropped_as_their_bytes_are():
 def test_no_character_becomes_longer_than_the_fast_path_expects():
     results = map_code_points(lowercase=True, strip_accents=True).values()
     longest = max(len("".join(map(chr, r)).encode()) for r in results)
-    assert longest <= LONGEST_CHARACTER
+    assert longest <= MAX_CHARACTER_BYTES
 
 
 def test_a_vocabulary_may_be_a_path_but_not_in_a_stored_model(tmp_path):

@@ -136,7 +136,7 @@ def test_damage_to_a_finished_stage_is_named_with_its_fix(
 
 
 def test_a_run_reads_a_record_of_any_size(tmp_path):
-    results = {"text": "x" * (json_files.MOST_JSON + 1)}
+    results = {"text": "x" * (json_files.MAX_JSON_BYTES + 1)}
     with RunFolder(tmp_path, SETTINGS) as run:
         run.finish("large", results)
         assert run.read_results("large") == results
