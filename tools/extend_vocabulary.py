@@ -27,7 +27,7 @@ from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.workers import in_order
 from bert_keras.text import extension
 from bert_keras.text.vocabulary import (
-    settle_settings,
+    resolve_settings,
     write_settings,
     write_vocabulary,
 )
@@ -54,7 +54,7 @@ def main(values):
     settings = tokenizer.lowercase, tokenizer.strip_accents
     # The settings must agree with those of other vocabularies in the folder.
     if not files.is_file(values.output):
-        settle_settings(values.output, *settings)
+        resolve_settings(values.output, *settings)
     words = extension.domain_words(
         tokenizer.vocabulary,
         paragraphs(read_documents(values.input, text_field=values.text_field)),

@@ -31,7 +31,7 @@ from bert_keras.data.workers import in_order
 from bert_keras.text import learning
 from bert_keras.text.vocabulary import (
     SETTINGS,
-    settle_settings,
+    resolve_settings,
     write_settings,
     write_vocabulary,
 )
@@ -56,7 +56,7 @@ def main(values):
     lowercase, strip = values.lowercase, values.strip_accents
     # The settings must agree with those of other vocabularies in the folder.
     if not files.is_file(values.output):
-        lowercase, strip = settle_settings(values.output, lowercase, strip)
+        lowercase, strip = resolve_settings(values.output, lowercase, strip)
     lowercase = True if lowercase is None else lowercase
     first = learning.first_pieces(values.size, values.unused)
     texts = paragraphs(

@@ -25,7 +25,7 @@ from bert_keras.data.token_store import (
     describe_tokenizer,
     read_manifest,
 )
-from bert_keras.data.workers import WORTH, in_order
+from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import check_same_settings, find_fault
 
@@ -89,7 +89,7 @@ def build_stores(
     key = json_files.json_hash(settings)[:16]
     write = WritePart(tokenise, os.path.join(work, "parts", key))
     paths, total, size = [], 0, 0
-    for path, count, characters in in_order(write, parts, workers, WORTH):
+    for path, count, characters in in_order(write, parts, workers, MIN_ITEMS):
         paths.append(path)
         total, size = total + count, size + characters
         if progress:

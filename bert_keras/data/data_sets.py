@@ -192,7 +192,10 @@ def _read_data_set_cells(source, columns, optional, split):
     names = {name: _find_class_names(features[name]) for name in present}
     with _raise_input_errors(source):
         for row in rows:
-            yield [_by_name(row.get(name), names.get(name)) for name in columns]
+            yield [
+                _decode_classes(row.get(name), names.get(name))
+                for name in columns
+            ]
 
 
 def _find_class_names(feature):
@@ -200,11 +203,11 @@ def _find_class_names(feature):
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 
-def _by_name(value, names):
+def _decode_classes(value, names):
     if hasattr(value, "tolist"):
         value = value.tolist()  # from NumPy
     if isinstance(value, list):
-        return [_by_name(one, names) for one in value]
+        return [_decode_classes(one, names) for one in value]
     if not names or value is None:
         return value
     return names[value] if value >= 0 else None  # -1: a label not published

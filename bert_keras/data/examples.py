@@ -14,7 +14,7 @@ from bert_keras.data.sampling import (
 )
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
-from bert_keras.text.masking import Pieces, generator, mask_rows
+from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
 # Approximate number of examples in a window, 16 MB at length 128. The number
 # varies, because windows consist of whole units.
@@ -173,7 +173,7 @@ def masked_rows(
     count: int,
     examples: Callable[[np.ndarray, int], dict],
     rules: SamplingRules,
-    pieces: Pieces,
+    vocabulary: MaskingVocabulary,
     rng,
 ) -> dict:
     """Mask each example by itself, and pack the examples into rows.
@@ -186,7 +186,7 @@ def masked_rows(
             a width that none of them exceeds; returns their rows
             `(n, width)` as `gather` does.
         rules: how examples are masked and packed.
-        pieces: `Pieces` of the vocabulary.
+        vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
 
     Returns:
@@ -195,7 +195,7 @@ def masked_rows(
         `(R, M)`, next_sentence_labels `(R, E)`; float32 mask_weights
         `(R, M)` and example_weights `(R, E)`, 1 where there is an example.
     """
-    packed = _Packed(lengths, rows, count, rules, pieces)
+    packed = _Packed(lengths, rows, count, rules, vocabulary)
     lower = 0
     for width in (*(w for w in _WIDTHS if w < rules.sequence_length), None):
         width = width or rules.sequence_length
@@ -206,7 +206,7 @@ def masked_rows(
             narrow = dataclasses.replace(
                 rules, sequence_length=width, max_predictions=most
             )
-            masked = mask_rows(examples(some, width), narrow, pieces, rng)
+            masked = mask_rows(examples(some, width), narrow, vocabulary, rng)
             packed.put(some, masked)
     return packed.finish()
 
@@ -214,7 +214,7 @@ def masked_rows(
 class _Packed:
     """Packed rows, into which examples are copied group by group."""
 
-    def __init__(self, lengths, rows, count, rules, pieces):
+    def __init__(self, lengths, rows, count, rules, vocabulary):
         # (N,): for each example, the index of the first example in its row
         first = np.searchsorted(rows, np.arange(count))[rows]
         self._row = rows
@@ -227,7 +227,7 @@ class _Packed:
             name: np.zeros(shape, np.int32)
             for name in (*_PER_TOKEN, "example_ids", "position_ids")
         }
-        self._tokens["token_ids"].fill(pieces.pad_id)
+        self._tokens["token_ids"].fill(vocabulary.pad_id)
         per_example = count, rules.examples_per_row  # (R, E)
         self._labels = np.zeros(per_example, np.int32)
         self._weights = np.zeros(per_example, np.float32)
@@ -332,10 +332,10 @@ class DrawnExamples:
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
         """Return the rows of pairs; `key` and the seed decide their masks."""
         rng = generator(self.seed, _MASKS, *key)
-        rules, pieces = self.rules, self.store.pieces
+        rules, vocabulary = self.rules, self.store.pieces
         if not rules.packed:
             rows = self._gather(pairs, rules.sequence_length)
-            return mask_rows(rows, rules, pieces, rng)
+            return mask_rows(rows, rules, vocabulary, rng)
         pairs, rows, count = pairs
         return masked_rows(
             pairs.lengths,
@@ -343,7 +343,7 @@ class DrawnExamples:
             count,
             lambda some, width: self._gather(pairs[some], width),
             rules,
-            pieces,
+            vocabulary,
             rng,
         )
 

@@ -34,7 +34,7 @@ from bert_keras.manifest import (
 from bert_keras.text.vocabulary import write_vocabulary
 
 _CHECKED_EVERY = 10  # seconds between checks of the lock
-_WORTH = 4  # minimum number of shards to start workers; a shard takes 2 s
+_MIN_SHARDS = 4  # minimum number of shards to start workers; a shard takes 2 s
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
     "side documents sentences tokens corpus_hash vocabulary_hash "
@@ -103,7 +103,9 @@ def create_pretraining_data(
             lambda done, _: progress("tokens", done, None),
             held_out,
         )
-        run = functools.partial(in_order, workers=workers, worth=_WORTH)
+        run = functools.partial(
+            in_order, workers=workers, min_items=_MIN_SHARDS
+        )
         return finish_data(
             stores, folder, rules, seed, copies, records, run, progress
         )

@@ -258,7 +258,8 @@ def check_shards(folder: str) -> dict:
 
 # Examples that were drawn earlier and written to TFRecords.
 
-_PIECE = 8_192  # consecutive examples of a shard that are shuffled as one unit
+# Number of consecutive examples of a shard that are shuffled as one unit.
+_BLOCK_SIZE = 8_192
 _SHUFFLE = 4  # key of the random generator that shuffles a window
 
 
@@ -282,9 +283,9 @@ class RecordedExamples:
         ]
         check_lengths(next(p for p, count in shards if count), self.rules)
         self._units = [
-            (path, start, min(_PIECE, count - start))
+            (path, start, min(_BLOCK_SIZE, count - start))
             for path, count in shards
-            for start in range(0, count, _PIECE)
+            for start in range(0, count, _BLOCK_SIZE)
         ]
         self.windows = EpochWindows([size for _, _, size in self._units], seed)
 

@@ -13,7 +13,7 @@ from bert_keras.errors import InputError
 from bert_keras.text.masking import (
     MASK_MIX,
     MASK_RATE,
-    Pieces,
+    MaskingVocabulary,
     check_mask_rules,
     count_predictions,
 )
@@ -181,7 +181,9 @@ def draw_pairs(
     chunks = []
     for document, target in enumerate(targets.tolist()):
         begin, end = bounds[document] - base, bounds[document + 1] - base
-        _walk(offsets, begin, end, target, first + document, uniform, chunks)
+        _append_chunks(
+            offsets, begin, end, target, first + document, uniform, chunks
+        )
     # (6, N)
     fields = np.array(chunks, np.int64).reshape(-1, 6).T
     start, split, end, random, document, target = fields
@@ -196,7 +198,7 @@ def draw_pairs(
     return truncate(pairs, room, rng)
 
 
-def _walk(offsets, begin, end, target, document, uniform, chunks):
+def _append_chunks(offsets, begin, end, target, document, uniform, chunks):
     """Append (start, split, end, random, document, target) of each chunk.
 
     A has the sentences from `start` to `split`, B those from `split` to `end`.
@@ -260,7 +262,9 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     )
 
 
-def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
+def gather(
+    tokens, pairs: Pairs, length: int, vocabulary: MaskingVocabulary
+) -> dict:
     """Return each pair as a row of `length`: [CLS] A [SEP] B [SEP] [PAD]...
 
     Returns:
@@ -280,12 +284,12 @@ def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
     )  # (B, T)
     real = column <= b_end
     word = real & (column > 0) & (column != a_end) & (column != b_end)
-    ids = np.full(source.shape, pieces.pad_id, np.int32)
+    ids = np.full(source.shape, vocabulary.pad_id, np.int32)
     ids[word] = tokens[source[word]]
-    ids[:, 0] = pieces.cls_id
+    ids[:, 0] = vocabulary.cls_id
     rows = np.arange(len(ids))
-    ids[rows, a_end[:, 0]] = pieces.sep_id
-    ids[rows, b_end[:, 0]] = pieces.sep_id
+    ids[rows, a_end[:, 0]] = vocabulary.sep_id
+    ids[rows, b_end[:, 0]] = vocabulary.sep_id
     return {
         "token_ids": ids,
         "segment_ids": (in_b & real).astype(np.int32),

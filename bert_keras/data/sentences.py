@@ -182,12 +182,12 @@ def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
 
 def _cut(sentence: str) -> list[str]:
     """Cut a sentence into parts of at most `_MAX_LENGTH` characters."""
-    pieces = []
+    parts = []
     start = 0
     while len(sentence) - start > _MAX_LENGTH:
         window = sentence[start : start + _MAX_LENGTH]
         match = _CLAUSE.match(window) or _SPACE.match(window)
         end = len(match[0]) if match else _MAX_LENGTH
-        pieces.append(window[:end].strip())
+        parts.append(window[:end].strip())
         start += end
-    return [*pieces, sentence[start:].strip()]
+    return [*parts, sentence[start:].strip()]

@@ -31,7 +31,7 @@ from bert_keras.manifest import (
     write_manifest,
 )
 from bert_keras.manifest import read_manifest as read_checked
-from bert_keras.text.masking import Pieces
+from bert_keras.text.masking import MaskingVocabulary
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 
 MANIFEST = "store.json"
@@ -69,7 +69,7 @@ class TokenStore:
         check_files(folder, self.manifest["files"], _FIX, find_size_fault)
         self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
         check_vocabulary_hash(self.manifest, self.vocabulary, folder)
-        self.pieces = Pieces(self.vocabulary)
+        self.pieces = MaskingVocabulary(self.vocabulary)
         self._mapped = []
         self.tokens = self._map("tokens", self.manifest["dtype"])
         self.sentences = self._map("sentences", "<i8")

@@ -19,11 +19,14 @@ from collections.abc import Callable, Iterable, Iterator
 from bert_keras.errors import InputError
 
 # Minimum number of items to start workers; an item takes tenths of a second.
-WORTH = 32
+MIN_ITEMS = 32
 
 
 def in_order(
-    function: Callable, items: Iterable, workers: int = 1, worth: int = WORTH
+    function: Callable,
+    items: Iterable,
+    workers: int = 1,
+    min_items: int = MIN_ITEMS,
 ) -> Iterator:
     """Yield `function(item)` of each item, in the order of the items.
 
@@ -32,16 +35,16 @@ def in_order(
             gets it once and keeps its attributes from one call to the next.
         items: iterable, read lazily, a few items ahead.
         workers: number of processes; 1 uses this process only.
-        worth: minimum number of items to start workers. With fewer, this
+        min_items: minimum number of items to start workers. With fewer, this
             process handles all of them.
 
     Raises:
         InputError: a worker process was killed.
     """
     items = iter(items)
-    first = list(itertools.islice(items, worth)) if workers > 1 else []
+    first = list(itertools.islice(items, min_items)) if workers > 1 else []
     items = itertools.chain(first, items)
-    if len(first) < worth:
+    if len(first) < min_items:
         yield from map(function, items)
         return
     with concurrent.futures.ProcessPoolExecutor(

@@ -163,7 +163,9 @@ def _open_with_block(folder, config, fields, stored):
     block.apply(fields, checkpoint, folder)
     if checkpoint.read_text is not None:
         read = checkpoint.read_text
-        checkpoint.read_text = lambda: dataclasses.replace(read(), settled=True)
+        checkpoint.read_text = lambda: dataclasses.replace(
+            read(), is_resolved=True
+        )
     return checkpoint
 
 

@@ -139,7 +139,7 @@ def _make_tokenizer(cls, source, text, arguments):
     lowercase = settle_case(
         source,
         text.cases,
-        [] if text.settled else text.pieces,
+        [] if text.is_resolved else text.pieces,
         arguments.get("lowercase"),
     )
     return cls(

@@ -20,7 +20,7 @@ class TextSide:
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the prompt that is put there by default, or None.
         include_prompt: False if the tokens of prompts are not pooled.
-        settled: True if this package wrote `cases`; the vocabulary is then
+        is_resolved: True if this package wrote `cases`; the vocabulary is then
             not searched for capitals.
     """
 
@@ -28,7 +28,7 @@ class TextSide:
     tokenizer: dict = dataclasses.field(default_factory=dict)
     cases: dict = dataclasses.field(default_factory=dict)
     sequence_length: int | None = None
-    settled: bool = False
+    is_resolved: bool = False
     prompts: dict = dataclasses.field(default_factory=dict)
     prompt: str | None = None
     include_prompt: bool = True

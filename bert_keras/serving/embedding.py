@@ -39,7 +39,7 @@ def embed(
 
     Args:
         model: an encoder, or a model that has an encoder. A `BertEmbedder`'s
-            own pooling is not read here: `settle_options` puts it into
+            own pooling is not read here: `resolve_options` puts it into
             `pooling`.
         rows: `Rows` of its preprocessor.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;

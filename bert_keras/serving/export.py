@@ -33,7 +33,7 @@ from bert_keras.serving.signatures import (
     NOT_A_MODEL,
     all_signatures,
     find_untrained_signatures,
-    settle_options,
+    resolve_options,
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 
@@ -129,7 +129,7 @@ def export_saved_model(
         if not isinstance(getattr(model, "encoder", model), BertEncoder):
             raise InputError(NOT_A_MODEL.format(type(model).__name__))
         check_fits(model, preprocessor)
-    options = settle_options(models, options)
+    options = resolve_options(models, options)
     stated = License(license) if license else _find_license(models)
     options["license"] = stated.name
     left_out = (

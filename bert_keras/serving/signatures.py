@@ -107,7 +107,7 @@ def find_families(model):
     raise InputError(NOT_A_MODEL.format(type(model).__name__))
 
 
-def settle_options(models, options):
+def resolve_options(models, options):
     """Return the options, with None replaced where there is a default.
 
     A default is a setting of one of the models, else a constant.
@@ -143,18 +143,18 @@ def settle_options(models, options):
         defaults["long_text"] = "windows"
     for model in models:
         defaults |= getattr(model, "sentence_embedding", {})
-    settled = defaults | {
+    resolved = defaults | {
         k: v for k, v in options.items() if v is not None or k not in defaults
     }
     if options["hypothesis"] is not None and not (
-        settled["pair"] and any(ENTAIL in find_families(m) for m in models)
+        resolved["pair"] and any(ENTAIL in find_families(m) for m in models)
     ):
         raise InputError(
             f"hypothesis is {options['hypothesis']!r}, and no model answers "
             "`entail`. Expected a BertClassifier with pair=True, a label that "
             'begins with "entail" and an opposite, such as "contradiction".'
         )
-    return settled
+    return resolved
 
 
 def _has_option(option, families):
@@ -170,7 +170,7 @@ def find_untrained_signatures(models, options):
 
     Args:
         models: the models, in the dtype that they were trained in.
-        options: options of the export, from `settle_options`.
+        options: options of the export, from `resolve_options`.
 
     Raises:
         InputError: another signature uses random weights.
@@ -240,7 +240,7 @@ def all_signatures(models, rows, options, left_out=()):
     Args:
         models: the models, in the dtype that they are served in.
         rows: `Rows` of their preprocessor.
-        options: options of the export, from `settle_options`.
+        options: options of the export, from `resolve_options`.
         left_out: names from `find_untrained_signatures`.
     """
     signatures = {}

@@ -63,7 +63,7 @@ class ExactText:
     def ids(self, strings):
         """Return the flat ids and row splits of strings `(B,)`."""
         words = self._normalize(strings)
-        tokens = self._tokens(words)
+        tokens = self._tokenize(words)
         return [tokens.ids, _row_splits(words, tokens, strings)]
 
     def spans(self, strings, unit):
@@ -74,25 +74,25 @@ class ExactText:
             unit: unit of starts and ends, "characters" or "bytes".
         """
         words = self._normalize(strings)
-        tokens = self._tokens(words)
-        starts, ends = _spans(words, tokens, strings, unit)
+        tokens = self._tokenize(words)
+        starts, ends = _find_spans(words, tokens, strings, unit)
         return [tokens.ids, starts, ends, _row_splits(words, tokens, strings)]
 
-    def _tokens(self, words):
+    def _tokenize(self, words):
         """Return the `Tokens` of `Words`."""
         ends = tf.concat(
             [words.starts, [tf.size(words.code_points, tf.int64)]], 0
         )
         lengths = ends[1:] - words.starts
         distinct, index = _find_distinct(words, ends)
-        tokens = self._cover(
+        tokens = self._tokenize_distinct(
             words.code_points,
             tf.gather(words.starts, distinct),
             tf.gather(lengths, distinct),
         )
-        return _repeat(tokens, index, tf.size(distinct))
+        return _expand_to_all_words(tokens, index, tf.size(distinct))
 
-    def _cover(self, code_points, starts, lengths):
+    def _tokenize_distinct(self, code_points, starts, lengths):
         """Return the `Tokens` of words with these starts and lengths."""
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
@@ -226,7 +226,7 @@ def _follow_tokens(is_start, depth):
     return reached
 
 
-def _repeat(tokens, index, count):
+def _expand_to_all_words(tokens, index, count):
     """Return the `Tokens` of all words from the `Tokens` of distinct words."""
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(tokens.words), tokens.words, count
@@ -290,7 +290,7 @@ def _build_trie(bodies, symbols):
 # Position of each token in its input string.
 
 
-def _spans(words, tokens, strings, unit):
+def _find_spans(words, tokens, strings, unit):
     """Return each token's start and end in its string, `int32 (P,)` both."""
     start = tf.gather(words.starts, tokens.words) + tokens.starts
     # (characters of all tokens,)

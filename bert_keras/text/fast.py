@@ -46,7 +46,7 @@ class FastText:
     def ids(self, strings):
         """Return the flat ids and row splits of strings `(B,)`."""
         *ids, certain, _ = self.plain_ids(strings)
-        return _unless_all(
+        return _call_unless_all(
             certain, lambda: self.with_exact(strings, *ids, certain), *ids
         )
 
@@ -59,7 +59,7 @@ class FastText:
             others must not be used); and a bool, True if all are correct.
         """
         plain = self.is_plain(strings)
-        (rows,) = _unless_all(
+        (rows,) = _call_unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
         # The tokenizer is made here: its models become constants of the graph.
@@ -108,7 +108,7 @@ class FastText:
                 )
             ]
 
-        (in_doubt,) = _unless_all(
+        (in_doubt,) = _call_unless_all(
             ~is_unknown, look, tf.zeros_like(strings, tf.bool)
         )
         return in_doubt
@@ -204,6 +204,6 @@ def _pattern(lowercase, strip_accents):
     return f"[{ranges}]*"
 
 
-def _unless_all(mask, function, *values):
+def _call_unless_all(mask, function, *values):
     """Return the values if all of the mask is true, else `function()`."""
     return tf.cond(tf.reduce_all(mask), lambda: list(values), function)

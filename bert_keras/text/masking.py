@@ -23,7 +23,7 @@ MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
 
-class Pieces:
+class MaskingVocabulary:
     """Special ids of a vocabulary, and a mask of tokens that continue a word.
 
     Args:
@@ -76,7 +76,7 @@ def count_predictions(length: int, rate: float) -> int:
     return max(1, min(length, math.ceil(round(length * rate, 9))))
 
 
-def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
+def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     """Add masks to rows by the original BERT's rule.
 
     In each row, single tokens or whole words are drawn (see `choose_words`).
@@ -88,7 +88,7 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     Args:
         rows: dict with int32 token_ids, padding_mask `(B, T)`.
         rules: `SamplingRules`, or an object with the same mask attributes.
-        pieces: `Pieces` of the vocabulary.
+        vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
 
     Returns:
@@ -98,14 +98,14 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     """
     ids = rows["token_ids"]
     word = rows["padding_mask"].astype(bool)
-    for special in (pieces.cls_id, pieces.sep_id, pieces.mask_id):
+    for special in (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id):
         word &= ids != special
     length = rows["padding_mask"].sum(1)
     # The original calls Python's `round`, which also rounds half to even.
     count = np.rint(length * rules.mask_rate).astype(np.int64)
     count = np.clip(count, 1, rules.max_predictions)
     if rules.whole_word:
-        starts = word & ~pieces.continues[ids]
+        starts = word & ~vocabulary.continues[ids]
         starts[:, 0] |= word[:, 0]  # a row without [CLS]
         starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first token
         chosen = choose_words(word, starts, count, rng)
@@ -114,7 +114,7 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     positions, real = _as_positions(chosen, rules.max_predictions)
     # (B, M)
     truth = np.take_along_axis(ids, positions, 1)
-    replaced = _replace(truth, rules, pieces, rng)
+    replaced = _replace(truth, rules, vocabulary, rng)
     masked = ids.copy()
     row, column = np.nonzero(real)
     masked[row, positions[row, column]] = replaced[row, column]
@@ -138,13 +138,15 @@ def _as_positions(chosen, most: int):
     return positions, np.arange(most) < count[:, None]
 
 
-def _replace(truth, rules, pieces: Pieces, rng):
+def _replace(truth, rules, vocabulary: MaskingVocabulary, rng):
     """Return the replacement of each drawn token, 80/10/10 in the paper."""
     masked, replaced, _ = np.cumsum(rules.mask_mix) / 100
     coin = rng.random(truth.shape)
-    other = rng.integers(0, pieces.size, truth.shape)
+    other = rng.integers(0, vocabulary.size, truth.shape)
     return np.where(
-        coin < masked, pieces.mask_id, np.where(coin < replaced, other, truth)
+        coin < masked,
+        vocabulary.mask_id,
+        np.where(coin < replaced, other, truth),
     )
 
 
@@ -264,7 +266,7 @@ class TokenMasker:
         self.mask_mix = tuple(mask_mix)
         self.whole_word = whole_word
         check_mask_rules(self)
-        self._pieces = Pieces(check_vocabulary(vocabulary))
+        self._vocabulary = MaskingVocabulary(check_vocabulary(vocabulary))
 
     def __call__(self, token_ids: Any, seed: Any) -> dict[str, "tf.Tensor"]:
         import tensorflow as tf  # `mask_rows` does not need it
@@ -288,11 +290,11 @@ class TokenMasker:
         }
 
     def _mask(self, token_ids, seed):
-        mask = (token_ids != self._pieces.pad_id).astype(np.int32)
+        mask = (token_ids != self._vocabulary.pad_id).astype(np.int32)
         rows = {"token_ids": token_ids, "padding_mask": mask}
         rng, rules = generator(*seed.tolist()), copy.copy(self)
         rules.max_predictions = self._count(token_ids.shape[1])
-        masked = mask_rows(rows, rules, self._pieces, rng)
+        masked = mask_rows(rows, rules, self._vocabulary, rng)
         return [masked[name] for name in MASKED]
 
     def _count(self, length):

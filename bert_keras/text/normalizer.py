@@ -69,7 +69,7 @@ class Normalizer:
         if self._keep_special_tokens:
             codes = _insert_stand_ins(codes)
         if self._lowercase:
-            (codes,) = _if_any(
+            (codes,) = _apply_if_any(
                 codes == ord(unicode.CAPITAL_SIGMA),
                 self._replace_final_sigmas,
                 codes,
@@ -77,7 +77,7 @@ class Normalizer:
         # One entry for each character of the results, each with its source.
         codes, kinds, sources = self._map_characters(codes)
         if self._strip_accents:
-            codes, kinds, sources = _if_any(
+            codes, kinds, sources = _apply_if_any(
                 kinds == ORDERED, self._sort_marks, codes, kinds, sources
             )
         words = _split_words(codes, kinds, sources, decoded.row_splits)
@@ -106,7 +106,9 @@ class Normalizer:
         codes += tf.bitwise.right_shift(entries, 3)  # divides by KINDS
         kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
         sources = tf.range(tf.size(codes, tf.int64))
-        return _if_any(codes >= SEVERAL, self._expand, codes, kinds, sources)
+        return _apply_if_any(
+            codes >= SEVERAL, self._expand, codes, kinds, sources
+        )
 
     def _expand(self, codes, kinds, sources):
         """Insert the results that have several characters."""
@@ -156,7 +158,7 @@ def close_rows(strings):
     return tf.strings.join([strings, "\n"])
 
 
-def _if_any(mask, function, *values):
+def _apply_if_any(mask, function, *values):
     """Return `function(*values)` if any of the mask is true, else `values`."""
     return tf.cond(
         tf.reduce_any(mask), lambda: function(*values), lambda: values

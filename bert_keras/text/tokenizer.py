@@ -20,7 +20,7 @@ from bert_keras.text.exact import ExactText
 from bert_keras.text.vocabulary import (
     check_vocabulary,
     read_vocabulary,
-    settle_settings,
+    resolve_settings,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece, encodable
 
@@ -98,7 +98,7 @@ class WordPieceTokenizer(keras.layers.Layer):
             )
         if isinstance(vocabulary, str | os.PathLike):
             pieces = read_vocabulary(vocabulary)
-            lowercase, strip_accents = settle_settings(
+            lowercase, strip_accents = resolve_settings(
                 vocabulary, lowercase, strip_accents
             )
         else:
@@ -186,7 +186,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         return self._pieces.ids[token]
 
     def call(self, strings: Any) -> tf.RaggedTensor:
-        (ids,) = _by_string(self._graphs.ids, as_strings(strings))
+        (ids,) = _map_strings(self._graphs.ids, as_strings(strings))
         return ids
 
     def tokenize_with_offsets(
@@ -211,7 +211,7 @@ class WordPieceTokenizer(keras.layers.Layer):
                 f"unit is {unit!r}; expected one of {', '.join(UNITS)}."
             )
         return tuple(
-            _by_string(getattr(self._graphs, unit), as_strings(strings))
+            _map_strings(getattr(self._graphs, unit), as_strings(strings))
         )
 
     def detokenize(self, token_ids: Any) -> tf.Tensor:
@@ -383,7 +383,7 @@ def _refuse_others(value):
         )
 
 
-def _by_string(function, strings):
+def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
     Args:
@@ -396,19 +396,19 @@ def _by_string(function, strings):
         string, a list of vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
-        ragged = _by_string(function, strings.flat_values)
+        ragged = _map_strings(function, strings.flat_values)
         return [strings.with_flat_values(values) for values in ragged]
     if strings.shape.rank is None:
         raise InputError(
             "The strings are a tensor of unknown rank. Set its shape first."
         )
     if strings.shape.rank == 0:
-        rows = _by_string(function, strings[tf.newaxis])  # (1, None)
+        rows = _map_strings(function, strings[tf.newaxis])  # (1, None)
         return [tf.ensure_shape(row.values, [None]) for row in rows]
     if strings.shape.rank > 1:
         rank = strings.shape.rank - 1
         nested = tf.RaggedTensor.from_tensor(strings, ragged_rank=rank)
-        return _by_string(function, nested)
+        return _map_strings(function, nested)
     *values, row_splits = function(strings)
     return [
         tf.RaggedTensor.from_row_splits(flat, row_splits, validate=False)

@@ -104,7 +104,7 @@ def write_settings(path, lowercase, strip_accents):
         write_json(settings, partial)
 
 
-def settle_settings(path, lowercase=None, strip_accents=None):
+def resolve_settings(path, lowercase=None, strip_accents=None):
     """Return `lowercase` and `strip_accents` for a vocabulary file.
 
     Args:

@@ -178,7 +178,7 @@ class TrainingState(keras.callbacks.Callback):
             _assign(variables, self._metrics)
 
     def _keep_metrics(self):
-        self._metrics = _to_host(_by_name(self.model.metrics_variables))
+        self._metrics = _to_host(_name_variables(self.model.metrics_variables))
 
     def save(self):
         """Copy the state to host memory and have a thread write it."""
@@ -298,8 +298,8 @@ def _collect_variables(model):
         with strategy_scope(model):
             optimizer.build(model.trainable_variables)
     return {
-        "model": _by_name(model.variables),
-        "optimizer": _by_name(optimizer.variables),
+        "model": _name_variables(model.variables),
+        "optimizer": _name_variables(optimizer.variables),
     }
 
 
@@ -309,7 +309,7 @@ def strategy_scope(model):
     return strategy.scope() if strategy else contextlib.nullcontext()
 
 
-def _by_name(variables):
+def _name_variables(variables):
     # The index makes the name unique: paths need not be.
     return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
 

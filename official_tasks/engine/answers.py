@@ -175,7 +175,9 @@ class Answers:
                 signature, inputs, batch_size, self._labels
             )
             for row, answer in zip(group, answers[len(before) :], strict=True):
-                self._file.write(self._format_line(*self._by_name(row), answer))
+                self._file.write(
+                    self._format_line(*self._name_values(row), answer)
+                )
                 self.done += 1
                 self.truncated += bool(answer.get("truncated"))
             self._file.flush()
@@ -186,7 +188,7 @@ class Answers:
         """Check the finished rows; return those of an incomplete group."""
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):
-            inputs_hash.update(_encode(self._by_name(row)))
+            inputs_hash.update(_encode(self._name_values(row)))
             group.append(row)
             if len(group) == size:
                 group = []
@@ -197,7 +199,7 @@ class Answers:
             )
         return group
 
-    def _by_name(self, row):
+    def _name_values(self, row):
         """Return [inputs, kept values] of a row, each a dict by name."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))

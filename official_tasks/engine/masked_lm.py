@@ -11,7 +11,12 @@ import bert_keras
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.modeling import kernels, weights
-from bert_keras.text.masking import MASK_RATE, Pieces, generator, mask_rows
+from bert_keras.text.masking import (
+    MASK_RATE,
+    MaskingVocabulary,
+    generator,
+    mask_rows,
+)
 from official_tasks import progress
 from official_tasks.tasks.encoding import windowed_rows
 
@@ -105,7 +110,7 @@ def masked_rows(preprocess, texts, seed):
     length = preprocess.sequence_length
     most = max(1, round(MASK_RATE * length))
     rules = SamplingRules(sequence_length=length, max_predictions=most)
-    pieces = Pieces(preprocess.tokenizer.vocabulary)
+    vocabulary = MaskingVocabulary(preprocess.tokenizer.vocabulary)
     texts = iter(texts)
     for number in itertools.count():
         some = list(itertools.islice(texts, TEXTS_AT_ONCE))
@@ -125,4 +130,4 @@ def masked_rows(preprocess, texts, seed):
             ).numpy()
             for name, values in rows.items()
         }
-        yield mask_rows(rows, rules, pieces, generator(seed, number))
+        yield mask_rows(rows, rules, vocabulary, generator(seed, number))

@@ -18,7 +18,7 @@ from bert_keras.data.batches import (
 from bert_keras.data.examples import block_sizes
 from bert_keras.errors import InputError
 from bert_keras.text.preprocessor import BertPreprocessor
-from bert_keras.text.vocabulary import read_vocabulary, settle_settings
+from bert_keras.text.vocabulary import read_vocabulary, resolve_settings
 from official_tasks.pretraining.settings import phases, sampling_rules
 
 SIDES = ("train", "held_out")
@@ -140,7 +140,7 @@ class PretrainingSource:
                 )
         settings = self.store.tokenizer
         names = ("lowercase", "strip_accents")
-        settle_settings(path, *(settings[name] for name in names))
+        resolve_settings(path, *(settings[name] for name in names))
 
     def _check_rules(self, phase):
         """Raise if a phase's records were sampled by other rules than its own.

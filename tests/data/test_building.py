@@ -106,7 +106,7 @@ def test_named_documents_are_held_out_and_not_trained_on(tokenizer, tmp_path):
 def test_the_bytes_are_the_same_for_any_number_of_workers(
     tokenizer, tmp_path, small_parts, monkeypatch
 ):
-    monkeypatch.setattr(building, "WORTH", 2)
+    monkeypatch.setattr(building, "MIN_ITEMS", 2)
     for number in (1, 2):
         folder = str(tmp_path / str(number))
         build_stores(corpus(), tokenizer, folder, 0.2, workers=number)

@@ -18,7 +18,7 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
-from bert_keras.serving.signatures import make_signatures, settle_options
+from bert_keras.serving.signatures import make_signatures, resolve_options
 from bert_keras.serving.verify import HARD_TEXTS, make_request
 
 OPTIONS = {
@@ -89,13 +89,13 @@ def test_a_ranking_model_scores_each_passage_of_a_query():
         InputError, match="long_text is an option of .* has rank"
     ):
         asked = dict.fromkeys(OPTIONS) | {"long_text": "windows"}
-        settle_options([model], asked)
+        resolve_options([model], asked)
 
 
 def test_an_embedder_is_served_as_it_pools():
     model = spread(BertEmbedder(encoder(), "max"))
     asked = dict.fromkeys(OPTIONS) | {"long_text": "truncate"}
-    options = settle_options([model], asked)
+    options = resolve_options([model], asked)
     assert (options["pooling"], options["normalize"]) == ("max", True)
     assert greatest_difference(model, **options) <= 1e-5
     (signature,) = make_signatures(model, Rows(preprocessor()), options)

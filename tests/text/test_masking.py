@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_keras import TokenMasker
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.text.masking import Pieces, generator, mask_rows
+from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = 300  # "##" pieces come after them
@@ -26,7 +26,7 @@ def test_masks_are_those_of_pre_training(whole_word):
     expected = mask_rows(
         {"token_ids": IDS, "padding_mask": (IDS != PAD).astype("int32")},
         SamplingRules(64, **settings),
-        Pieces(VOCABULARY),
+        MaskingVocabulary(VOCABULARY),
         generator(3, 4),
     )
     masker = TokenMasker(VOCABULARY, **settings)

@@ -16,7 +16,7 @@ from bert_keras.text import learning
 from bert_keras.text.vocabulary import (
     SETTINGS,
     read_vocabulary,
-    settle_settings,
+    resolve_settings,
     write_settings,
     write_vocabulary,
 )
@@ -118,9 +118,9 @@ def test_the_settings_are_read_or_refused(tmp_path, content, expected):
         write_json(content, tmp_path / SETTINGS)
     if isinstance(expected, str):
         with pytest.raises(InputError, match=expected):
-            settle_settings(tmp_path / "vocab.txt")
+            resolve_settings(tmp_path / "vocab.txt")
     else:
-        assert settle_settings(tmp_path / "vocab.txt") == expected
+        assert resolve_settings(tmp_path / "vocab.txt") == expected
 
 
 def test_counts_without_accents_are_those_of_text_without_accents():
