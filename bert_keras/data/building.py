@@ -438,14 +438,14 @@ def move_stores(
             _refuse_other_corpus(folder)
     for name, store in stores.items():
         target, new = os.path.join(folder, name), store.manifest
-        is_there = finished[name] == new and _is_intact(target, new)
+        is_finished = finished[name] == new and _is_intact(target, new)
         if files.is_remote(folder):
-            if not is_there:
+            if not is_finished:
                 files.upload(store.folder, target)
             store.source = target
             moved[name] = store
             continue
-        if not is_there:
+        if not is_finished:
             with files.atomic_output(target) as partial:
                 os.rename(store.folder, partial)
         moved[name] = TokenStore(target)

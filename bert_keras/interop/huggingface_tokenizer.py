@@ -328,8 +328,8 @@ def _check_ids(tokenizer, pieces):
 
 
 def _is_line(pieces, index):
-    is_there = type(index) is int and 0 <= index < len(pieces)
-    return is_there and pieces[index] == f"[line{index + 1}]"
+    is_in_range = type(index) is int and 0 <= index < len(pieces)
+    return is_in_range and pieces[index] == f"[line{index + 1}]"
 
 
 def _check_keys(fields, rules):

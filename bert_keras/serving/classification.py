@@ -144,11 +144,11 @@ def choose(model, rows):
     def function(prompt, choices):
         logits, truncated = _score_lists(score, rows, prompt, choices)
         logits = logits[..., 0]  # (B, K)
-        is_there = logits > NO_CHOICE / 2
+        is_real = logits > NO_CHOICE / 2
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return {
-            "choice": tf.where(tf.reduce_any(is_there, axis=-1), best, -1),
-            "probabilities": tf.where(is_there, tf.nn.softmax(logits), 0.0),
+            "choice": tf.where(tf.reduce_any(is_real, axis=-1), best, -1),
+            "probabilities": tf.where(is_real, tf.nn.softmax(logits), 0.0),
             "truncated": truncated,
         }
 
@@ -251,13 +251,13 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
         )
         logits, truncated = _score_lists(score, rows, text, hypotheses, 2)
         entailed, opposite = tf.unstack(logits, axis=-1)  # (B, K) each
-        is_there = entailed > NO_CHOICE / 2
+        is_real = entailed > NO_CHOICE / 2
         best = tf.argmax(entailed, axis=-1)
         return {
             "label": tf.gather(candidates, best, batch_dims=1),
-            "probabilities": tf.where(is_there, tf.nn.softmax(entailed), 0.0),
+            "probabilities": tf.where(is_real, tf.nn.softmax(entailed), 0.0),
             "entailment": tf.where(
-                is_there, tf.sigmoid(entailed - opposite), 0.0
+                is_real, tf.sigmoid(entailed - opposite), 0.0
             ),
             "truncated": truncated,
         }
@@ -290,10 +290,10 @@ def _score_lists(score, rows, first, lists, width=1):
         was cut.
     """
     lists = pad_to(lists, [None, 1])
-    is_there = tf.strings.length(lists) > 0  # (B, K)
+    is_real = tf.strings.length(lists) > 0  # (B, K)
     # (N, 2), the indices of the entries that are not empty. A model takes no
     # empty batch, so if all entries are empty, the first one is read.
-    entries = pad_to(tf.where(is_there), [1, None])
+    entries = pad_to(tf.where(is_real), [1, None])
     # A long text keeps more tokens than fit, so that `are_cut` returns True.
     most = rows.sequence_length
     first_ids = rows.tokenizer(first)[:, :most]
@@ -315,6 +315,6 @@ def _score_lists(score, rows, first, lists, width=1):
     # (N, W) back to (B, K, W).
     shape = tf.shape(lists, tf.int64)
     logits = tf.scatter_nd(entries, logits, tf.concat([shape, [width]], 0))
-    logits = tf.where(is_there[..., tf.newaxis], logits, NO_CHOICE)
+    logits = tf.where(is_real[..., tf.newaxis], logits, NO_CHOICE)
     are_cut = tf.scatter_nd(entries, tf.cast(are_cut, tf.int32), shape)
     return logits, tf.reduce_any(are_cut > 0, axis=-1)

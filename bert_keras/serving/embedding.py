@@ -74,14 +74,16 @@ def embed(
     outputs |= TRUNCATED
     if not features:
         return Signature(name, inputs, texts.embed, outputs)
-    of_token = {
+    token_outputs = {
         "features": "float32 (B, T, F): of every token, 0 padded",
         **TOKENS,
     }
-    outputs |= of_token | {"count": "int32 (B,): how many tokens a row has"}
+    outputs |= token_outputs | {
+        "count": "int32 (B,): how many tokens a row has"
+    }
     recipe = find_recipe(features).vectors
     function = functools.partial(texts.embed_tokens, recipe=recipe)
-    return Signature(name, inputs, function, outputs, tuple(of_token))
+    return Signature(name, inputs, function, outputs, tuple(token_outputs))
 
 
 @dataclasses.dataclass

@@ -136,20 +136,20 @@ def export_saved_model(
         [] if allow_untrained else find_untrained_signatures(models, options)
     )
     fingerprint = compute_fingerprint(models, preprocessor, options)
-    is_there = is_present(folder, fingerprint)
-    if is_there and not verify:
+    is_exported = is_present(folder, fingerprint)
+    if is_exported and not verify:
         return folder
     rows = Rows(preprocessor, portable)
     served = [convert_weights(model, dtype) for model in models]
     signatures = all_signatures(served, rows, options, left_out)
     functions = {name: s.trace() for name, s in signatures.items()}
-    answered = None
+    answers = None
     if verify:
-        answered = verification.answer_here(
+        answers = verification.answer_here(
             signatures, functions, preprocessor, options
         )
-    if is_there:
-        _check_answers(folder, answered, TOLERANCES[dtype])
+    if is_exported:
+        _check_answers(folder, answers, TOLERANCES[dtype])
         return folder
     with files.atomic_output(folder) as partial:
         os.mkdir(partial)
@@ -161,14 +161,14 @@ def export_saved_model(
             tf.saved_model.save(module, plain, default | functions)
         card = {
             **_make_card(signatures, functions, options),
-            **_needs(find_foreign_operations(partial, portable)),
+            **_describe_needs(find_foreign_operations(partial, portable)),
             "fingerprint": fingerprint,
             "sequence_length": rows.sequence_length,
-            "files": describe_files(partial, _names(partial)),
+            "files": describe_files(partial, _list_files(partial)),
         }
         json_files.write_json(add_hash(card), os.path.join(partial, CARD))
         if verify:
-            _check_answers(partial, answered, TOLERANCES[dtype])
+            _check_answers(partial, answers, TOLERANCES[dtype])
     return folder
 
 
@@ -178,8 +178,8 @@ def _find_license(models):
     return next(filter(None, stated), License())
 
 
-def _check_answers(folder, answered, tolerance):
-    difference = verification.difference(folder, answered)
+def _check_answers(folder, answers, tolerance):
+    difference = verification.measure_difference(folder, answers)
     if not difference <= tolerance:
         raise InputError(
             f"The export differs from the live model by {difference:.3g}, "
@@ -246,7 +246,7 @@ def _make_card(signatures, functions, options):
     }
 
 
-def _needs(foreign):
+def _describe_needs(foreign):
     """Return dict of the card's entries on packages and operations."""
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
     # Package metadata is not used: TensorFlow's may be named tensorflow-cpu.
@@ -274,7 +274,7 @@ def _to_json(tensor):
     return values.tolist()
 
 
-def _names(folder):
+def _list_files(folder):
     """Return the paths of all files in the folder."""
     return sorted(os.path.relpath(path, folder) for path in files.walk(folder))
 

@@ -157,11 +157,13 @@ class Rows:
         room = self.sequence_length - 2
         cut = windows(ids, room, overlapping_stride(room))
 
-        def of_windows(begin, end):
+        def run_windows(begin, end):
             return [function(self.pack(cut.ids[begin:end]))]
 
         spec = tf.TensorSpec([None, width], tf.float32)
-        (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])  # (W, width)
+        (values,) = in_chunks(
+            run_windows, cut.ids.nrows(), [spec]
+        )  # (W, width)
         return cut.mean(values)
 
     def pieces(self, token_ids):

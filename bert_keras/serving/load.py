@@ -206,7 +206,9 @@ def read_columns(name, entry, columns):
             f"{sorted(columns)}."
         )
     columns = {
-        key: _rows(name, key, _to_lists(columns[key]), entry["inputs"][key])
+        key: _check_rows(
+            name, key, _to_lists(columns[key]), entry["inputs"][key]
+        )
         for key in order
     }
     lengths = {key: len(value) for key, value in columns.items()}
@@ -251,7 +253,7 @@ def _to_lists(value):
     return [_to_lists(item) for item in value]
 
 
-def _rows(name, key, rows, kind):
+def _check_rows(name, key, rows, spec):
     """Return list of an input's rows; raise `InputError` if one is wrong."""
     if not isinstance(rows, list):
         is_text = isinstance(rows, str | bytes)
@@ -259,21 +261,21 @@ def _rows(name, key, rows, kind):
         raise InputError(
             f"{name} takes a list as {key}; got {what}. Put it in a list."
         )
-    dtype, axes = parse_kind(kind)
+    dtype, axes = parse_spec(spec)
     for index, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
             one = "strings" if dtype == "string" else "numbers of 0 and more"
             raise InputError(
-                f"{name} takes {one} {kind.partition(' ')[2]} as {key}; row "
+                f"{name} takes {one} {spec.partition(' ')[2]} as {key}; row "
                 f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
                 "Correct it, or leave the row out."
             )
     return rows
 
 
-def parse_kind(kind):
+def parse_spec(spec):
     """Return dtype name and number of axes of a text like "string (B, N)"."""
-    dtype, _, axes = kind.partition(" ")
+    dtype, _, axes = spec.partition(" ")
     return dtype, sum(map(str.isalpha, axes))
 
 
@@ -289,9 +291,9 @@ def _fits(value, dtype, axes):
     return is_integer and 0 <= value < 1 << 31
 
 
-def make_spec(kind):
+def make_spec(spec):
     """Return the `tf.TensorSpec` of a text like "string (B, N)"."""
-    dtype, axes = parse_kind(kind)
+    dtype, axes = parse_spec(spec)
     return tf.TensorSpec([None] * axes, dtype)
 
 

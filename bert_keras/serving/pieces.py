@@ -25,9 +25,9 @@ def tokenize(rows):
             **rows.tokens(ids, start, end),
         }
 
-    of_token = {"token_ids": "int32 (B, T): -1 padded", **graph.TOKENS}
-    outputs = of_token | {"count": "int32 (B,): how many pieces a row has"}
-    inputs, padded = {"text": SENTENCE}, tuple(of_token)
+    token_outputs = {"token_ids": "int32 (B, T): -1 padded", **graph.TOKENS}
+    outputs = token_outputs | {"count": "int32 (B,): how many pieces a row has"}
+    inputs, padded = {"text": SENTENCE}, tuple(token_outputs)
     return Signature("tokenize", inputs, function, outputs, padded)
 
 
@@ -59,15 +59,18 @@ def fill_mask(model, rows, top_k=5):
             "truncated": rows.are_cut(ids),
         }
 
-    of_mask = {
+    mask_outputs = {
         "pieces": f"string (B, M, {top_k}): likeliest first, '' padded",
         "piece_ids": f"int32 (B, M, {top_k}): their ids, -1 padded",
         "probabilities": f"float32 (B, M, {top_k}): -1 padded",
     }
-    outputs = of_mask | {
+    outputs = mask_outputs | {
         "count": f"int32 (B,): how many {graph.MASK} a row has"
     }
-    inputs, padded = {"text": f"An {graph.MASK} well spent."}, tuple(of_mask)
+    inputs, padded = (
+        {"text": f"An {graph.MASK} well spent."},
+        tuple(mask_outputs),
+    )
     return Signature(
         "fill_mask", inputs, function, outputs | graph.TRUNCATED, padded
     )
@@ -99,14 +102,14 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
     # The head takes no empty batch, so one more vector is added.
     vectors = tf.pad(vectors, [[0, 1], [0, 0]])
 
-    def of_masks(begin, end):
+    def predict_masks(begin, end):
         # One row of n + 1 vectors, (1, n + 1, D); its logits (n, V).
         logits = head(vectors[tf.newaxis, begin : end + 1])[0, : end - begin]
         probabilities = tf.nn.softmax(logits[:, :vocabulary_size])
         return list(tf.math.top_k(probabilities, top_k))
 
     return in_chunks(
-        of_masks,
+        predict_masks,
         tf.shape(vectors, tf.int64)[0] - 1,
         [
             tf.TensorSpec([None, top_k], tf.float32),
@@ -243,14 +246,16 @@ def ids(model, rows, style):
         )
 
     # `mlm` is among them, because here a pre-trainer scores every position.
-    of_tokens = {*model.token_outputs, "mlm"}
+    token_outputs = {*model.token_outputs, "mlm"}
     names_by_style = zip(output_names(model, "ours"), names, strict=True)
     return Signature(
         "ids",
         dict(zip(INPUTS[style], _make_example(model, rows), strict=True)),
         function,
         dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
-        per_token=tuple(n for name, n in names_by_style if name in of_tokens),
+        per_token=tuple(
+            n for name, n in names_by_style if name in token_outputs
+        ),
         # A model with outputs for each token does not skip padding. Its outputs
         # at padding then equal the outputs of the server that is replaced.
         skips_padding=isinstance(

@@ -40,8 +40,8 @@ def convert_weights(model, dtype):
         check_finite(weight.path, keras.ops.convert_to_numpy(weight))
     if dtype == "int8":
         return _with_int8_weights(model.with_dtype("float32"))
-    is_there = model.dtype_policy.name == dtype
-    return model if is_there else model.with_dtype(dtype)
+    has_dtype = model.dtype_policy.name == dtype
+    return model if has_dtype else model.with_dtype(dtype)
 
 
 def _with_int8_weights(model):

@@ -28,15 +28,15 @@ KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # most values of an answer with padding, 40 MB of JSON
 MAX_DROPPED = 64 << 20  # bytes read of a body that is too large
 BODY_SECONDS = 10
-WAITING = 4  # number of requests of `max_bytes` that may wait
-FRAME = 3  # [CLS] and two [SEP]
+MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
+NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 # Windows of `answer` start 128 tokens apart, or overlap by two thirds.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
 WINDOWED = ("classify", "embed", "tag")
 TEXTS_AT_ONCE = 32
-LESS = "Send fewer or shorter rows."
-BAD = tf.errors.InvalidArgumentError
-REFUSED = InputError, ClientDisconnect, HTTPException, BAD
+SEND_LESS = "Send fewer or shorter rows."
+INVALID_ARGUMENT = tf.errors.InvalidArgumentError
+REFUSED = InputError, ClientDisconnect, HTTPException, INVALID_ARGUMENT
 
 
 class RequestError(InputError):
@@ -136,7 +136,7 @@ class _Service:
             )
         body = await self._body(request)
         parsed = parse(body, self.served.card, self.limits)
-        most = WAITING * self.limits.max_bytes
+        most = MAX_WAITING * self.limits.max_bytes
         if self.waiting and self.waiting + len(body) > most:
             raise RequestError("Too many requests wait. Try again.", 429)
         self.waiting += len(body)
@@ -192,7 +192,7 @@ class _Service:
         ):
             if size > most:
                 raise RequestError(
-                    f"{size} {what}; expected at most {most}. {LESS}", 413
+                    f"{size} {what}; expected at most {most}. {SEND_LESS}", 413
                 )
         tensors = to_tensors(card["signatures"][name], columns)
         outputs = signatures[name](**tensors)
@@ -232,7 +232,7 @@ def parse(body, card, limits):
     if size > limits.max_bytes:
         raise RequestError(
             f"{size} bytes of text; expected at most {limits.max_bytes}. "
-            f"{LESS}",
+            f"{SEND_LESS}",
             413,
         )
     return name, columns, by_row
@@ -315,7 +315,9 @@ def _count_tokens(name, columns, card, tokenize):
         overlap = 2
     counts = []
     for *first, last in rows:
-        others = FRAME + sum(lengths[text] for text in (*first, around))
+        others = NUM_SPECIAL_TOKENS + sum(
+            lengths[text] for text in (*first, around)
+        )
         texts = last if isinstance(last, list) else [last]
         tokens = [others + lengths[text] for text in texts]
         counts.append(

@@ -71,15 +71,20 @@ def _find_answers(model, rows, top_k, question, context):
     )
     room = rows.sequence_length - 3 - question_ids.row_lengths()
     cut = windows(ids, room, tf.minimum(room, STRIDE))
-    scores, first, last, null = _spans(model, rows, question_ids, cut, top_k)
-    best, index = tf.math.top_k(_by_text(cut, scores, NOWHERE), top_k)
+    scores, first, last, null = _find_spans(
+        model, rows, question_ids, cut, top_k
+    )
+    best, index = tf.math.top_k(_group_by_text(cut, scores, NOWHERE), top_k)
     first, last = (
-        tf.gather(_by_text(cut, x, 0), index, batch_dims=1)  # (B, top_k)
+        tf.gather(_group_by_text(cut, x, 0), index, batch_dims=1)  # (B, top_k)
         for x in (first, last)
     )
     is_real = best > NOWHERE / 2
     slices, start, end = cut_out(
-        context, _at(begins, first), _at(ends, last), is_real
+        context,
+        _gather_offsets(begins, first),
+        _gather_offsets(ends, last),
+        is_real,
     )
     null_score = tf.math.unsorted_segment_min(null, cut.text, cut.num_texts)
     answers = {
@@ -96,7 +101,7 @@ def _find_answers(model, rows, top_k, question, context):
     return answers
 
 
-def _spans(model, rows, question_ids, cut, top_k):
+def _find_spans(model, rows, question_ids, cut, top_k):
     """Return the best spans and the null score of each window.
 
     Returns:
@@ -106,7 +111,7 @@ def _spans(model, rows, question_ids, cut, top_k):
     """
     may_start = best_context(cut)  # ragged bool (W, None)
 
-    def of_windows(begin, end):
+    def score_windows(begin, end):
         questions = tf.gather(question_ids, cut.text[begin:end])
         ids = cut.ids[begin:end]
         inputs = rows.pack(questions, ids)
@@ -129,11 +134,11 @@ def _spans(model, rows, question_ids, cut, top_k):
             logits["start"][:, 0] + logits["end"][:, 0],  # of [CLS]
         ]
 
-    of_span = tf.TensorSpec([None, top_k], tf.int32)
+    span_spec = tf.TensorSpec([None, top_k], tf.int32)
     scores = tf.TensorSpec([None, top_k], tf.float32)
     null = tf.TensorSpec([None], tf.float32)
     return in_chunks(
-        of_windows, cut.ids.nrows(), [scores, of_span, of_span, null]
+        score_windows, cut.ids.nrows(), [scores, span_spec, span_spec, null]
     )
 
 
@@ -159,7 +164,7 @@ def _best_spans(start, end, top_k):
     return scores, first, first + index % ANSWER_LENGTH
 
 
-def _by_text(cut, values, missing):
+def _group_by_text(cut, values, missing):
     """Return values (W, top_k) of windows as a row for each text, (B, N)."""
     ragged = tf.RaggedTensor.from_value_rowids(
         values, cut.text, nrows=cut.num_texts, validate=False
@@ -167,7 +172,7 @@ def _by_text(cut, values, missing):
     return ragged.merge_dims(1, 2).to_tensor(missing)
 
 
-def _at(offsets, indices):
+def _gather_offsets(offsets, indices):
     """Return the values of ragged offsets at indices (B, top_k) of each row."""
     flat = indices + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
     padded = tf.concat([offsets.values, [0]], axis=0)
@@ -191,7 +196,7 @@ def tag(model, rows, long_text="truncate"):
         long_text: "truncate", or "windows": windows that overlap by half;
             a token's label is from the window with most context around it.
     """
-    types, type_of, begins, ends = _read_scheme(model.labels)
+    types, label_types, begins, ends = _read_scheme(model.labels)
     is_inner = tf.constant(
         [piece.startswith("##") for piece in rows.tokenizer.vocabulary]
     )
@@ -206,24 +211,26 @@ def tag(model, rows, long_text="truncate"):
         if truncates:
             ids, first, after = ids[:, :room], first[:, :room], after[:, :room]
         probabilities = _compute_probabilities(model, rows, ids, room)
-        words = _words(ids, first, after, probabilities, is_inner)
-        entities = _entities(words, type_of, begins, ends)
+        words = _find_words(ids, first, after, probabilities, is_inner)
+        entities = _find_entities(words, label_types, begins, ends)
         return _make_outputs(text, entities, types) | truncated
 
-    of_entity = {
+    entity_outputs = {
         "text": "string (B, N): the entities, cut from the text",
         "type": f"string (B, N): one of {types}",
         "start": "int32 (B, N): the first character, -1 padded",
         "end": "int32 (B, N): one after the last character, -1 padded",
         "score": "float32 (B, N): mean probability of the words' labels",
     }
-    outputs = of_entity | {"count": "int32 (B,): how many entities a text has"}
+    outputs = entity_outputs | {
+        "count": "int32 (B,): how many entities a text has"
+    }
     return Signature(
         "tag",
         {"text": "Ada Lovelace was born in London."},
         function,
         outputs | TRUNCATED if truncates else outputs,
-        padded=tuple(of_entity),
+        padded=tuple(entity_outputs),
         labels=tuple(types),
     )
 
@@ -236,12 +243,12 @@ def _read_scheme(labels):
     """
     split = [split_label(label) for label in labels]
     types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
-    type_of = [
+    label_types = [
         -1 if prefix == OUTSIDE else types.index(kind) for prefix, kind in split
     ]
     return (
         types,
-        tf.constant(type_of),
+        tf.constant(label_types),
         tf.constant([prefix in BEGIN for prefix, _ in split]),
         tf.constant([prefix in END for prefix, _ in split]),
     )
@@ -252,7 +259,7 @@ def _compute_probabilities(model, rows, ids, room):
     cut = windows(ids, room, max(room // 2, 1))
     width = len(model.labels)
 
-    def of_windows(begin, end):
+    def predict_windows(begin, end):
         inputs = rows.pack(cut.ids[begin:end])
         logits = model(inputs, training=False)[:, 1:]  # without [CLS]
         length = cut.ids[begin:end].row_lengths()
@@ -260,7 +267,7 @@ def _compute_probabilities(model, rows, ids, room):
         return [tf.nn.softmax(tf.boolean_mask(logits, is_token))]
 
     spec = tf.TensorSpec([None, width], tf.float32)
-    (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])
+    (values,) = in_chunks(predict_windows, cut.ids.nrows(), [spec])
     is_best = best_context(cut).values  # True in one window for each token
     indices = tf.boolean_mask(cut.positions.values, is_best)
     return tf.scatter_nd(
@@ -270,12 +277,12 @@ def _compute_probabilities(model, rows, ids, room):
     )
 
 
-def _words(ids, first, after, probabilities, is_inner):
+def _find_words(ids, first, after, probabilities, is_inner):
     """Return dict of the text, offsets, label and score, (words,) each."""
     text = ids.value_rowids()
     is_first = ~tf.gather(is_inner, ids.values)
     # A text's first piece begins a word, even if it starts with "##".
-    is_first |= _changes(text)
+    is_first |= _find_changes(text)
     words, _ = _merge(text, first.values, after.values, is_first)
     of_first = tf.boolean_mask(probabilities, is_first)
     return words | {
@@ -284,15 +291,15 @@ def _words(ids, first, after, probabilities, is_inner):
     }
 
 
-def _entities(words, type_of, begins, ends):
+def _find_entities(words, label_types, begins, ends):
     """Return dict of the text, offsets, type and score, (entities,) each."""
-    kind = tf.gather(type_of, words["label"])
+    kind = tf.gather(label_types, words["label"])
     follows_end = tf.concat(
         [[False], tf.gather(ends, words["label"])[:-1]], axis=0
     )[: tf.size(kind)]
     is_first = (
-        _changes(words["text"])
-        | _changes(kind)
+        _find_changes(words["text"])
+        | _find_changes(kind)
         | tf.gather(begins, words["label"])
         | follows_end
     )
@@ -305,7 +312,7 @@ def _entities(words, type_of, begins, ends):
     return {k: tf.boolean_mask(v, is_entity) for k, v in entities.items()}
 
 
-def _changes(values):
+def _find_changes(values):
     """Return bool, True at the first value and where a value changes."""
     return tf.concat(
         [tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0

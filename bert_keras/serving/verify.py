@@ -45,7 +45,7 @@ def answer_here(signatures, functions, preprocessor, options):
     # For signatures that read windows, a text of a few rows is long enough.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     in_windows = options["long_text"] == "windows"
-    answered = []
+    answers = []
     for name, signature in signatures.items():
         if name == "ids":
             request = make_ids_request(signature, preprocessor, few)
@@ -59,8 +59,8 @@ def answer_here(signatures, functions, preprocessor, options):
             answer[output] = (
                 array.astype("S") if array.dtype == object else array
             )
-        answered.append((signature, request, answer))
-    return answered
+        answers.append((signature, request, answer))
+    return answers
 
 
 def make_request(examples, texts):
@@ -89,13 +89,13 @@ def make_ids_request(signature, preprocessor, texts):
     return dict(zip(signature.inputs, columns, strict=True))
 
 
-def difference(folder, answered):
+def measure_difference(folder, answers):
     """Return the greatest difference of answers here and in a fresh process.
 
     Differences of an output are divided by its greatest absolute value here, if
     this value is over 1. See `greatest_difference` for an infinite result.
     """
-    requests = [(s.name, request) for s, request, _ in answered]
+    requests = [(s.name, request) for s, request, _ in answers]
     fresh = answer_in_fresh_process(folder, requests)
     return max(
         comparison.greatest_difference(
@@ -106,7 +106,7 @@ def difference(folder, answered):
         if here.keys() == there.keys()
         else np.inf
         for (signature, request, here), there in zip(
-            answered, fresh, strict=True
+            answers, fresh, strict=True
         )
     )
 
@@ -141,12 +141,18 @@ def answer_in_fresh_process(folder, requests):
         for name, inputs in requests
     ]
     with tempfile.TemporaryDirectory() as scratch:
-        questions = os.path.join(scratch, "requests.json")
-        results = os.path.join(scratch, "answers.npz")
-        json_files.write_json(encoded, questions)
+        requests_path = os.path.join(scratch, "requests.json")
+        answers_path = os.path.join(scratch, "answers.npz")
+        json_files.write_json(encoded, requests_path)
         with files.plain_link(folder) as plain:
             done = subprocess.run(
-                [sys.executable, replay.__file__, plain, questions, results]
+                [
+                    sys.executable,
+                    replay.__file__,
+                    plain,
+                    requests_path,
+                    answers_path,
+                ]
                 + packages,
                 capture_output=True,
                 text=True,
@@ -158,7 +164,7 @@ def answer_in_fresh_process(folder, requests):
                 f"with {done.returncode}: {done.stderr.strip()[-2000:]}"
             )
         answers = [{} for _ in requests]
-        with np.load(results) as arrays:
+        with np.load(answers_path) as arrays:
             for key in arrays.files:
                 number, _, name = key.partition("/")
                 answers[int(number)][name] = arrays[key]

@@ -265,7 +265,7 @@ def test_the_card_asks_for_what_the_graph_needs_alone(
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert toy_served.card["needs"] == export._needs({})["needs"]
+    assert toy_served.card["needs"] == export._describe_needs({})["needs"]
     assert toy_served.card["needs"] == ["tensorflow"]
     assert toy_served.card["versions"]["tensorflow"] == tf.__version__
     assert served.card["needs"] == ["tensorflow", "tensorflow_text"]

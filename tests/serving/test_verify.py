@@ -28,7 +28,7 @@ def difference(monkeypatch, signature, answer, name, place, value):
     monkeypatch.setattr(
         verify, "answer_in_fresh_process", lambda *arguments: [there]
     )
-    return verify.difference("served", [(signature, REQUEST, answer)])
+    return verify.measure_difference("served", [(signature, REQUEST, answer)])
 
 
 @pytest.mark.parametrize(
