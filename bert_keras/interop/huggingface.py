@@ -154,12 +154,14 @@ def _open_with_block(folder, config, fields, stored):
         stored, names(head), folder, _normalize_name
     )
     # A head that transformers lacks is stored under the library's names.
-    of_head = [n for n in skipped if "/" in n and not in_encoder(n)]
-    found = _transpose_kernels(found) | {name: stored[name] for name in of_head}
+    head_names = [n for n in skipped if "/" in n and not in_encoder(n)]
+    found = _transpose_kernels(found) | {
+        name: stored[name] for name in head_names
+    }
     checkpoint.head = head
     checkpoint.head_arguments = block.read_arguments(fields)
     checkpoint.tensors = block.add_check(found, folder, fields)
-    checkpoint.skipped = [name for name in skipped if name not in of_head]
+    checkpoint.skipped = [name for name in skipped if name not in head_names]
     block.apply(fields, checkpoint, folder)
     if checkpoint.read_text is not None:
         read = checkpoint.read_text

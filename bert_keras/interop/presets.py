@@ -21,7 +21,7 @@ from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
 from bert_keras.interop.text_settings import settle_case
 from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.heads import check_labels
-from bert_keras.modeling.inputs import argument_names
+from bert_keras.modeling.inputs import list_argument_names
 from bert_keras.modeling.layers import make_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import POOLER, in_encoder, published_weights
@@ -104,7 +104,7 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _read_text(checkpoint)
-    known = argument_names(tokenizer_class)
+    known = list_argument_names(tokenizer_class)
     of_tokenizer = {k: arguments.pop(k) for k in [*arguments] if k in known}
     tokenizer = _make_tokenizer(
         tokenizer_class, checkpoint.source, text, of_tokenizer
@@ -296,12 +296,12 @@ def choose_class(name, checkpoint):
 def _split_arguments(cls, arguments):
     """Return two dicts, the arguments for the encoder and for the head."""
     encoder_class = getattr(cls, "encoder_class", cls)
-    of_encoder = argument_names(encoder_class)
-    of_head = [] if cls is encoder_class else argument_names(cls)
-    head = {k: v for k, v in arguments.items() if k in of_head}
-    encoder = {k: v for k, v in arguments.items() if k not in of_head}
+    encoder_names = list_argument_names(encoder_class)
+    head_names = [] if cls is encoder_class else list_argument_names(cls)
+    head = {k: v for k, v in arguments.items() if k in head_names}
+    encoder = {k: v for k, v in arguments.items() if k not in head_names}
     unknown = sorted({*encoder, *head} & {"self", "encoder", *DIMENSIONS})
-    unknown += sorted(set(encoder) - set(of_encoder))
+    unknown += sorted(set(encoder) - set(encoder_names))
     if unknown:
         raise InputError(
             f"{cls.__name__}.from_preset takes no {', '.join(unknown)}: the "
@@ -343,9 +343,9 @@ def _select_head(cls, checkpoint, arguments):
     # New labels for the head of a score mean that a classifier is wanted.
     if differs and has_one and was_score:
         arguments["problem"] = new.get("problem", "single")
-    of_input = ["bilstm_dim", "recipe"]  # they decide the head's input
-    of_input += ["pooling"] if arguments.get("recipe") else []
-    for name in of_input:
+    input_names = ["bilstm_dim", "recipe"]  # they decide the head's input
+    input_names += ["pooling"] if arguments.get("recipe") else []
+    for name in input_names:
         if stored.get(name) != arguments.get(name):
             differs = name
     if differs is not None:
@@ -403,13 +403,13 @@ def check_tensors(head, checkpoint, found, head_arguments, why=None):
     for name in POOLER:  # some heads do not use it
         if name not in found:
             del needed[name]
-    of_head = tensors.head_shapes(head, head_arguments, checkpoint.encoder)
-    if not why and "mlm/bias" not in of_head:
-        needed |= of_head
+    head_shapes = tensors.head_shapes(head, head_arguments, checkpoint.encoder)
+    if not why and "mlm/bias" not in head_shapes:
+        needed |= head_shapes
     for name, shape in needed.items():
         if name not in found:
             _refuse_missing(checkpoint, name, f"a tensor of shape {shape}")
-    expected = needed | of_head
+    expected = needed | head_shapes
     for name, tensor in found.items():
         _check_shape(tensor, expected.get(name, tensor.shape))
 

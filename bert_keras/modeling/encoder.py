@@ -18,9 +18,9 @@ from bert_keras.modeling.attention import (
     attention_bias,
 )
 from bert_keras.modeling.inputs import (
-    argument_names,
     check_ids,
-    named_inputs,
+    list_argument_names,
+    name_inputs,
 )
 from bert_keras.modeling.padding import find_real_tokens
 from bert_keras.modeling.portable import Portable
@@ -106,7 +106,7 @@ class BertEncoder(Portable, keras.Model):
     # Outputs with a token axis, (B, T, ...). Their values at padding have no
     # meaning.
     token_outputs = ("sequence_output",)
-    _most_outputs: tuple[Any, ...] = ()
+    _largest_outputs: tuple[Any, ...] = ()
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class BertEncoder(Portable, keras.Model):
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
         refuse_fork(self._process)
-        inputs = named_inputs(inputs)
+        inputs = name_inputs(inputs)
         self._check_inputs(inputs)
         padding_mask = inputs.get("padding_mask")
         example_ids = inputs.get("example_ids")
@@ -287,8 +287,8 @@ class BertEncoder(Portable, keras.Model):
     def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
         outputs = super().symbolic_call(*args, **kwargs)
         flat = keras.tree.flatten(outputs)
-        if len(flat) > len(self._most_outputs):
-            self._most_outputs = tuple(flat)
+        if len(flat) > len(self._largest_outputs):
+            self._largest_outputs = tuple(flat)
         return outputs
 
     @property
@@ -299,7 +299,7 @@ class BertEncoder(Portable, keras.Model):
         number of outputs from it when it traverses a graph, so a later call
         with `hidden_states` would seem disconnected.
         """
-        return list(self._most_outputs) or super().output
+        return list(self._largest_outputs) or super().output
 
     def compute_output_spec(
         self,
@@ -310,7 +310,7 @@ class BertEncoder(Portable, keras.Model):
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
         # No call is traced, so that building a large task model is fast.
-        batch, length = named_inputs(inputs)["token_ids"].shape
+        batch, length = name_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
 
         def spec(*shape):
@@ -335,7 +335,7 @@ class BertEncoder(Portable, keras.Model):
 
     def arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments as a dict of plain values."""
-        names = argument_names(type(self))
+        names = list_argument_names(type(self))
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
         values = {name: getattr(self, name) for name in names}
         return {**values, "dtype": dtype}

@@ -21,7 +21,7 @@ POOLING_MASK = "pooling_mask"
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def argument_names(cls):
+def list_argument_names(cls):
     """Return the names of a constructor's arguments, without `self`.
 
     If the constructor has **kwargs, the base class's arguments follow.
@@ -37,7 +37,7 @@ def argument_names(cls):
     return list(dict.fromkeys(names))
 
 
-def named_inputs(inputs):
+def name_inputs(inputs):
     """Return a dict of checked inputs; an array is taken as `token_ids`."""
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}

@@ -10,7 +10,7 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels, memory, modes
 from bert_keras.modeling.dropout import add_replica, dropout
-from bert_keras.modeling.inputs import argument_names
+from bert_keras.modeling.inputs import list_argument_names
 from bert_keras.modeling.keras_adapter import DropsWeights
 from bert_keras.modeling.weights import KeepsLora
 
@@ -130,8 +130,10 @@ class KeepsArguments(keras.layers.Layer):
     """A layer that keeps its arguments as attributes and as its config."""
 
     def get_config(self):
-        of_keras = argument_names(keras.layers.Layer)
-        names = [n for n in argument_names(type(self)) if n not in of_keras]
+        keras_names = list_argument_names(keras.layers.Layer)
+        names = [
+            n for n in list_argument_names(type(self)) if n not in keras_names
+        ]
         arguments = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **arguments}
 

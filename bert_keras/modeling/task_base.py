@@ -10,8 +10,8 @@ from bert_keras.modeling.heads import BiLSTM, LayerMix, Pooling
 from bert_keras.modeling.inputs import (
     INPUT_NAMES,
     POOLING_MASK,
-    argument_names,
     as_tensor,
+    list_argument_names,
 )
 from bert_keras.modeling.keras_adapter import TaskTrainer
 from bert_keras.modeling.portable import Portable
@@ -86,7 +86,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
     def arguments(self) -> dict[str, Any]:
         """Return a dict of the constructor's arguments but encoder and name."""
-        names = argument_names(type(self))
+        names = list_argument_names(type(self))
         return {
             name: getattr(self, name)
             for name in names

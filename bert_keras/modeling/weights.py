@@ -212,11 +212,11 @@ def enable_lora(
                 projection.lora_dropout = dropout
 
 
-def freeze_encoder(model, but):
-    """Freeze all weights of the encoder except the names in `but`."""
+def freeze_encoder(model, except_names):
+    """Freeze all weights of the encoder except the names in `except_names`."""
     for weight in model.weights:
         name = published_name(model, weight.path)
-        if in_encoder(name) and name not in but:
+        if in_encoder(name) and name not in except_names:
             weight.trainable = False
 
 

@@ -27,8 +27,8 @@ def fit(
     history,
     validation,
     callbacks=(),
-    bounds=(),
-    ended=None,
+    boundaries=(),
+    should_end=None,
 ):
     """Train `model` from the step of `state` to the step `steps`.
 
@@ -49,17 +49,17 @@ def fit(
         validation: function of the step that returns a dict of held-out
             metrics; it is called at the end of each epoch.
         callbacks: further Keras callbacks.
-        bounds: steps at which the shape of the batches changes. `batches` is
-            called again at each of them, and the current epoch ends.
-        ended: function of the lines of `history` that returns True to end the
-            run after an evaluation. A callback can also end the run, by
+        boundaries: steps at which the shape of the batches changes. `batches`
+            is called again at each of them, and the current epoch ends.
+        should_end: function of the lines of `history` that returns True to end
+            the run after an evaluation. A callback can also end the run, by
             `model.stop_training`.
 
     Returns:
         list of dict, the lines of `history`.
     """
     step = state.restore(model)  # 0 in a new run
-    ends = {*bounds, steps}
+    ends = {*boundaries, steps}
     # Epochs after the checkpoint are repeated, so their lines are dropped.
     history = History(history, state, upto=step)
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
@@ -79,18 +79,18 @@ def fit(
         )
     )
     most_at_once = model.steps_per_execution
-    ended = ended or (lambda lines: False)
+    should_end = should_end or (lambda lines: False)
     # At the end of `fit`, Keras would replace the weights by their averages. A
     # run may call `fit` several times, and each call must continue with the
     # weights that are not averaged. `averaged_weights` puts in the averages.
     model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
-        if ended(history.lines):
+        if should_end(history.lines):
             model.stop_training = True
 
     stop = keras.callbacks.LambdaCallback(on_epoch_end=end_run)
-    while step < steps and not ended(history.lines):
+    while step < steps and not should_end(history.lines):
         end = min(end for end in ends if end > step)
         length, epochs = _plan_fit(step, end, steps_per_epoch)
         _set_steps_per_execution(model, most_at_once, length)
@@ -206,7 +206,7 @@ def _set_steps_per_execution(model, most, length):
         model.train_function = model.test_function = None
 
 
-PUT_BACK = (
+RESTORE_FILES = (
     "Put back what the run wrote, or remove the run's folder and start again."
 )
 
@@ -241,7 +241,7 @@ class History(keras.callbacks.Callback):
             is_whole = False
         if not is_whole:
             raise InputError(
-                f"{self.path} is damaged or was changed. {PUT_BACK}"
+                f"{self.path} is damaged or was changed. {RESTORE_FILES}"
             )
         return lines
 
@@ -255,7 +255,8 @@ class History(keras.callbacks.Callback):
         missing = expected - {line["step"] for line in self.lines}
         if missing:
             raise InputError(
-                f"{self.path} lacks the line of step {min(missing)}. {PUT_BACK}"
+                f"{self.path} lacks the line of step {min(missing)}. "
+                f"{RESTORE_FILES}"
             )
 
     def _text(self, lines):

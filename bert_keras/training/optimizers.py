@@ -25,7 +25,7 @@ from bert_keras.training.schedules import WarmupLinearDecay, to_number
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
 # Arguments of Keras's optimizers that are refused: they act before the sum over
 # replicas or after clipping, or make the schedule count micro-batches.
-_NOT_KERAS = (
+_REFUSED_ARGUMENTS = (
     "clipnorm clipvalue global_clipnorm gradient_accumulation_steps "
     "loss_scale_factor".split()
 )
@@ -196,7 +196,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         name="adamw",
         **kwargs,
     ):
-        refused = [k for k in _NOT_KERAS if kwargs.get(k) is not None]
+        refused = [k for k in _REFUSED_ARGUMENTS if kwargs.get(k) is not None]
         if refused:
             raise InputError(
                 f"{', '.join(refused)} cannot be given to this optimizer: "
@@ -384,7 +384,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def get_config(self):
         config = super().get_config()
         return {
-            **{k: v for k, v in config.items() if k not in _NOT_KERAS},
+            **{k: v for k, v in config.items() if k not in _REFUSED_ARGUMENTS},
             "weight_decay": self.decay,
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,

@@ -111,7 +111,7 @@ def _check_dtypes(variables):
             )
 
 
-def micro_batches(model):
+def count_micro_batches(model):
     """Return the optimizer's attribute `accumulate`, or 1 if it has none."""
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return getattr(inner, "accumulate", 1)
@@ -133,23 +133,23 @@ def check_cut(model):
         )
 
 
-def rows(batch):
+def count_rows(batch):
     """Return the number of rows: an int where it is known, else a tensor."""
     # Inputs that were left out are None.
     first = next(v for v in tree.flatten(batch) if v is not None)
     return ops.shape(first)[0]
 
 
-def normalisers(model, batch):
+def compute_divisors(model, batch):
     """Return the divisor of each loss's mean, float (1 + losses,).
 
     The first value is the number of rows. It is also the divisor of means over
     elements, because all rows have the same number of elements.
     """
-    count = rows(batch)
+    count = count_rows(batch)
     values = [count]
     for item in keras_adapter.compiled_losses(model):
-        weights = _weights_at(item.path, batch[2])
+        weights = _get_weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
         # The divisor of a loss that is a sum is not read.
         counted = by_weight and weights is not None
@@ -157,14 +157,14 @@ def normalisers(model, batch):
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
 
 
-def losses(model, batch, outputs, divisors, replicas=1):
+def compute_losses(model, batch, outputs, divisors, replicas=1):
     """Return the total loss of a micro-batch, and the losses to log.
 
     Args:
         model: a model that was compiled, and has computed `outputs`.
         batch: (inputs, labels, weights) of the micro-batch.
         outputs: the model's outputs for the micro-batch.
-        divisors: `normalisers` of the global batch.
+        divisors: `compute_divisors` of the global batch.
         replicas: number by which Keras divides each mean in `tf.distribute`.
 
     Returns:
@@ -175,11 +175,11 @@ def losses(model, batch, outputs, divisors, replicas=1):
     _, y, weights = batch
     # (1 + losses,), this micro-batch's fraction of each divisor. A fraction is
     # 0 if all weights are 0.
-    fractions = ops.divide_no_nan(normalisers(model, batch), divisors)
+    fractions = ops.divide_no_nan(compute_divisors(model, batch), divisors)
     total, logged_total, singles = 0.0, 0.0, []
     for i, item in enumerate(keras_adapter.compiled_losses(model)):
-        labels, predictions = _at(item.path, y), _at(item.path, outputs)
-        item_weights = _weights_at(item.path, weights)
+        labels, predictions = _get_at(item.path, y), _get_at(item.path, outputs)
+        item_weights = _get_weights_at(item.path, weights)
         value = item.loss(labels, predictions, item_weights)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
@@ -237,12 +237,12 @@ def track(model, values, divisors, replicas=1):
         tracker.update_state(values[i] * replicas, divisors[0] / replicas)
 
 
-def _at(path, values):
+def _get_at(path, values):
     for key in path:
         values = values[key]
     return values
 
 
-def _weights_at(path, weights):
+def _get_weights_at(path, weights):
     """Return the weights of the loss at a path; an array is for all losses."""
-    return _at(path, weights) if tree.is_nested(weights) else weights
+    return _get_at(path, weights) if tree.is_nested(weights) else weights

@@ -19,8 +19,8 @@ def train_step(model, state, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model)
-    accumulate = step.micro_batches(model)
-    divisors = step.normalisers(model, batch)
+    accumulate = step.count_micro_batches(model)
+    divisors = step.compute_divisors(model, batch)
 
     def loss(trainable, non_trainable, metrics, micro_batch):
         values = trainable, non_trainable, metrics, optimizer_variables
@@ -69,7 +69,7 @@ def test_step(model, state, data):
     trainable, non_trainable, metrics = state
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
-    divisors = step.normalisers(model, batch)
+    divisors = step.compute_divisors(model, batch)
     with _stateless(model, *state) as scope:
         _, values = _compute_losses(model, batch, divisors, training=False)
     non_trainable, metrics = _read_scope(model, scope)
@@ -82,7 +82,7 @@ def _compute_losses(model, batch, divisors, training):
     x, y, weights = batch
     outputs = model(x, training=training)
     model.compute_metrics(x, y, outputs, weights)
-    return step.losses(model, batch, outputs, divisors)
+    return step.compute_losses(model, batch, outputs, divisors)
 
 
 def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
@@ -123,7 +123,7 @@ def _split_micro_batches(batch, accumulate):
     A device holds successive rows of the batch. A micro-batch takes every n-th
     row, so that it has rows of each device.
     """
-    count = step.rows(batch)
+    count = step.count_rows(batch)
     if count % accumulate:
         raise InputError(
             f"A batch of {count} rows cannot be cut into {accumulate} equal "

@@ -26,9 +26,9 @@ def train_step(model, data):
     step.prepare_optimizer(model, _replicas())
     # The divisors depend only on sample weights and numbers of rows, so they
     # are known before the losses.
-    [divisors] = sum_over_replicas([step.normalisers(model, batch)])
+    [divisors] = sum_over_replicas([step.compute_divisors(model, batch)])
     compute = _Gradients(model, divisors)
-    accumulate = step.micro_batches(model)
+    accumulate = step.count_micro_batches(model)
     if accumulate == 1:
         values, gradients = compute(batch)
     else:
@@ -54,10 +54,12 @@ def test_step(model, data):
     """Compute the losses of the global batch in evaluation; return the logs."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
-    [divisors] = sum_over_replicas([step.normalisers(model, batch)])
+    [divisors] = sum_over_replicas([step.compute_divisors(model, batch)])
     x, y, weights = batch
     outputs = model(x, training=False)
-    _, values = step.losses(model, batch, outputs, divisors, _replicas())
+    _, values = step.compute_losses(
+        model, batch, outputs, divisors, _replicas()
+    )
     step.track(model, values, divisors, _replicas())
     return model.compute_metrics(x, y, outputs, weights)
 
@@ -87,7 +89,7 @@ class _Gradients:
         arithmetic = modes.use(compile_large=runs_on_cpu())
         with arithmetic, tf.GradientTape() as tape:
             outputs = model(x, training=True)
-            loss, values = step.losses(
+            loss, values = step.compute_losses(
                 model, batch, outputs, self.divisors, _replicas()
             )
             # In float16, a large factor keeps small gradients from being 0.
@@ -105,7 +107,7 @@ class _Gradients:
 
 def _accumulate(compute, batch, accumulate):
     """Return the sums of losses and of gradients over the micro-batches."""
-    count = step.rows(batch)
+    count = step.count_rows(batch)
     # Rows of each micro-batch, at least 1; the last one may have fewer.
     size = -(-count // accumulate)
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)

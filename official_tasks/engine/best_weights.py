@@ -16,7 +16,7 @@ from bert_keras.manifest import (
     read_manifest,
     write_manifest,
 )
-from bert_keras.training.loop import PUT_BACK
+from bert_keras.training.loop import RESTORE_FILES
 
 BEST = "best.json"
 HISTORY = "metrics.jsonl"
@@ -50,7 +50,7 @@ class BestWeights:
     def check(self) -> int:
         """Return the step of the best weights; raise if files are damaged."""
         best = self._read()
-        check_files(self.folder.path, best["files"], PUT_BACK)
+        check_files(self.folder.path, best["files"], RESTORE_FILES)
         return best["step"]
 
     def _read(self):
@@ -62,7 +62,7 @@ class BestWeights:
         try:
             return read_manifest(self.path, "evaluation", _check_record)
         except InputError as error:
-            raise InputError(f"{error} {PUT_BACK}") from None
+            raise InputError(f"{error} {RESTORE_FILES}") from None
 
 
 def _check_record(record):

@@ -347,7 +347,7 @@ class _Run:
             validation=self._evaluate,
             title=f"Fine-tuning {self.task.name}",
             callbacks=callbacks,
-            ended=functools.partial(
+            should_end=functools.partial(
                 self.hyperparameters.has_stopped, self.metric
             ),
         )

@@ -47,9 +47,9 @@ def train(
     title,
     tokens_until=None,
     predict=None,
-    bounds=(),
+    boundaries=(),
     callbacks=(),
-    ended=None,
+    should_end=None,
 ) -> list[dict]:
     """Train a compiled, built model in the run folder, or resume.
 
@@ -65,9 +65,9 @@ def train(
         tokens_until: function of a step; returns the number of positions, with
             padding, that the run has trained on until this step.
         predict: see `Board`.
-        bounds: steps at which the batches take another shape.
+        boundaries: steps at which the batches take another shape.
         callbacks: further callbacks; they may add to the logs.
-        ended: see `bert_keras.training.loop.fit`.
+        should_end: see `bert_keras.training.loop.fit`.
 
     Returns:
         The logs of each epoch, in order, as dicts with "step".
@@ -91,8 +91,8 @@ def train(
                 folder.file("metrics.jsonl"),
                 validation,
                 callbacks,
-                bounds=bounds,
-                ended=ended,
+                boundaries=boundaries,
+                should_end=should_end,
             )
         except not_finite.NotFiniteError as error:
             raise InputError(str(error)) from error

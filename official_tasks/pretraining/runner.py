@@ -148,7 +148,7 @@ class Run:
             title="Pre-training",
             tokens_until=lambda step: tokens_until(step, settings),
             predict=self.predict,
-            bounds=[phase.last for phase in phases(settings)],
+            boundaries=[phase.last for phase in phases(settings)],
             callbacks=callbacks,
         )
 
