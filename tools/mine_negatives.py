@@ -83,8 +83,8 @@ def main(values):
         raise InputError(f"--output={values.output}: expected a name in .csv")
     options = {name: getattr(values, name) for name in (*COLUMNS, "max_score")}
     task = embedding.embedding_task(objective="in_batch", **options)
-    placed = task.source.read_files("train")
-    pairs = Examples((pair for _, pair in placed), placed.notes)
+    rows = task.source.read_files("train")
+    pairs = Examples((pair for _, pair in rows), rows.notes)
     queries = [q for q in task.collect_queries(pairs) if q.relevant]
     if not queries:
         raise InputError(f"{values.train}: no text has a partner")

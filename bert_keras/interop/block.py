@@ -24,7 +24,7 @@ OLD_FORMAT = (
     "Convert the model with the version of bert_keras that wrote it: run that "
     "version's tools/convert_checkpoint.py --format=huggingface"
 )
-IF_MEANT = (
+SAVE_AGAIN = (
     "Save or fetch the folder again; if the change is intended, remove the "
     f'"{NAME}" block from config.json'
 )
@@ -102,7 +102,7 @@ def read_block(folder, config):
         {**config.values, NAME: rest}
     ):
         raise WeightsError(
-            config.path, "the file has changed since it was written", IF_MEANT
+            config.path, "the file has changed since it was written", SAVE_AGAIN
         )
     for name in block.object("files").values:
         if name != WEIGHTS:
@@ -124,7 +124,7 @@ def check_file(folder, block, name):
     path = os.path.join(folder, *parts)
     fault = find_fault(path, expected)
     if fault is not None:
-        raise WeightsError(path, f"the file {fault}", IF_MEANT)
+        raise WeightsError(path, f"the file {fault}", SAVE_AGAIN)
 
 
 def add_check(found, folder, block):

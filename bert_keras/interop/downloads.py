@@ -132,7 +132,7 @@ _EMBEDDERS = {
     "mxbai_embed_xsmall_v1_en": "mxbai-embed-xsmall-v1",
 }
 # Words in a preset's name that mean an architecture other than BERT.
-OTHERS = re.compile(
+OTHER_ARCHITECTURES = re.compile(
     r"\b(albert|bertweet|camembert|deberta|electra|modernbert|mpnet|xlnet|"
     r"(xlm-|distil)?roberta)\b"
 )
@@ -165,7 +165,7 @@ def suggest_names(preset):
     Hub, and the choice between blank, "_" and "-" are ignored.
     """
     simple = _simplify(preset)
-    if other := OTHERS.search(simple):
+    if other := OTHER_ARCHITECTURES.search(simple):
         return (
             f" {other[0]} is not the architecture BERT. Load {preset} "
             f"with {huggingface.name_package(other[0])}."
@@ -265,7 +265,11 @@ def _download(name, path):
 PREFIX = "hf://"
 # Settings, tokenizer and safetensors; nothing that can run code.
 MODEL = (
-    *(CONFIG, *huggingface_tokenizer.READ, sentence_transformers.SETTINGS),
+    *(
+        CONFIG,
+        *huggingface_tokenizer.INPUT_FILES,
+        sentence_transformers.SETTINGS,
+    ),
     *(*huggingface.SAFETENSORS, "model-*.safetensors"),
 )
 WANTED = (

@@ -19,8 +19,8 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
 SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
-WRITTEN = (VOCABULARY, TOKENIZER, SETTINGS)
-READ = (*WRITTEN, SPECIAL, ADDED)
+OUTPUT_FILES = (VOCABULARY, TOKENIZER, SETTINGS)
+INPUT_FILES = (*OUTPUT_FILES, SPECIAL, ADDED)
 # Longer words become [UNK] in transformers; the original's limit is 200.
 MAX_WORD_LENGTH = 100
 CLASSES = (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # the metadata's key
-OTHERS = "Load it into a model like the one that was saved"
+USE_SAME_MODEL = "Load it into a model like the one that was saved"
 # Settings with which an adapted kernel is not W + alpha / r B A.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
@@ -258,7 +258,7 @@ def _check_new_weights(model, path, found):
             path,
             f"the file lacks {', '.join(missing)}, which are random in the "
             "model",
-            OTHERS,
+            USE_SAME_MODEL,
         )
 
 
@@ -370,7 +370,7 @@ def _check_model(model, path):
             raise WeightsError(
                 path,
                 f"the file is for a model with another {name}",
-                OTHERS,
+                USE_SAME_MODEL,
                 expected=expected or "none",
                 found=about.get(name) or "none",
             )
@@ -398,7 +398,7 @@ def _check_shapes(path, found, expected):
             raise WeightsError(
                 path,
                 "the file is for a model of another size",
-                OTHERS,
+                USE_SAME_MODEL,
                 tensor=name,
                 expected=expected.get(name, "none"),
                 found=shape,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
 
 CARD = "README.md"
-WRITTEN = (*saving.WRITTEN, CARD)
+OUTPUT_FILES = (*saving.OUTPUT_FILES, CARD)
 
 
 def push_to_hub(
@@ -81,7 +81,7 @@ def write_model_and_card(folder, model, preprocessor, name, card=None):
     without = _list_untrained(model)
     if card is None:
         card = model_card(model, name)
-    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
+    with new_folder(folder, OUTPUT_FILES, model, preprocessor) as partial:
         save_model(partial, model, preprocessor, without)
         path = os.path.join(partial, CARD)
         with open(path, "w", encoding="utf-8") as file:

@@ -21,11 +21,11 @@ from bert_keras.interop import (
 )
 from bert_keras.safetensors_files import write_safetensors
 
-WRITTEN = (
+OUTPUT_FILES = (
     block.CONFIG,
     block.WEIGHTS,
-    *huggingface_tokenizer.WRITTEN,
-    *sentence_transformers.WRITTEN,
+    *huggingface_tokenizer.OUTPUT_FILES,
+    *sentence_transformers.OUTPUT_FILES,
     tensors.LICENSE,
 )
 
@@ -44,7 +44,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
         dtype: dtype of the weights in the file: "float32", or "bfloat16" with
             half the bytes and 8 bits of precision.
     """
-    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
+    with new_folder(folder, OUTPUT_FILES, model, preprocessor) as partial:
         config, arrays = huggingface.describe(model, preprocessor, without)
         stored = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
         entry = write_safetensors(

@@ -25,7 +25,7 @@ FOLDERS = {
     "Normalize": "2_Normalize",
 }
 KINDS = tuple(FOLDERS)
-WRITTEN = (
+OUTPUT_FILES = (
     *(MODULES, SETTINGS, EMBEDDING),
     *(FOLDERS["Pooling"], FOLDERS["Normalize"]),
 )
@@ -158,10 +158,10 @@ def write_modules(folder, model, preprocessor):
         model: the model.
         preprocessor: its `BertPreprocessor`.
     """
-    how = getattr(model, "sentence_embedding", None)
-    if how is None or how["pooling"] not in POOLINGS.values():
+    options = getattr(model, "sentence_embedding", None)
+    if options is None or options["pooling"] not in POOLINGS.values():
         return
-    kinds = KINDS if how["normalize"] else KINDS[:2]
+    kinds = KINDS if options["normalize"] else KINDS[:2]
     modules = [
         {
             "idx": i,
@@ -173,7 +173,7 @@ def write_modules(folder, model, preprocessor):
     ]
     pooling = {
         "word_embedding_dimension": getattr(model, "encoder", model).hidden_dim,
-        **{name: mode == how["pooling"] for name, mode in POOLINGS.items()},
+        **{name: mode == options["pooling"] for name, mode in POOLINGS.items()},
         "include_prompt": preprocessor.include_prompt,
     }
     settings = {
@@ -184,7 +184,7 @@ def write_modules(folder, model, preprocessor):
         "prompts": dict(preprocessor.prompts),
         "default_prompt_name": preprocessor.prompt,
         "similarity_fn_name": "cosine",
-        "truncate_dim": how.get("truncate_dim"),
+        "truncate_dim": options.get("truncate_dim"),
     }
     for kind in kinds[1:]:
         os.mkdir(os.path.join(folder, FOLDERS[kind]))

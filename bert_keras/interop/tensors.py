@@ -22,9 +22,9 @@ from bert_keras.modeling.recipes import find_recipe
 
 # The license of weights: its name in the model card, and its text.
 
-STATED = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
+LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # the file that is written
-FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
+LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
 MAX_BYTES = 200_000  # bytes that are read from such a file
 
 
@@ -41,14 +41,14 @@ def read_license(folder):
 
     The name comes from the front matter of README.md, the lines between two
     `---`, where Hugging Face's model cards state `license: apache-2.0`. The
-    text is in one of `FILES`.
+    text is in one of `LICENSE_FILES`.
     """
     readme, name = _read_start(folder, "README.md") or "", None
     if readme.startswith("---"):
         front_matter = readme.partition("---")[2].partition("\n---")[0]
-        match = STATED.search(front_matter)
+        match = LICENSE_LINE.search(front_matter)
         name = match and match[1]
-    texts = (_read_start(folder, file) for file in FILES)
+    texts = (_read_start(folder, file) for file in LICENSE_FILES)
     text = next(filter(None, texts), None)
     return License(name, text) if name or text else None
 

@@ -165,8 +165,8 @@ class TextTable(Table):
         """Sorted names of the classes in `train`; None if unknown."""
         if self.problem == "regression" or "train" not in self.files:
             return None
-        placed = self._without_rare("train")
-        names = set().union(*(self._names(example) for _, example in placed))
+        rows = self._without_rare("train")
+        names = set().union(*(self._names(example) for _, example in rows))
         if len(names) < 2:
             raise InputError(
                 f"{self.files['train']}: expected at least 2 classes in column "
@@ -184,11 +184,11 @@ class TextTable(Table):
             examples.notes += note_labels(self.problem, examples, self.labels)
         return examples
 
-    def prepare(self, split, placed):
+    def prepare(self, split, rows):
         """Return the rows with class indices in place of class names."""
         if self.problem == "regression" or split == "test":
-            return placed
-        notes = list(placed.notes)
+            return rows
+        notes = list(rows.notes)
         if split == "train":
             notes += self._note_rare()
             notes += note_names(self.labels, self.options.label)
@@ -250,15 +250,15 @@ class TextTable(Table):
 
     def _without_rare(self, split) -> list[tuple]:
         """Return the rows of a split, with rare labels merged or removed."""
-        placed = self.read_files(split)
+        rows = self.read_files(split)
         if self.options.min_rows_per_class < 2:
-            return placed
+            return rows
         rare = set(self._rare)
         if split != "train" and self.labels:
-            names = (self._names(example) for _, example in placed)
+            names = (self._names(example) for _, example in rows)
             rare |= set().union(*names) - set(self.labels)
-        rows = []
-        for location, example in placed:
+        result = []
+        for location, example in rows:
             names = self._names(example)
             if names & rare:
                 names = names - rare | {self.options.rare_class} - {None}
@@ -270,8 +270,8 @@ class TextTable(Table):
                     else self.options.rare_class
                 )
                 example = example._replace(label=label)
-            rows.append((location, example))
-        return rows
+            result.append((location, example))
+        return result
 
 
 SPANS_OPTIONS = {

@@ -22,28 +22,28 @@ def format_lines(locations) -> str:
     return f"{file}, {line_or_row(file)} {', '.join(numbers)}"
 
 
-def note_rows(placed) -> list[str]:
+def note_rows(rows) -> list[str]:
     """Return notes on empty texts, texts that are numbers and repeated texts.
 
     Args:
-        placed: list of ((file, line number), example).
+        rows: list of ((file, line number), example).
     """
     notes = []
     empty = [
         location
-        for location, example in placed
+        for location, example in rows
         if not all(text.strip() for text in example.texts)
     ]
     if empty:
         notes.append(f"{format_lines(empty)}: the text is empty")
-    if placed and all(_is_number(example.texts[0]) for _, example in placed):
+    if rows and all(_is_number(example.texts[0]) for _, example in rows):
         notes.append(
             "every text is a number, such as "
-            f"{placed[0][1].texts[0]!r}: name the column of texts with --text"
+            f"{rows[0][1].texts[0]!r}: name the column of texts with --text"
         )
     first: dict = {}
     again, contradicting = [], []
-    for location, example in placed:
+    for location, example in rows:
         before = first.setdefault(example.texts, example)
         if before is not example:
             is_same = before.label == example.label

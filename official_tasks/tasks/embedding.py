@@ -28,8 +28,8 @@ from official_tasks.tasks.retrieval import RetrievalTask
 from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
-WRITTEN = 10  # passages of a query in predictions.csv
-COSINES = 2**24  # computed at once: 64 MB, and 128 MB to sort them
+MAX_WRITTEN = 10  # passages of a query in predictions.csv
+MAX_COSINES = 2**24  # computed at once: 64 MB, and 128 MB to sort them
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -274,7 +274,7 @@ class EmbeddingTask(RetrievalTask):
         queries, passages = np.split(vectors, [len(examples)])
         number = {text: i for i, text in enumerate(examples[0].passages)}
         depth, parts = max([metrics.MRR_DEPTH, *(self.cutoffs or [])]), []
-        step = max(1, COSINES // len(passages))
+        step = max(1, MAX_COSINES // len(passages))
         for first in range(0, len(queries), step):
             cosines = queries[first : first + step] @ passages.T
             for row, query in zip(cosines, examples[first:], strict=False):
@@ -339,7 +339,7 @@ class EmbeddingTask(RetrievalTask):
                 examples, predictions.order, predictions.cosine, strict=True
             )
             for rank, (number, cosine) in enumerate(
-                zip(order[:WRITTEN], cosines, strict=False), 1
+                zip(order[:MAX_WRITTEN], cosines, strict=False), 1
             )
             # `decode` ranks the query's own text last.
             if number in query.relevant or query.passages[number] != query.text

@@ -102,27 +102,27 @@ class Table(Source):
     def read(self, split):
         has_held_out = "train" in self.files and "dev" not in self.files
         if split == "test" or not has_held_out:
-            placed = self.load(split)
-            notes = placed.notes
+            rows = self.load(split)
+            notes = rows.notes
             if split == "dev" and "train" in self.files:
-                notes = notes + note_overlap(self.load("train"), placed)
-            return Examples((example for _, example in placed), notes)
-        placed = self.load("train")
+                notes = notes + note_overlap(self.load("train"), rows)
+            return Examples((example for _, example in rows), notes)
+        rows = self.load("train")
         examples = (
             example
-            for number, (_, example) in enumerate(placed)
+            for number, (_, example) in enumerate(rows)
             if (number in self._held_out) == (split == "dev")
         )
-        return Examples(examples, placed.notes)
+        return Examples(examples, rows.notes)
 
     def load(self, split) -> Examples:
         """Return ((file, line), example) of each row of the split's files."""
-        placed = self.prepare(split, self.read_files(split))
-        return Examples(placed, placed.notes + note_rows(placed))
+        rows = self.prepare(split, self.read_files(split))
+        return Examples(rows, rows.notes + note_rows(rows))
 
-    def prepare(self, split, placed: Examples) -> Examples:
+    def prepare(self, split, rows: Examples) -> Examples:
         """Return the rows of `read_files`, which a subclass may change."""
-        return placed
+        return rows
 
     def read_files(self, split) -> Examples:
         """Return ((file, line), example) for each row, before `prepare`.
@@ -130,7 +130,7 @@ class Table(Source):
         Raises:
             InputError: rows cannot be used; the message has a line for each.
         """
-        placed: list = []
+        rows: list = []
         notes: list[str] = []
         faults: list[str] = []
         unlabelled: list = []
@@ -165,15 +165,15 @@ class Table(Source):
                         continue
                     for name in empty:
                         del cells[name]
-                    example = self.columns.parse(where, len(placed), cells)
-                    placed.append((location, example))
+                    example = self.columns.parse(where, len(rows), cells)
+                    rows.append((location, example))
         with collect_faults(faults):
             notes += self._drop_or_refuse(unlabelled)
         raise_all(faults)
-        if not placed:
+        if not rows:
             files = self.files.get(split, split)
             raise InputError(f"{files}: expected at least one row, got none")
-        return Examples(placed, notes)
+        return Examples(rows, notes)
 
     def _drop_or_refuse(self, unlabelled) -> list[str]:
         """Return a note on unlabelled rows; raise without --drop_unlabelled.
@@ -206,14 +206,14 @@ class Table(Source):
         With `is_stratified` they are a tenth of each label's groups. The label
         of a group is that of its first example.
         """
-        placed = self.load("train")
+        rows = self.load("train")
         generator = np.random.default_rng(self.split_seed)
         groups: dict = {}
-        for number, (_, example) in enumerate(placed):
+        for number, (_, example) in enumerate(rows):
             groups.setdefault(example.group, []).append(number)
         strata: dict = {}
         for numbers in groups.values():
-            label = placed[numbers[0]][1].label
+            label = rows[numbers[0]][1].label
             stratum = label if self.columns.is_stratified else None
             strata.setdefault(stratum, []).append(numbers)
         held: set[int] = set()

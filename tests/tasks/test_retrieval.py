@@ -61,7 +61,7 @@ def test_the_texts_of_dev_search_all_its_partners(tmp_path):
 
 
 def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "COSINES", 4)  # a query at a time
+    monkeypatch.setattr(embedding, "MAX_COSINES", 4)  # a query at a time
     rows = [("a b", "a c"), ("a c", "c d"), ("e", "e")]
     task = embedding_task(dev=write(tmp_path / "t.csv", rows))
     queries = task.read("dev")
