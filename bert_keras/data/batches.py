@@ -66,12 +66,12 @@ def evaluation_dataset(
 ) -> tf.data.Dataset:
     """Return a data set of all examples, in the same order each time.
 
-    The last batch is filled up with rows of weight 0. So all shapes are
-    static, and weighted means stay exact.
+    Rows of weight 0 fill up the last batch. So all shapes are static, and
+    weighted means stay exact.
 
     Args:
-        source: a folder with a token store or records. A store gives the
-            examples of its first epoch with seed 0.
+        source: a folder with a token store or records. From a store, the
+            examples of epoch 0 are drawn with seed 0.
         batch_size: rows in a batch.
         rules: as for `pretraining_dataset`.
     """
@@ -96,16 +96,16 @@ def check_source(
     Args:
         source: a folder with a token store or records.
         vocabulary: expected vocabulary of the data; None for any.
-        side: "train" or "held_out", the use that the data must be made for;
-            None for either.
+        side: "train" or "held_out", the expected use of the data; None for
+            either.
 
     Returns:
         The manifest.
 
     Raises:
         InputError: a file is missing, cut, changed or not in the manifest
-            (the message names it), or the data was made with another
-            vocabulary or for the other use.
+            (the message names the file), or the data was made with another
+            vocabulary or for the other side.
     """
     is_store = token_store.is_store(source)
     check = token_store.check_store if is_store else record_files.check_shards
@@ -115,7 +115,7 @@ def check_source(
     if side is not None and manifest["side"] != side:
         raise InputError(
             f"{source} holds data that was made as {manifest['side']!r}, "
-            f"expected {side!r}: the folders were swapped or copied. Make the "
+            f"expected {side!r}. The folders were swapped or copied. Make the "
             "data again in a new folder."
         )
     return manifest
@@ -131,7 +131,7 @@ def open_examples(source: str, seed: int, rules: SamplingRules | None):
 
 
 class _Batches:
-    """Function from a step to its rows, with a cache of the last windows."""
+    """Function that returns a step's rows; it caches the last windows."""
 
     def __init__(self, examples, batch_size: int):
         self._examples = examples
@@ -140,7 +140,6 @@ class _Batches:
         self._windows = {}
 
     def __call__(self, step: int) -> dict:
-        """Return the rows of a step as NumPy arrays."""
         size = self._batch_size
         spans = self._examples.windows.span(int(step) * size, size)
         parts = [

@@ -17,7 +17,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 
-PARTS = ".parts"  # folder with a file of tokens for each text file
+PARTS = ".parts"  # folder with one file of tokens for each text file
 
 
 def create_pretraining_data_with_beam(
@@ -42,9 +42,9 @@ def create_pretraining_data_with_beam(
 
     For `source`, `layout` and `text_field` see `read_documents`; the other
     arguments and the result are those of `create_pretraining_data`.
-    Workers tokenise files; this process tokenises `hf:` and `documentation:`.
-    Every worker must have access to `folder` under the same name.
-    `beam_flags` are flags of Beam, such as `--runner=FlinkRunner`.
+    Workers tokenise only files; this process tokenises the other sources,
+    `hf:...` and `documentation:`. Every worker must have access to `folder`
+    under the same name. `beam_flags` has flags such as `--runner=FlinkRunner`.
     """
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
@@ -71,7 +71,6 @@ def create_pretraining_data_with_beam(
 
 @contextlib.contextmanager
 def _remove_after_error(folder):
-    """Remove a folder of parts if the block raises `InputError`."""
     try:
         yield
     except InputError:
@@ -80,7 +79,7 @@ def _remove_after_error(folder):
 
 
 def _make_runner(flags):
-    """Return a function that runs a task on items with Beam, and waits."""
+    """Return a function that runs a task on all items with Beam."""
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -137,7 +136,6 @@ class TokeniseFile:
 def _build_stores(
     source: str, tokenizer, folder: str, task: TokeniseFile, run
 ) -> dict[str, TokenStore]:
-    """Return the stores of a source that consists of files."""
     building.find_finished(folder, task.names, task.settings)
     _, paths = corpus.find_files(source)
     sizes = list(map(files.size, paths))

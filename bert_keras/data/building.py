@@ -1,8 +1,8 @@
 """Convert documents to token stores, for training and for evaluation.
 
 Documents are tokenised in parts. The tokens of a part are in one file, named by
-the part's content hash, so a resumed build finds the finished parts. The stores
-are made from these files, in order.
+the part's content hash, so a resumed build finds the finished parts. The build
+then assembles the stores from these files, in order.
 """
 
 import contextlib
@@ -61,10 +61,11 @@ def build_stores(
         sentences: "split" splits each paragraph into sentences, "lines"
             takes each paragraph as one sentence. Documents with
             `sentences_given` are not split.
-        workers: number of processes; for less than about 64 MB of text, only
-            this process works. With several, a script must guard its call by
-            `if __name__ == "__main__"`.
-        progress: called with the numbers of documents and characters done.
+        workers: number of processes. For less than about 64 MB of text, this
+            process does all the work. With several workers, a script must
+            guard its call by `if __name__ == "__main__"`.
+        progress: function, called with the number of documents and the
+            number of characters that are done.
         held_out: documents that go to `held_out`, instead of a fraction of
             `documents`. A document with the same text in `documents` is
             left out.
@@ -103,7 +104,7 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
 
     Args:
         held_out_share: fraction of the documents to hold out.
-        named: True if `held_out` names the documents.
+        named: True if the caller passes the documents to hold out.
     """
     if not 0 <= held_out_share < 1:
         raise InputError(
@@ -112,7 +113,7 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
         )
     if named and held_out_share:
         raise InputError(
-            "held_out names the documents and held_out_share is "
+            "held_out has documents, and held_out_share is "
             f"{held_out_share}. Give one of the two."
         )
     return ["train", "held_out"] if named or held_out_share else ["train"]
@@ -136,7 +137,7 @@ def iterate_parts(
     names: list[str],
     held_out: Iterable[Document] = (),
 ) -> Iterator[Part]:
-    """Group documents into parts of about `_PART` characters; yield the parts.
+    """Yield the documents in parts of about `_PART` characters.
 
     The documents of `held_out` come first, so that documents with the same
     text can be left out of `documents`.
@@ -188,7 +189,7 @@ class Tokenise:
                 f"sentences must be 'split' or 'lines'; got {sentences!r}."
             )
         self._tokenizer = tokenizer
-        # As JSON, because the lists that Keras wraps cannot be pickled.
+        # JSON, because pickle fails for the lists that Keras has wrapped.
         self._config = json.dumps(tokenizer.get_config())
         self._sentences = sentences
 
@@ -210,14 +211,13 @@ class Tokenise:
         return ids, lengths[full], counts[counts > 0]
 
     def _encode(self, texts: list[str]):
-        """Return the ids of all texts, and the number of ids of each text."""
         if self._tokenizer is None:
             self._tokenizer = _build_tokenizer(json.loads(self._config))
         ends = np.cumsum([len(text) for text in texts]) // _BATCH
         cuts = np.flatnonzero(np.diff(ends, prepend=-1, append=-1))
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
-            # As an array, because Keras slowly inspects each item of a list.
+            # An array, because Keras slowly inspects each item of a list.
             rows = self._tokenizer(np.array(texts[start:stop], object))
             ids.append(rows.values.numpy())
             lengths.append(rows.row_lengths().numpy())
@@ -241,8 +241,8 @@ def _build_tokenizer(config: dict):
 class WritePart:
     """Task that writes a part's tokens to a file, unless the file exists.
 
-    It returns the path of the file, the number of documents in the part, and
-    their number of characters.
+    A call returns the path of the file, the number of documents in the part,
+    and their number of characters.
     """
 
     tokenise: Tokenise
@@ -261,7 +261,7 @@ class WritePart:
 def write_tokens(
     path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
 ):
-    """Write the tokens of parts to one file, with separate arrays per store."""
+    """Write the tokens of parts to one file, with arrays for each store."""
     rows = {name: [tokenise([])] for name in names}
     hashes = {name: bytearray() for name in names}
     for part in parts:
@@ -279,7 +279,7 @@ def write_tokens(
 
 
 def _read_tokens(path: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a part's file; remove it if a checksum is wrong."""
+    """Return the arrays of a part's file; remove a damaged file."""
     try:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
@@ -338,25 +338,25 @@ def assemble_stores(
 
 
 def _refuse_few(name: str, documents: int):
-    """Raise `InputError` for a side with fewer than two documents."""
     if name == "train":
         raise InputError(
             "A random next sentence needs at least two documents with text; "
             f"got {documents}. Give more files, or one file with layout "
-            "'sentences': one sentence a line, blank lines between documents."
+            "'sentences': a sentence on each line, blank lines between "
+            "documents."
         )
     raise InputError(
         f"The held-out side has {documents} documents with text; a random next "
         "sentence needs at least two. Take a larger held_out_share, take 0 to "
-        "hold out none, or name the documents with held_out. A hash chooses "
-        "the documents: if there are few, take a much larger fraction."
+        "hold out none, or pass the documents as held_out. A hash chooses the "
+        "documents. So if you have few of them, take a much larger fraction."
     )
 
 
 def work_folder(folder: str) -> str:
     """Return the folder for the unfinished files of a build.
 
-    It is in `folder` or, if that is remote, in `cache_folder()`.
+    This folder is in `folder`, or in `cache_folder()` if `folder` is remote.
     """
     if not files.is_remote(folder):
         return os.path.join(folder, ".building")
@@ -369,7 +369,7 @@ def find_finished(
 ) -> dict[str, dict] | None:
     """Return the manifests of a folder's stores; None if a store is missing.
 
-    A damaged store counts as missing: it is built again.
+    A damaged store counts as missing, so it is built again.
 
     Raises:
         InputError: a store was built with other settings.
@@ -387,7 +387,7 @@ def find_finished(
 
 
 def _read_finished(folder: str) -> dict | None:
-    """Return the manifest of a store; None if missing or damaged."""
+    """Return the manifest of a store, or None without a valid manifest."""
     with contextlib.suppress(InputError):
         return read_manifest(folder)
     return None
@@ -413,19 +413,18 @@ def _check_corpus(parts: Iterator[Part], finished: dict[str, dict], folder):
 
 def _refuse_other_corpus(folder: str):
     raise InputError(
-        f"{folder} holds the tokens of other documents. Give the same ones, "
-        "name another folder, or delete this one."
+        f"{folder} holds the tokens of other documents. Give the same "
+        "documents, name another folder, or delete this folder."
     )
 
 
 def move_stores(
     stores: dict[str, TokenStore], work: str, folder: str
 ) -> dict[str, TokenStore]:
-    """Move the stores of a work folder to their folder, local or remote.
+    """Move finished stores from `work` to `folder`, which may be remote.
 
     Raises:
-        InputError: the folder has finished stores of other documents. These
-            are kept.
+        InputError: `folder` has stores of other documents, which are kept.
     """
     moved = {}
     finished = {

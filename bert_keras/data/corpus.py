@@ -2,8 +2,8 @@
 
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
 `documentation:` for the documentation that is installed with Python. Documents
-are read one at a time, so only one of them is in memory. Their order is fixed,
-with files sorted by name.
+are read one at a time, so only one of them is in memory. Their order is fixed;
+files are sorted by name.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
 SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), PARQUET)
 _SAMPLE = 50_000  # bytes at the start of a file that decide its layout
-_WRAPPED = 100  # maximum characters of a line in a text with wrapped lines
+_WRAPPED = 100  # maximum number of characters in a line of wrapped text
 _ENDS = re.compile(r"\W$")
 
 
@@ -89,19 +89,19 @@ def read_documents(
     Args:
         source: a text file, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`
             (without SPLIT, "train"), or `documentation:` (the documentation
-            installed with Python). In a folder and the folders below, files
-            that end in `.txt`, `.text`, `.md`, `.jsonl`, `.json`, one of these
-            and `.gz`, or `.parquet` are read.
+            installed with Python). A folder is read with its subfolders: the
+            files in `.parquet`, and in `.txt`, `.text`, `.md`, `.jsonl` and
+            `.json`, each of which may be compressed (`.txt.gz`).
         layout: what a text file holds. "document" means one document.
-            "sentences" is the original BERT's format: one sentence a line, a
-            blank line between documents. "auto" decides by the start of each
-            file. With any layout, each line of JSONL and each row of Parquet
-            or of a data set is a document.
+            "sentences" means the original BERT's format, with one sentence on
+            each line and a blank line between documents. "auto" decides by
+            the start of each file. With any layout, each line of JSONL and
+            each row of Parquet or of a data set is a document.
         text_field: field or column of the text in JSONL, Parquet, data sets.
 
     Returns:
-        An iterator over documents with text; `group` is the file's folder
-        below `source`, or the data set's name.
+        An iterator over the documents with text. A document's `group` is its
+        folder below `source`, or the data set's name.
 
     Raises:
         InputError: there is no file or no text, a file is not UTF-8, the
@@ -125,7 +125,7 @@ def read_documents(
 
 
 def find_files(source: str) -> tuple[str, list[str]]:
-    """Return a source's root folder, to make names relative, and its files."""
+    """Return the root folder of a source, and the paths of its files."""
     if files.is_file(source):
         return os.path.dirname(source), [source]
     if files.is_folder(source):
@@ -178,7 +178,7 @@ def read_file(
 ) -> Iterator[Document]:
     """Yield a file's documents that hold text.
 
-    For layout "document" the whole file is in memory, for the others only one
+    With layout "document", the whole file is in memory; with the others, one
     document at a time.
     """
     for number, paragraphs, given in _read_parts(path, layout, text_field):
@@ -211,7 +211,6 @@ def _read_parts(path: str, layout: str, text_field: str):
 
 @contextlib.contextmanager
 def _open(path: str):
-    """Open a file, which may be compressed."""
     try:
         with files.open_file(path) as file:
             packed = path.lower().endswith(".gz")
@@ -225,7 +224,6 @@ def _open(path: str):
 
 
 def _lines(file, path: str) -> Iterator[str]:
-    """Yield the stripped lines of a file."""
     offset = 0
     for raw in file:
         yield _decode(raw, path, offset).strip()
@@ -237,7 +235,7 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
         return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        # `error.object` lacks a byte order mark: add the difference in length.
+        # Without a byte order mark, `error.object` is shorter than `raw`.
         where = offset + error.start + len(raw) - len(error.object)
         raise InputError(
             f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
@@ -248,9 +246,9 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
 def _find_layout(file, path: str, layout: str) -> str:
     """Return the layout of a file, "sentences" or "document".
 
-    "auto" finds "sentences" if blank lines separate blocks of several lines,
-    at least 90 % of the lines end with punctuation, and at least 90 % have
-    exactly one sentence.
+    For "auto", a file has the layout "sentences" if blank lines separate blocks
+    of several lines, at least 90 % of the lines end with punctuation, and at
+    least 90 % have exactly one sentence.
     """
     if layout != "auto":
         return layout
@@ -268,14 +266,14 @@ def _find_layout(file, path: str, layout: str) -> str:
 
 
 def _blocks(lines) -> Iterator[list[str]]:
-    """Yield runs of lines that are not blank."""
+    """Yield the blocks of lines between blank lines."""
     for is_text, block in itertools.groupby(lines, bool):
         if is_text:
             yield list(block)
 
 
 def _split_paragraphs(text: str) -> list[str]:
-    """Return a text's paragraphs: its lines, or blocks of wrapped lines."""
+    """Return a text's paragraphs, each a line or a block of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
@@ -285,7 +283,7 @@ def _split_paragraphs(text: str) -> list[str]:
 
 
 def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of each JSON object."""
+    """Yield (line number, text) of the JSON object on each line."""
     for number, line in enumerate(_lines(file, path), 1):
         if not line:
             continue
@@ -294,7 +292,8 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{where} is not JSON ({error}). Expected one object a line."
+                f"{where} is not JSON ({error}). Expected an object on each "
+                "line."
             ) from error
         if not isinstance(record, dict) or field not in record:
             has = sorted(record) if isinstance(record, dict) else record
@@ -323,14 +322,13 @@ def _text(value, where: str, field: str) -> str:
 def _read_column_texts(
     source: str, text_field: str
 ) -> Iterator[tuple[int, str]]:
-    """Yield (number, text) of each row."""
     for number, (text,) in column_rows(source, [text_field]):
         yield number, _text(text, f"{source}, row {number}", text_field)
 
 
-_MARKUP = tuple("*#;:|{!=")  # start of lists, tables and headings
-# Characters. A longer line is no heading, even without a terminator, which
-# Thai lacks.
+_MARKUP = tuple("*#;:|{!=")  # first characters of lists, tables and headings
+# Maximum number of characters of a heading. A longer line is a passage even
+# without a terminator at its end, because Thai has no terminators.
 _LONG = 200
 
 
@@ -360,8 +358,8 @@ def _is_passage(line: str) -> bool:
     """Return True if a line of an article consists of sentences.
 
     Such a line ends with a terminator, has two sentences, or is longer than any
-    heading or list item. If it begins with a blank, it may be a list item that
-    lost its asterisk, so a terminator at its end is not enough.
+    heading or list item. A line that begins with a blank may be a list item
+    that lost its asterisk, so a terminator at its end is not enough.
     """
     text = line.strip()
     if text.startswith(_MARKUP):

@@ -27,7 +27,7 @@ _NEEDS = {
 }
 # From this version on, `datasets` runs no script of a data set.
 WITHOUT_SCRIPTS = 4
-_AT_ONCE = 256  # rows that are converted to Python values at once
+_AT_ONCE = 256  # rows of a batch that is converted to Python values
 _READ_AHEAD = 1 << 20  # bytes to read ahead in each column
 
 
@@ -44,7 +44,7 @@ def parse_data_set(source: str, split="train") -> tuple[str, str]:
             f"{source!r} names no data set; expected hf:NAME[/CONFIG][:SPLIT], "
             "for instance hf:stanfordnlp/imdb:train."
         )
-    # Weights are named hf://OWNER/NAME, so that form is accepted too.
+    # hf://OWNER/NAME, the form for weights, is accepted too.
     name = match["name"].removeprefix("//")
     return name, match["split"] or split
 
@@ -54,9 +54,9 @@ def column_rows(
 ) -> Iterator[tuple[int, list]]:
     """Yield `(number, values)` of each row; the first number is 1.
 
-    `values` has a value for each column, of the type that the file stores: str,
-    bytes, a number, None, a list, ... A class label of a data set becomes the
-    class's name. Only some hundred rows are in memory.
+    `values` has a value for each column, of the type that the file stores, such
+    as str, bytes, a number, None or a list. For a class label of a data set,
+    the value is the class's name. A few hundred rows are in memory at a time.
 
     Args:
         source: a file that ends in `.parquet`, local or remote, or a data
@@ -91,7 +91,7 @@ def _read_file_cells(source, columns, optional):
 
 
 def _read_parquet(file, source, columns, optional):
-    """Yield batches of a Parquet file; hold one page of each column."""
+    """Yield batches of rows, with one page of each column in memory."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(
@@ -105,7 +105,7 @@ def _read_parquet(file, source, columns, optional):
 
 
 def _select_columns(source, schema, columns, optional):
-    """Return the `columns` that a file has; refuse unreadable columns."""
+    """Return the `columns` that a file has; raise if one cannot be read."""
     _check_columns(source, schema.names, columns, optional)
     for name in columns:
         if schema.names.count(name) > 1:
@@ -132,12 +132,11 @@ def _check_columns(source, names, columns, optional):
 
 @contextlib.contextmanager
 def _raise_input_errors(source):
-    """Convert errors of reading to `InputError`."""
     try:
         yield
     except InputError:
         raise
-    # Errors of pyarrow and datasets; a date out of range is ArithmeticError.
+    # The errors of pyarrow and datasets; ArithmeticError: a date out of range.
     except (
         OSError,
         ValueError,
@@ -152,7 +151,6 @@ def _raise_input_errors(source):
 
 
 def _first_line(error):
-    """Return the first line of an error's text."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]
 
@@ -161,12 +159,12 @@ def _first_line(error):
 
 
 def data_set_rows(source: str, split="train") -> Iterator[dict]:
-    """Yield the rows of a data set as dicts, texts as str.
+    """Yield the rows of a data set, as dicts.
 
     Args:
         source: a data set's name.
-        split: split to read if the name has none: "train", "dev" (in most
-            data sets "validation"), "test", or another one of the data set.
+        split: split to read if the name has none, such as "train", "dev" (in
+            most data sets "validation") or "test".
 
     Raises:
         InputError: the library, data set or split is missing, or the data
@@ -183,7 +181,7 @@ def data_set_features(source: str, split="train") -> dict:
 
 
 def _read_data_set_cells(source, columns, optional, split):
-    """Yield each row as a list of the columns' values, classes as names."""
+    """Yield each row's values in `columns`, with the names of classes."""
     features, rows = _open(source, split)
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
@@ -210,11 +208,10 @@ def _decode_classes(value, names):
         return [_decode_classes(one, names) for one in value]
     if not names or value is None:
         return value
-    return names[value] if value >= 0 else None  # -1: a label not published
+    return names[value] if value >= 0 else None  # -1: an unpublished label
 
 
 def _find_split(source, available, split):
-    """Return the data set's name of a split."""
     names = SPLIT_NAMES.get(split, (split,))
     present = [name for name in names if name in available]
     if not present:
@@ -227,8 +224,8 @@ def _find_split(source, available, split):
 def _open(source, split):
     """Return a data set's features by field name, and a stream of its rows.
 
-    No code of a data set is run, because `datasets` reads only data files since
-    version 4. Older versions are refused.
+    No code of a data set is run, because `datasets` 4 and later read only data
+    files, and earlier versions are refused.
     """
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"
@@ -244,8 +241,8 @@ def _open(source, split):
     except (ValueError, RuntimeError, OSError) as error:
         raise InputError(
             f"{source} cannot be opened: {_first_line(error)}. Expected "
-            "hf:OWNER/NAME[/CONFIG] of huggingface.co or hf:FOLDER with data "
-            "files; a data set that is a script is not read."
+            "hf:OWNER/NAME[/CONFIG] on huggingface.co, or hf:FOLDER with data "
+            "files. A data set that needs a script cannot be read."
         ) from error
     rows = splits[_find_split(source, splits, split)]
     with _raise_input_errors(source):
@@ -253,7 +250,7 @@ def _open(source, split):
 
 
 def _open_hugging_face(datasets, name):
-    """Return the splits by name, from a folder or from the Hub."""
+    """Return a dict of split name -> rows, from a folder or from the Hub."""
     if any(
         os.path.isfile(os.path.join(name, file))
         for file in ("dataset_dict.json", "state.json")

@@ -1,9 +1,8 @@
 """The documentation that is installed with Python, as English prose.
 
-This English text is on every machine. It has the docstrings of the standard
-library and of the libraries that this package needs, and Python's language
-reference (`pydoc_data.topics`). Source files are parsed with `ast`, not
-imported.
+Every machine has this text: the docstrings of the standard library and of the
+libraries that this package needs, and Python's language reference
+(`pydoc_data.topics`). Source files are parsed with `ast`, not imported.
 """
 
 import ast
@@ -19,7 +18,7 @@ from pydoc_data.topics import topics
 
 from bert_keras.data.sentences import split_sentences
 
-# Docstrings to plain English, without code, tables, signatures and markup.
+# Plain English from docstrings, without code, tables, signatures and markup.
 
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 _CODE = re.compile(r">>>|\.\.\. |\$ |In \[|import |from \w+ import |@\w")
@@ -72,7 +71,7 @@ def prose(docstring: str) -> list[str]:
 def _blocks(text: str) -> list[list[str]]:
     """Return blocks of lines between blank lines, without code."""
     blocks = []
-    code_indent = None  # indent of the text that ends with "::" before code
+    code_indent = None  # indent of the block that ended with "::", if any
     for block in re.split(r"\n\s*\n", text):
         indent = len(block) - len(block.lstrip(" "))
         lines = [line.strip() for line in block.strip().split("\n")]
@@ -85,7 +84,7 @@ def _blocks(text: str) -> list[list[str]]:
 
 
 def _join_items(lines: list[str]) -> list[str]:
-    """Join wrapped lines; a bullet or an argument's name opens an item."""
+    """Join wrapped lines; a bullet or an argument's name begins an item."""
     items = [[]]
     for line, following in itertools.zip_longest(lines, lines[1:]):
         underlined = following is not None and _RULE.match(following)
@@ -110,7 +109,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True for four or more words, if two thirds of them are plain."""
+    """Return True if a text has four or more words, 2/3 of them plain."""
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False
@@ -118,8 +117,8 @@ def _is_prose(text: str) -> bool:
     return 3 * plain >= 2 * len(words)
 
 
-# Direct and indirect dependencies of this package; those not installed are left
-# out. With all installed packages, the corpus would differ between machines.
+# Direct and indirect dependencies of this package, if installed. Other packages
+# are not read, because the corpus would then differ between machines.
 LIBRARIES = (
     "tensorflow keras tensorflow_text numpy absl google.protobuf grpc h5py "
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
@@ -194,13 +193,12 @@ def _python_files(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _find_docstrings(path: str) -> list[str]:
-    """Return the docstrings of a module, its classes and functions."""
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the sources
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
-                return []  # has no docstring; not parsing it saves much time
+                return []  # without docstrings; parsing would be slow
             nodes = _find_documented(ast.parse(text))
             return [text for node in nodes if (text := ast.get_docstring(node))]
     except (OSError, SyntaxError, ValueError):
@@ -208,7 +206,7 @@ def _find_docstrings(path: str) -> list[str]:
 
 
 def _find_documented(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield nodes that may have a docstring, except those within functions."""
+    """Yield nodes that may have a docstring, except nodes in functions."""
     if isinstance(node, _DOCUMENTED):
         yield node
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
