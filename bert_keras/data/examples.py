@@ -19,7 +19,7 @@ from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 # Approximate number of examples in a window, 16 MB at length 128. The number
 # varies, because windows consist of whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # maximum lengths of examples masked together
+_WIDTHS = (32, 64, 128, 256)  # limits of the lengths masked together
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -111,8 +111,7 @@ def fill_rows(lengths, width: int, most: int, rng):
 
 
 def _best_fit(lengths, width: int, most: int):
-    """Return the row of each example, and the number of rows."""
-    open_rows = [[] for _ in range(width + 1)]  # rows, by their room in tokens
+    open_rows = [[] for _ in range(width + 1)]  # rows, by free tokens
     rooms = 0  # bit r is set if there is an open row with room r
     held = []  # the number of examples in each row
     rows = np.empty(len(lengths), np.int64)
@@ -143,21 +142,20 @@ def _best_fit(lengths, width: int, most: int):
 
 
 class PackedPairs(NamedTuple):
-    """Pairs in the order of their rows, the row of each pair, the row count."""
+    """Pairs in the order of their rows, each pair's row, and the row count."""
 
     pairs: Pairs
     rows: np.ndarray  # int64 (N,), ascending
     count: int
 
     def __getitem__(self, span: slice):
-        """Return the rows of a slice, renumbered from 0."""
+        """Return the pairs in a slice of rows, with rows numbered from 0."""
         begin, end, _ = span.indices(self.count)
         own = slice(*np.searchsorted(self.rows, [begin, end]))
         return PackedPairs(self.pairs[own], self.rows[own] - begin, end - begin)
 
     @staticmethod
     def join(parts: list["PackedPairs"]) -> "PackedPairs":
-        """Return the rows of all parts, in their order."""
         counts = [part.count for part in parts]
         before = np.cumsum(counts) - counts
         rows = [
@@ -182,9 +180,9 @@ def masked_rows(
         lengths: int `(N,)`, tokens of each example.
         rows: int `(N,)`, ascending, the row of each example.
         count: number of rows.
-        examples: function that takes the indices of some examples `(n,)` and
-            a width that none of them exceeds; returns their rows
-            `(n, width)` as `gather` does.
+        examples: function that gets the indices of some examples `(n,)` and
+            a width, at least their length. Returns the examples as rows
+            `(n, width)`, as `gather` does.
         rules: how examples are masked and packed.
         vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
@@ -212,7 +210,7 @@ def masked_rows(
 
 
 class _Packed:
-    """Packed rows, into which examples are copied group by group."""
+    """Packed rows; `put` copies a group of examples into them."""
 
     def __init__(self, lengths, rows, count, rules, vocabulary):
         # (N,): for each example, the index of the first example in its row
@@ -253,7 +251,7 @@ class _Packed:
         self._masks.append((row[example], position, ids))
 
     def finish(self) -> dict:
-        """Return the columns of all rows; see `masked_rows`."""
+        """Return all rows, as `masked_rows` does."""
         row, position, ids = map(np.concatenate, zip(*self._masks, strict=True))
         order = np.lexsort([position, row])  # by row, then by position
         row = row[order]
@@ -282,7 +280,7 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has as many examples as there are full sequences in the store's
-    tokens, but at most one for each sentence. The pair rule draws more pairs,
+    tokens, but at most one for each sentence. `draw_pairs` returns more pairs,
     because it reuses text that a random next sentence replaced. So each window
     keeps a random part of its pairs. With `rules.packed`, the examples of a
     window are packed, and a row counts as one example.
@@ -300,7 +298,7 @@ class DrawnExamples:
         self.windows = EpochWindows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
-        """Return a window's pairs, shuffled, cut to the window's size."""
+        """Return as many pairs, shuffled, as the window has examples."""
         units, starts = self.windows.epoch(epoch)
         size = int(starts[window + 1] - starts[window])
         parts = [self.draw(epoch, window, 0)]
@@ -311,7 +309,7 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """Draw all pairs of a window by the rules, shuffled."""
+        """Return all pairs of a window, drawn by the rules and shuffled."""
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks
@@ -330,7 +328,7 @@ class DrawnExamples:
         return PackedPairs(pairs[order], rows, count)
 
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
-        """Return the rows of pairs; `key` and the seed decide their masks."""
+        """Return masked rows of pairs; `key` and the seed decide the masks."""
         rng = generator(self.seed, _MASKS, *key)
         rules, vocabulary = self.rules, self.store.pieces
         if not rules.packed:

@@ -1,7 +1,7 @@
 """Imports of the process from which workers are forked; see `workers.forks`.
 
 The imports take seconds. Meanwhile, the process ignores Ctrl-C and ends with
-its parent. What the imports print is dropped, as the parent's imports print it.
+its parent. Its imports print nothing, because the parent's print the same.
 """
 
 import contextlib

@@ -60,14 +60,14 @@ def create_pretraining_data(
 
     Writes under `folder` the records `train` and `held_out`, and the token
     stores that they were drawn from, `tokens/train` and `tokens/held_out`.
-    Called again after an interruption, it resumes where it stopped.
+    After an interruption, another call resumes where the first one stopped.
 
     Args:
         documents: from `read_documents`.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. May be remote; see
             `build_stores`.
-        rules: how pairs and masks are drawn; the paper's by default.
+        rules: how pairs and masks are drawn; by default as in the paper.
         seed: int.
         copies: how often the training text is used, each time with other
             pairs and masks (the original's `dupe_factor`). Held-out text is
@@ -77,20 +77,20 @@ def create_pretraining_data(
         sentences: "split" or "lines"; see `build_stores`.
         workers: number of processes; see `build_stores`.
         progress: called with the stage ("tokens", "train" or "held_out"),
-            the number of documents or shards done, and their total number,
-            None if unknown.
+            the number of documents or shards that are done, and their total
+            number (None if unknown).
         records: False to write only the stores, from which training can draw
             other examples in each epoch.
         held_out: see `build_stores`.
 
     Returns:
-        Dict of "train" and, if there is one, "held_out" -> manifest of the
-        records, or of the store if no records are written.
+        Dict of manifests, with the keys "train" and, if there is such a side,
+        "held_out". They describe the records, or the stores without records.
 
     Raises:
-        InputError: `train` or `held_out` has fewer than two documents, the
+        InputError: `train` or `held_out` has fewer than two documents, or the
             folder has data of other documents or settings, or another
-            process writes to it.
+            process writes to the folder.
     """
     with one_writer(folder, copies, progress) as progress:
         stores = build_stores(
@@ -157,7 +157,7 @@ def finish_data(
     run: Callable[[Callable, list], Iterable],
     progress: Callable | None = None,
 ) -> dict[str, dict]:
-    """Write records from stores if `records` is True; return the manifests.
+    """Write the records of stores if `records` is True; return the manifests.
 
     The arguments are those of `create_pretraining_data` and `write_records`.
     """
@@ -202,8 +202,8 @@ def write_records(
             masks.
         run: function like `map` that calls a picklable task with each item
             of a list, in this process or others.
-        progress: called with the number of finished shards and the number of
-            all shards; first with the shards that were kept.
+        progress: function, called with the number of finished shards and the
+            number of all shards. The first call counts the kept shards.
 
     Returns:
         The manifest.
@@ -236,7 +236,7 @@ def write_records(
 class WriteShard:
     """Task that writes the shard of a given number, and its manifest entry.
 
-    The task can be pickled. The other process then opens the store again.
+    The task can be pickled; unpickling opens the store again.
     """
 
     def __init__(self, store, folder, rules, seed, copies):
@@ -302,7 +302,7 @@ class WriteShard:
         return entry["shard"]
 
     def find_done(self) -> dict[str, dict]:
-        """Return a dict of name -> entry of the shards that are intact."""
+        """Return a dict of name -> manifest entry, for the intact shards."""
         done = {}
         with contextlib.suppress(InputError):
             manifest = record_files.read_manifest(self._folder)

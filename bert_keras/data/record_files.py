@@ -1,10 +1,9 @@
 """TFRecords of examples under the original BERT's feature names.
 
-TensorFlow's encoder serializes a whole batch at once, because building one
-message object after the other is slow. TensorFlow's parser reads these files
-and the original's. The manifest of a folder has the name and the number of
-examples of each shard. It is written last, so a folder without one is
-unfinished.
+TensorFlow's encoder serializes a whole batch at once, because building each
+message object in Python is slow. TensorFlow's parser reads these files and the
+original's. A folder's manifest has the name and the number of examples of each
+shard. The manifest is written last, so a folder without one is unfinished.
 """
 
 import contextlib
@@ -47,7 +46,7 @@ _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
 
 def row_shapes(rules: SamplingRules) -> dict[str, list[int]]:
-    """Return the shape of each part of a row, by name."""
+    """Return a dict of name -> shape, for the parts of a row."""
     shapes = dict.fromkeys(FEATURES, [rules.sequence_length])
     if rules.packed:
         shapes |= dict.fromkeys(_PACKED, [rules.sequence_length])
@@ -92,7 +91,7 @@ def serialize(rows: dict) -> list[bytes]:
 
 
 def _serialize_messages(kind: str, **fields) -> tf.Tensor:
-    """Return a serialized TensorFlow message for each row, string `(B, 1)`.
+    """Return a TensorFlow message for each row, serialized, string `(B, 1)`.
 
     Args:
         kind: name of the message.
@@ -106,7 +105,7 @@ def _serialize_messages(kind: str, **fields) -> tf.Tensor:
 
 
 def parser(rules: SamplingRules):
-    """Return a function from serialized examples `(B,)` to a dict of rows."""
+    """Return a function that parses serialized examples `(B,)` to rows."""
     shapes = row_shapes(rules)
     types = {
         FEATURES.get(name, name): tf.io.FixedLenFeature(
@@ -130,12 +129,12 @@ def parser(rules: SamplingRules):
 
 @contextlib.contextmanager
 def readable(path: str):
-    """Convert TensorFlow's errors about a file of records to `InputError`."""
+    """Convert TensorFlow's errors about a record file to `InputError`."""
     try:
         yield
     except tf.errors.OpError as error:
         raise InputError(
-            f"{path} holds no TFRecords that can be read, or it is damaged "
+            f"{path} holds no readable TFRecords, or the file is damaged "
             f"({cut_middle(error.message, 200)}). Make it again."
         ) from None
 
@@ -244,8 +243,8 @@ def check_shards(folder: str) -> dict:
     check_files(
         folder,
         shards,
-        "Delete it, and run the command that wrote it: only missing shards "
-        "are written again.",
+        "Delete it, and run the command that wrote it again. The command then "
+        "writes only the missing shards.",
     )
     for name in files.list_folder(folder):
         if ".tfrecord" in name and name not in shards:
@@ -258,7 +257,7 @@ def check_shards(folder: str) -> dict:
 
 # Examples that were drawn earlier and written to TFRecords.
 
-# Number of consecutive examples of a shard that are shuffled as one unit.
+# Number of consecutive examples of a shard that stay together as a unit.
 _BLOCK_SIZE = 8_192
 _SHUFFLE = 4  # key of the random generator that shuffles a window
 
@@ -317,7 +316,7 @@ class RecordedExamples:
 
 
 def _read(path: str, start: int, count: int) -> np.ndarray:
-    """Return some serialized examples of a shard, in their order."""
+    """Return `count` serialized examples of a shard, in their order."""
     records = tf.data.TFRecordDataset(path).skip(start).take(count)
     with readable(path):
         batch = next(records.batch(count).as_numpy_iterator(), np.array([]))

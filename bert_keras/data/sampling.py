@@ -1,4 +1,4 @@
-"""Sampling rules, and the sentence pairs and rows that are drawn by them."""
+"""Sampling rules, and sentence pairs and rows that are drawn by the rules."""
 
 import dataclasses
 import hashlib
@@ -36,14 +36,14 @@ class SamplingRules:
         sequence_length: tokens of an example, [CLS] and [SEP] included.
         max_predictions: maximum number of masked tokens in an example; None
             for `mask_rate` times `sequence_length`, rounded up.
-        short_probability: fraction of documents with examples of a shorter
-            target length, so that a model also sees short sequences.
+        short_probability: fraction of documents whose examples are shorter,
+            so that a model also sees short sequences.
         mask_rate: fraction of an example's tokens to predict.
         mask_mix: percentages of these tokens that are replaced by [MASK],
             replaced by a random token, and left as they are.
         whole_word: mask all tokens of a word or none.
         packed: put several examples into a row of `sequence_length` tokens,
-            at most one for each 16 tokens, to have little padding.
+            at most one for each 16 tokens, so that there is little padding.
     """
 
     sequence_length: int = 128
@@ -63,10 +63,10 @@ class SamplingRules:
     def masks_per_row(self) -> int:
         """Maximum number of masked tokens in a row.
 
-        In a packed row, this covers all examples. Each has `mask_rate` times
-        its length, rounded, but at least 1. Rounding adds at most 0.5. The
-        minimum of 1 adds at most `1 - 5 * mask_rate`, because an example has 5
-        or more tokens. The larger of the two is added for each example.
+        In a packed row, an example of n tokens has `round(mask_rate * n)` masks
+        but at least 1. Rounding adds at most 0.5. The minimum of 1 adds at most
+        `1 - 5 * mask_rate`, because an example has at least 5 tokens. So the
+        larger of these two numbers is added for each example.
         """
         if not self.packed:
             return self.max_predictions
@@ -133,7 +133,7 @@ class Pairs(NamedTuple):
 
     @property
     def count(self):
-        """Number of rows, one for each pair."""
+        """Number of pairs."""
         return len(self.labels)
 
     def __getitem__(self, rows):
@@ -141,7 +141,6 @@ class Pairs(NamedTuple):
 
     @staticmethod
     def join(parts: list["Pairs"]) -> "Pairs":
-        """Return all pairs of the parts, in their order."""
         return Pairs(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -151,17 +150,17 @@ def draw_pairs(
     """Draw pairs of the documents `first` to `last` (excluded), in order.
 
     Equals the original's `create_instances_from_document` (paper, section
-    A.2). Sentences are gathered until they fill the target length. A is a
-    random number of them, at least one. B is the rest, with label 0. Half the
-    time, and always if there is no rest, B is text of another document instead,
-    with label 1. It begins at a random sentence and fills the target length.
-    The next pair then begins with the unused rest. Each document has one
-    target: the full length or, with `short_probability`, a random length of at
-    least 2. Pairs that are too long lose tokens of the longer segment, each
-    from a random end.
+    A.2). Sentences are gathered until they fill the target length. Segment A
+    has a random number of them, at least one. Segment B has the rest, with
+    label 0. Half the time, and always if there is no rest, B is text of another
+    document, with label 1. That text begins at a random sentence and fills the
+    target length. The next pair then begins with the unused rest. A document's
+    target length is the full length or, with `short_probability`, a random
+    length of at least 2. Pairs that are too long lose tokens of the longer
+    segment, each from a random end.
 
-    One difference: B is never from A's own document. In the original, if there
-    are two documents, this happens in 1 of 1,024 random pairs.
+    Unlike in the original, B is never from A's own document. The original draws
+    such a B in 1 of 1,024 random pairs if there are two documents.
 
     Args:
         store: a `TokenStore` of at least two documents.
@@ -204,7 +203,7 @@ def _append_chunks(offsets, begin, end, target, document, uniform, chunks):
     A has the sentences from `start` to `split`, B those from `split` to `end`.
     """
     while begin < end:
-        # The first sentence boundary at which the chunk is long enough.
+        # The first sentence end at which the chunk is long enough.
         stop = bisect_left(offsets, offsets[begin] + target, begin + 1, end)
         count = stop - begin
         if count == 1:
@@ -226,21 +225,20 @@ def _draw_other_documents(store, document, length, rng):
     The text is never from `document`, the index of A's own document.
     """
     other = rng.integers(0, store.num_documents - 1, len(document))
-    # Any other document, with equal probability.
-    other += other >= document
+    other += other >= document  # skips A's document
     first, last = store.documents[other], store.documents[other + 1]
     sentence = first + (rng.random(len(document)) * (last - first)).astype(
         np.int64
     )
     start = store.sentences[sentence]
     stop = np.searchsorted(store.sentences, start + length)
-    # The text has at least one sentence, and none of the next document.
+    # The text has at least one sentence, and ends within its document.
     stop = np.clip(stop, sentence + 1, last)
     return start, store.sentences[stop] - start
 
 
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
-    """Shorten pairs to `room` tokens: the longer text first, B at a tie.
+    """Remove tokens of the longer text, or at a tie of B, to fit `room` tokens.
 
     Each token is removed from the front or from the back with the same
     probability, so the number removed from the front is binomial.
@@ -265,7 +263,7 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
 def gather(
     tokens, pairs: Pairs, length: int, vocabulary: MaskingVocabulary
 ) -> dict:
-    """Return each pair as a row of `length`: [CLS] A [SEP] B [SEP] [PAD]...
+    """Return each pair as a row of `length` ids, [CLS] A [SEP] B [SEP] [PAD]...
 
     Returns:
         dict of int32: token_ids, segment_ids, padding_mask `(B, T)`,
@@ -274,9 +272,8 @@ def gather(
     column = np.arange(length)  # (T,)
     a_end = pairs.a_length[:, None] + 1  # (B, 1), the column of [SEP]
     b_end = a_end + pairs.b_length[:, None] + 1
-    # (B, T)
-    in_b = column > a_end
-    # The index of each column's token among the store's tokens.
+    in_b = column > a_end  # (B, T)
+    # The index of each column's token in `tokens`.
     source = np.where(
         in_b,
         (pairs.b_start[:, None] - a_end - 1) + column,

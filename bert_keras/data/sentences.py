@@ -43,15 +43,12 @@ _OPENING = (
 
 
 def _boundary(terminators: str) -> re.Pattern:
-    """Return the pattern of terminators, closing marks and white space.
-
-    Ethiopic has a word separator (U+1361) instead of a space.
-    """
+    # U+1361 is the word separator of Ethiopic, which has no space.
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
 
-# A pattern with only characters below U+10000 is several times faster, and few
-# texts have other characters.
+# Few texts have characters from U+10000 on, and a pattern without these is
+# several times faster.
 _BOUNDARY = _boundary(_SPACED + _UNSPACED)
 _BOUNDARY_BEYOND = _boundary(_SPACED + _UNSPACED + _BEYOND)
 _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
@@ -89,8 +86,8 @@ _FIRST_WORDS = _words(
     "when while as after before since because although however then thus "
     "what who how why where not no yes all some most many each"
 )
-_MAX_SHORT = 12  # characters; no abbreviation is longer
-_MAX_LENGTH = 1_000  # characters of a sentence, about 250 tokens
+_MAX_SHORT = 12  # maximum characters of an abbreviation
+_MAX_LENGTH = 1_000  # maximum characters of a sentence, about 250 tokens
 _CLAUSE = re.compile(r".*[;:,\u2014\u060c\u061b\u3001\uff0c\uff1b]\s*", re.S)
 _SPACE = re.compile(r".*\s", re.S)
 
@@ -100,8 +97,8 @@ def split_sentences(paragraph: str) -> list[str]:
 
     The sentences are in order, stripped and not empty. Together they have all
     characters of the paragraph except white space. A sentence of more than
-    1,000 characters is cut within that length: after the last clause mark,
-    else after the last space, else at 1,000 characters.
+    1,000 characters is cut after the last clause mark among these, else after
+    the last space, else after 1,000 characters.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
@@ -121,12 +118,12 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def ends_sentence(text: str) -> bool:
-    """Return True if a terminator, maybe with closing marks, ends the text."""
+    """Return True if a text ends with a terminator, ignoring closing marks."""
     return _AT_END.search(text) is not None
 
 
 def document_sentences(document) -> list[str]:
-    """Return a `Document`'s sentences; split its paragraphs if necessary."""
+    """Return a `Document`'s sentences; split paragraphs if necessary."""
     if document.sentences_given:
         return document.paragraphs
     return [
@@ -181,7 +178,6 @@ def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
 
 
 def _cut(sentence: str) -> list[str]:
-    """Cut a sentence into parts of at most `_MAX_LENGTH` characters."""
     parts = []
     start = 0
     while len(sentence) - start > _MAX_LENGTH:

@@ -11,8 +11,8 @@ import tensorflow as tf
 def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return the data set without the thread that tunes `tf.data`.
 
-    The thread sleeps twice as long each time. TensorFlow 2.21 sometimes waits
-    for it at the end of a pass, for instance 1.1 s of a loop of 1.4 s. Without
+    The thread doubles its sleep each time. At the end of a pass, TensorFlow
+    2.21 sometimes waits for the thread, for example for 1.1 s of 1.4 s. Without
     the thread, `tf.data.AUTOTUNE` has no effect; use numbers instead.
     """
     options = tf.data.Options()
@@ -22,12 +22,12 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 # A data set that is alive when the interpreter ends still calls its Python
 # functions from TensorFlow's threads. A late call waits for the interpreter,
-# and the interpreter waits for the data set, so the process hangs. Therefore,
-# before the interpreter ends, new calls fail and it waits until running calls
-# have returned. A data set makes no calls once its buffers are full.
+# and the interpreter waits for the data set, so the process hangs. Therefore
+# `_Calls.end`, at exit, refuses new calls and waits until running calls have
+# returned. A data set makes no calls once its buffers are full.
 
 _QUIET = 0.3  # seconds without a call after which no call is expected
-_MAX_WAIT = 10  # at process exit, in seconds
+_MAX_WAIT = 10  # maximum seconds to wait at exit
 
 
 class _Calls:
@@ -72,10 +72,10 @@ def _end_in_time():
 
 
 def python_call(function, arguments, types):
-    """Call `tf.numpy_function` so that a running call cannot hang the exit.
+    """Call `tf.numpy_function` so that a running call cannot block the exit.
 
     Args:
-        function: takes NumPy arrays, returns a list of them.
+        function: gets NumPy arrays, returns a list of arrays.
         arguments: list of tensors.
         types: dtypes of the returned arrays.
     """

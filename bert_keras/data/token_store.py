@@ -1,13 +1,12 @@
 """Read and write a token store: a corpus as flat arrays of ids on disk.
 
 `tokens.bin` has the ids of all sentences, concatenated (uint16 if the
-vocabulary is small enough, else int32). Three int64 arrays have the index at
-which each item begins and, as last entry, the end. `sentences.bin` has the
-index of each sentence in `tokens.bin`, `documents.bin` that of each document in
-`sentences.bin`, and `blocks.bin` that of each block, about 65,536 tokens, in
-`documents.bin`. `store.json`, the manifest, is written last. The arrays are
-memory-mapped, so only used pages are in memory. A remote store is first copied
-to this machine.
+vocabulary is small enough, else int32). Three int64 arrays hold indices, and
+the end as last entry. `sentences.bin` says where in `tokens.bin` each sentence
+begins, `documents.bin` where in `sentences.bin` each document begins, and
+`blocks.bin` where in `documents.bin` each block of about 65,536 tokens begins.
+`store.json`, the manifest, is written last. The arrays are memory-mapped, so
+only used pages are in memory. A remote store is first copied to this machine.
 """
 
 import contextlib
@@ -47,7 +46,7 @@ _TOKENIZER = {
 _WIDTHS = {"<u2": 2, "<i4": 4}  # dtype of the ids -> bytes of an id
 _LARGE = 2**26  # bytes; smaller files may stay in memory
 _CHECKED = 2**22  # array entries that are checked at a time
-_BLOCK = 65_536  # tokens
+_BLOCK = 65_536  # tokens of a block
 _FIX = "Build the store again."
 
 
@@ -94,8 +93,8 @@ class TokenStore:
     def release(self):
         """Release the memory of mapped pages.
 
-        Without this, every page that was read from a large store counts as
-        memory of this process.
+        Otherwise, every page that was read from a large store counts as memory
+        of this process.
         """
         for mapped in self._mapped:
             if len(mapped) > _LARGE and hasattr(mmap, "MADV_DONTNEED"):
@@ -112,7 +111,7 @@ def describe_tokenizer(tokenizer) -> dict:
 
 
 def is_store(folder: str) -> bool:
-    """Return True if a finished store lies in the folder."""
+    """Return True if the folder has a finished store."""
     return files.is_file(os.path.join(folder, MANIFEST))
 
 
@@ -133,9 +132,9 @@ def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
     """Raise `InputError` if data were made with another vocabulary."""
     if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
         raise InputError(
-            f"{folder} was made with another vocabulary "
-            f"({manifest['vocabulary_size']} tokens, the model's has "
-            f"{len(vocabulary)}). Build the data with the model's vocabulary."
+            f"{folder} was made with another vocabulary. It has "
+            f"{manifest['vocabulary_size']} tokens, and the model's has "
+            f"{len(vocabulary)}. Build the data with the model's vocabulary."
         )
 
 
@@ -176,7 +175,7 @@ def _check_manifest(manifest: dict):
 def _check_arrays(store: "TokenStore"):
     """Raise `InputError` if indices or ids in the arrays are out of range.
 
-    Correct hashes do not exclude this, because anyone can write a manifest.
+    Hashes do not exclude such arrays, because anyone can write a manifest.
     """
     pairs = (
         ("sentences", store.sentences, len(store.tokens)),
@@ -221,7 +220,7 @@ def _fetch(folder: str, manifest: dict) -> str:
         partial = f"{copy}{files.PARTIAL}{uuid.uuid4().hex[:12]}"
         try:
             _download(folder, manifest, partial)
-            # If several processes copy the store, the first copy is kept.
+            # If several processes copy the store, the first copy stays.
             with contextlib.suppress(OSError):
                 os.rename(partial, copy)
         finally:
@@ -267,7 +266,7 @@ class StoreWriter:
         self._dtypes = dict.fromkeys(ARRAYS, "<i8")
         self._dtypes["tokens"] = "<u2" if small else "<i4"
         self._corpus = hashlib.sha256()
-        self._block = -1  # the number of the last document's block
+        self._block = -1  # number of the last document's block
         self.totals = dict.fromkeys(ARRAYS, 0)
         self._hashes = {name: hashlib.sha256() for name in ARRAYS}
 
@@ -320,7 +319,7 @@ class StoreWriter:
         )
         arrays = {
             f"{name}.bin": {
-                # The hash of what was written, not of what the disk has now.
+                # The hash of the written bytes, not of the bytes on the disk.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }

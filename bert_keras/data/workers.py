@@ -32,7 +32,7 @@ def in_order(
 
     Args:
         function: must be picklable if there are several workers. Each worker
-            gets it once and keeps its attributes from one call to the next.
+            gets one copy, whose attributes stay from one call to the next.
         items: iterable, read lazily, a few items ahead.
         workers: number of processes; 1 uses this process only.
         min_items: minimum number of items to start workers. With fewer, this
@@ -65,8 +65,8 @@ def forks():
     """Return the context of processes that start with TensorFlow imported.
 
     The import takes seconds, a fork tenths of a second. So all workers are
-    forks of one process (see `fork_server`). They have the environment
-    variables that this one process started with.
+    forks of one process (see `fork_server`), and have the environment variables
+    with which that process started.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
@@ -85,9 +85,9 @@ def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
 
 
 def hide_gpus():
-    """Hide the GPUs from this process; drop what TensorFlow prints about it.
+    """Hide the GPUs from this process, without messages of TensorFlow.
 
-    `fork_server` does not call this, because its other children may use GPUs.
+    `fork_server` does not hide them, because its other children may use GPUs.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if "tensorflow" in sys.modules:
@@ -97,7 +97,7 @@ def hide_gpus():
 
 @contextlib.contextmanager
 def without_stderr():
-    """Drop what is written to stderr, by native code too."""
+    """Drop what this process, native code included, writes to stderr."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -124,8 +124,8 @@ def _begin(function: Callable):
 def _end_with_parent():
     """End this process when its parent has ended, even by kill -9.
 
-    Without this thread, it would wait for its next item for ever, because the
-    other workers keep the other end of the queue open.
+    Otherwise it would wait for its next item for ever, because the other
+    workers keep the queue open.
     """
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
     os._exit(1)

@@ -1,7 +1,7 @@
 """The exact path, which turns any bytes into ids with TensorFlow's core ops.
 
-normalizer.py splits text into words. This file splits words into tokens by
-`WordPiece`'s greedy longest match, and finds the tokens' spans in the text.
+normalizer.py splits text into words. This file splits words into tokens by the
+greedy longest match of `WordPiece`, and finds the tokens' spans in the text.
 """
 
 import collections
@@ -34,10 +34,10 @@ Tokens.__doc__ = """The tokens of some words, one after another.
 class ExactText:
     """Tokenizer of any strings, with the ids of `WordPiece`.
 
-    The tokens form a trie. Its edges are a sorted vector of (node, symbol);
-    edge i leads to node i + 2. One search finds, for each character of all
+    The tokens form a trie, whose edges are a sorted vector of (node, symbol).
+    Edge i leads to node i + 2. One search finds, for each character of all
     distinct words, the longest token that begins there. A word keeps the token
-    at its start, then the token that begins where that one ends, and so on.
+    at its start, then the token that begins at that token's end, and so on.
 
     Args:
         settings: a `WordPiece`.
@@ -79,7 +79,6 @@ class ExactText:
         return [tokens.ids, starts, ends, _row_splits(words, tokens, strings)]
 
     def _tokenize(self, words):
-        """Return the `Tokens` of `Words`."""
         ends = tf.concat(
             [words.starts, [tf.size(words.code_points, tf.int64)]], 0
         )
@@ -96,7 +95,7 @@ class ExactText:
         """Return the `Tokens` of words with these starts and lengths."""
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # All vectors from here on are (positions,), of all distinct words.
+        # From here on, all vectors are (positions,), for all distinct words.
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         # The characters of each word, then one position for its end.
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
@@ -111,7 +110,6 @@ class ExactText:
             tf.where(is_end, NO_SYMBOL, symbols), is_start
         )
         depth = tf.gather(tf.constant(self._depths), node)  # token's length
-        # The tokens of a word follow each other from its start.
         reached = _follow_tokens(is_start, depth)
         # If no token begins at a reached position, the word is unknown.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
@@ -121,7 +119,7 @@ class ExactText:
             tf.ones_like(stuck[:, 0], tf.bool),
         )
         is_unknown = tf.gather(unknown, word)
-        # One position per token; an unknown word keeps its start only.
+        # A token's start stays, and of an unknown word the start.
         kept = tf.where(is_unknown, is_start, reached & ~is_end)
         ids = tf.gather(tf.constant(self._ids), node)
         ids = tf.where(is_unknown, self._unknown, ids)
@@ -157,7 +155,7 @@ class ExactText:
             )
             return ahead + 1, positions, nodes, longest
 
-        # (positions,): where a token may still match; fewer with each step.
+        # (positions,): where a longer token may match; fewer with each step.
         positions = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), positions)
@@ -203,10 +201,10 @@ def _find_distinct(words, ends):
 
 
 def _follow_tokens(is_start, depth):
-    """Return True for each position that consecutive tokens reach from a start.
+    """Return a mask of the positions where tokens of a word begin or end.
 
-    In each round, the jump from each reached position reaches a further one. A
-    jump spans twice as many tokens as in the round before.
+    Each round jumps from all reached positions. A jump spans twice as many
+    tokens as in the round before, so log2(tokens) rounds are enough.
     """
 
     def jump_all(_, reached, jump):
@@ -214,7 +212,6 @@ def _follow_tokens(is_start, depth):
         after = tf.tensor_scatter_nd_update(
             reached, to, tf.ones_like(to[:, 0], tf.bool)
         )
-        # Each round doubles the jumps, so log2(tokens) rounds are enough.
         return tf.reduce_any(after != reached), after, tf.gather(jump, jump)
 
     jump = tf.range(tf.size(depth, tf.int64)) + depth
@@ -231,7 +228,7 @@ def _expand_to_all_words(tokens, index, count):
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(tokens.words), tokens.words, count
     )
-    # (words,): the index of each word's first token, and its token count.
+    # (words,): the index of each word's first token, and the token count.
     first = tf.gather(tf.cumsum(of_word, exclusive=True), index)
     number = tf.gather(of_word, index)
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
@@ -250,8 +247,8 @@ def _build_trie(bodies, symbols):
     """Return the edges, and each node's token id (-1 if none) and depth.
 
     Args:
-        bodies: token -> id; a token that continues a word begins with "##".
-        symbols: code point -> symbol number, from 1.
+        bodies: dict of token -> id; tokens that continue a word have "##".
+        symbols: dict of code point -> symbol number, from 1.
     """
     rest = np.array([token.startswith("##") for token in bodies])
     numbers = [
@@ -267,7 +264,7 @@ def _build_trie(bodies, symbols):
     total = REST_ROOT + 1
     for depth in range(padded.shape[1]):
         alive = lengths > depth
-        # The trie is built level by level, so the edges come out sorted.
+        # The trie is built level by level, so the edges are sorted.
         keys = node[alive] * (len(symbols) + 1) + padded[alive, depth]
         distinct, inverse = np.unique(keys, return_inverse=True)
         node[alive] = total + inverse
@@ -278,7 +275,7 @@ def _build_trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
-    # A search may end after all real edges, at a last edge that equals no key.
+    # A search beyond all edges ends at this last edge, which equals no key.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),
@@ -291,14 +288,14 @@ def _build_trie(bodies, symbols):
 
 
 def _find_spans(words, tokens, strings, unit):
-    """Return each token's start and end in its string, `int32 (P,)` both."""
+    """Return each token's start and end in its string, both `int32 (P,)`."""
     start = tf.gather(words.starts, tokens.words) + tokens.starts
     # (characters of all tokens,)
     token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
     position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
-    # (P,): the first decoded character of each token, and the one after its
-    # last. Sorting may have moved marks, so each is a minimum or maximum.
+    # (P,): the index of a token's first decoded character, and after its last.
+    # Minimum and maximum, because sorting may have moved accents.
     first = tf.math.segment_min(tf.gather(words.sources, position), token)
     last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":

@@ -22,19 +22,19 @@ Extension = collections.namedtuple("Extension", "vocabulary replaced")
 Extension.__doc__ = """A vocabulary with new tokens.
 
     vocabulary: all tokens in the order of their ids.
-    replaced: id of each new token -> ids of the old tokens that its word had.
+    replaced: dict of new id -> ids of the word in the old vocabulary.
     """
 
 
 def extend_vocabulary(vocabulary, words):
-    """Return the `Extension` that adds words to a vocabulary, one token each.
+    """Return the `Extension` that adds words to a vocabulary as tokens.
 
-    The first words replace the `[unusedN]` tokens, in order; the others get
-    new ids at the end. Old tokens keep their ids.
+    The first words replace the `[unusedN]` tokens, in order; the other words
+    get new ids at the end. Old tokens keep their ids.
 
     Args:
         vocabulary: the old tokens.
-        words: new words, normalised as the vocabulary's tokenizer does.
+        words: new words, normalised as by the vocabulary's tokenizer.
 
     Raises:
         InputError: for a word that the vocabulary has, or that is not a
@@ -61,7 +61,7 @@ def extend_vocabulary(vocabulary, words):
 def domain_words(
     vocabulary, texts, number, lowercase=True, in_order=map, strip_accents=None
 ):
-    """Return the words that cost the most tokens in some texts.
+    """Return the words that would save the most tokens in some texts.
 
     Args:
         vocabulary: list of tokens.
@@ -72,9 +72,9 @@ def domain_words(
         in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. The cost of a word is its count, times
-        its number of tokens beyond the first. "[UNK]" counts as two tokens. A
-        word of more than 256 bytes, the limit of a token, is left out.
+        A list for `extend_vocabulary`. A word saves its count, times its number
+        of tokens beyond the first. "[UNK]" counts as two tokens. A word of more
+        than 256 bytes, the limit of a token, is left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()
@@ -92,9 +92,9 @@ def extend_model(model, extension):
     """Return a copy of the model with a row for each token of the extension.
 
     The token embeddings and, if the model predicts tokens, the output bias
-    get new rows. The old vocabulary splits each new word into tokens; the new
-    row of the word is the mean of the rows of these tokens. All other weights
-    stay equal, and so do the outputs for text without the new tokens.
+    get new rows. The old vocabulary splits each new word into tokens, and the
+    word's new row is the mean of the rows of these tokens. The other weights
+    and the outputs for text without new tokens do not change.
 
     Args:
         model: a `BertEncoder` or a model with one.
@@ -120,7 +120,7 @@ def extend_model(model, extension):
 
 
 def _grow(table, size, replaced):
-    """Return a table of `size` rows; each new one is a mean of old rows."""
+    """Return a table of `size` rows; each new row is a mean of old rows."""
     rows = np.zeros((size, *table.shape[1:]), table.dtype)
     rows[: len(table)] = table
     for index, ids in replaced.items():

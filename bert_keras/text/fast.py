@@ -1,8 +1,8 @@
 """The fast path: rows of plain text through tensorflow-text's operations.
 
-A row is plain if it is valid UTF-8 and has only characters that tensorflow-text
-treats as `WordPiece` does, next to any other character. For such a row, both
-return the same ids. Most text is plain; one regular expression recognises it.
+A row is plain if it is valid UTF-8 and tensorflow-text treats each of its
+characters as `WordPiece` does, next to any other character. For such a row,
+both return the same ids. Most rows are plain. A regular expression finds them.
 """
 
 import functools
@@ -21,12 +21,12 @@ from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# One character becomes at most 12 bytes: three characters of four bytes.
+# A character becomes at most three characters of four bytes.
 MAX_CHARACTER_BYTES = 12
 
 
 class FastText:
-    """Tokenizer with a fast path for plain strings; others take the exact path.
+    """Tokenizer that takes the fast path for plain strings, else the exact one.
 
     Args:
         exact: function that returns the `ExactText` with the same settings.
@@ -55,14 +55,14 @@ class FastText:
 
         Returns:
             The flat ids and row splits of the strings `(B,)`; `bool (B,)`,
-            True for strings whose ids are certainly correct (the ids of the
-            others must not be used); and a bool, True if all are correct.
+            True for strings whose ids are certainly correct (other ids must
+            not be used); and a bool, True if the ids of all strings are.
         """
         plain = self.is_plain(strings)
         (rows,) = _call_unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # The tokenizer is made here: its models become constants of the graph.
+        # Made here, so that its models become constants of the graph.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),
@@ -85,9 +85,9 @@ class FastText:
     def _in_doubt(self, strings, ids):
         """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
-        tensorflow-text limits the bytes of a word, `WordPiece` its characters.
-        So a row is in doubt if it has an "[UNK]" and also a word that may
-        exceed the limit in bytes.
+        tensorflow-text limits the number of bytes of a word, `WordPiece` the
+        number of characters. So a row is in doubt if it has an "[UNK]" and a
+        word that may exceed the limit in bytes.
         """
         is_unknown = ids.values == self._unknown
 
@@ -122,7 +122,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # The index of each row in the list of all fast rows, then exact rows.
+        # The index of each row among all fast rows, followed by exact rows.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         order = tf.where(certain, rows, tf.size(strings) + number)
@@ -140,8 +140,8 @@ def _build_normalizer(lowercase):
 def _build_vocabulary(vocabulary, max_word_length):
     """Return tensorflow-text's compiled vocabulary, `uint8 (N,)`.
 
-    tensorflow-text's builder class is not used: it takes a second to convert
-    the bytes to a list.
+    tensorflow-text's builder class would convert the bytes to a list, which
+    takes a second.
     """
     try:
         model = pieces_builder.build_fast_wordpiece_model(
@@ -163,10 +163,10 @@ def _build_vocabulary(vocabulary, max_word_length):
 def _long_word(max_bytes):
     """Return a pattern of text that may have a word over `max_bytes`.
 
-    ASCII white space and punctuation separate words. Each character counts as
-    12 bytes, the most that it can become. So the pattern finds every word of
-    more than `max_bytes`, and some shorter ones. RE2 limits a repetition to
-    1,000.
+    ASCII white space and punctuation separate words. A character counts as 12
+    bytes, the maximum that it can become. So the pattern finds every word of
+    more than `max_bytes`, and some shorter words. RE2 repeats at most 1,000
+    times.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
@@ -179,8 +179,8 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for lower case and accents. So if the two
-    # settings differ, characters that stripping accents changes are not plain.
+    # tensorflow-text has one switch for both settings. So if they differ,
+    # characters that change if accents are stripped are not plain.
     with_it = unicode.map_code_points(lowercase, True)
     without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()
@@ -194,7 +194,7 @@ def plain_codes(lowercase, strip_accents):
 
 @functools.cache
 def _pattern(lowercase, strip_accents):
-    """Return a regular expression for any number of plain characters."""
+    """Return a regular expression that matches plain text."""
     inside = np.zeros(unicode.CODE_POINTS + 1, bool)
     inside[list(plain_codes(lowercase, strip_accents))] = True
     edges = np.flatnonzero(np.diff(inside, prepend=False)).reshape(-1, 2)
@@ -205,5 +205,4 @@ def _pattern(lowercase, strip_accents):
 
 
 def _call_unless_all(mask, function, *values):
-    """Return the values if all of the mask is true, else `function()`."""
     return tf.cond(tf.reduce_all(mask), lambda: list(values), function)

@@ -22,9 +22,9 @@ from bert_keras.text.wordpiece import (
 
 MAX_WORDS = 4_000_000  # distinct words in memory, about 500 MB
 CHARACTERS = 1_000_000  # characters of text in one call that counts words
-# Largest fraction of words that may be [UNK]; above it, learning is refused.
+# Maximum fraction of words that may be [UNK]; otherwise learning is refused.
 MAX_UNKNOWN = 0.5
-# Fraction of words with accents above which accents distinguish words. In the
+# If more than this fraction of the words has accents, accents are kept. In the
 # Universal Declaration of Human Rights it is below 0.001 in English, Dutch and
 # Indonesian, and 0.04 or more in Italian, Russian, French and Vietnamese.
 MANY_ACCENTS = 0.01
@@ -43,27 +43,27 @@ def learn_vocabulary(
 ) -> list[str]:
     """Learn a vocabulary of special tokens, characters and merged tokens.
 
-    Words are counted as `WordPiece` splits them. At first, their tokens are
-    single characters. Then the most frequent pair of neighbouring tokens is
-    merged, one pair after the other, until there are `size` tokens or no pair
-    occurs `min_count` times. Of equally frequent pairs, the one with the
-    earlier tokens is merged. A pair that would make a token of more than 256
-    bytes is skipped. Memory grows with the number of distinct words; beyond 4
-    million, the rarest are dropped.
+    `WordPiece` splits the texts into words, which are counted. At first, their
+    tokens are single characters. Then the most frequent pair of neighbouring
+    tokens is merged, one pair after the other, until there are `size` tokens or
+    no pair occurs `min_count` times. Of equally frequent pairs, the pair with
+    the lower ids is merged. A pair that would make a token of more than 256
+    bytes is skipped. Memory grows with the number of distinct words; of more
+    than 4 million, the rarest are dropped.
 
     Args:
         texts: iterable of strings, read once.
         size: tokens to learn, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
         strip_accents: setting of the tokenizer; None equals `lowercase`.
-        min_count: characters and pairs seen less often are not learned.
+        min_count: minimum count of the characters and pairs to learn.
         unused: number of tokens `[unused0]`, `[unused1]`, ... to keep free for
-            words of a later domain. They are placed as in the original: with
-            994 of them, `[UNK]` has id 100, as in its uncased vocabulary.
+            words of a later domain. Their ids are as in the original: with 994
+            of them, `[UNK]` has id 100, as in the uncased vocabulary.
         progress: called with (tokens so far, `size`).
-        in_order: a function like `map`, which may run in parallel. It is
-            called with a picklable function and an iterable of lists of
-            texts. The vocabulary does not depend on it.
+        in_order: a function like `map`, which may run in parallel. It gets a
+            picklable function and an iterable of lists of texts. It does not
+            change the vocabulary.
 
     Returns:
         A list of at most `size` tokens.
@@ -90,14 +90,14 @@ def first_pieces(size, unused=0):
     first = [pad, *free[:BEFORE_UNKNOWN], *others, *free[BEFORE_UNKNOWN:]]
     if size <= len(first):
         raise InputError(
-            f"size is {size}, but special and unused tokens alone are "
-            f"{len(first)}. Expected some thousands."
+            f"size is {size}, but there are {len(first)} special and unused "
+            "tokens. Expected some thousands more."
         )
     return first
 
 
 def learn_pieces(counts, first, size, min_count=2, progress=None):
-    """Return the vocabulary that `learn_vocabulary` learns from counts.
+    """Return the vocabulary that is learned from the counts of words.
 
     Args:
         counts: dict of word -> count, from `count_words`.
@@ -108,7 +108,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
     """
     if not counts:
         raise InputError(
-            "The texts to learn a vocabulary from hold no word. Give text."
+            "The texts to learn a vocabulary from have no words. Give text."
         )
     symbols = _select_symbols(counts, min_count, size - len(first))
     _refuse_useless(counts, symbols, size)
@@ -124,8 +124,8 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 def _select_symbols(counts, min_count, room):
     """Return the characters to learn, with "##" except at a word's start.
 
-    They occur `min_count` times or more. If they exceed half of `room`, the
-    most frequent are returned.
+    They occur `min_count` times or more, and fill at most half of `room`; the
+    most frequent are chosen.
     """
     totals = collections.Counter()
     for word, count in counts.items():
@@ -147,9 +147,9 @@ def _refuse_useless(counts, symbols, size):
     fraction = unknown / sum(counts.values())
     if fraction > MAX_UNKNOWN:
         raise InputError(
-            f"In a vocabulary of {size} tokens {fraction:.0%} of the words are "
-            "[UNK]: it has no room for their characters, or they are too rare. "
-            "Take some thousands of tokens, or more text."
+            f"With a vocabulary of {size} tokens, {fraction:.0%} of the words "
+            "are [UNK], because it lacks room for their characters, or these "
+            "are too rare. Take some thousands of tokens, or more text."
         )
 
 
@@ -162,7 +162,7 @@ class _Merger:
 
     `pairs` has the count of each pair of neighbours, and `positions` the
     indices of the words that may have the pair. `heap` has the count of each
-    pair; a count that is out of date is too high.
+    pair too; an outdated count is too high.
     """
 
     def __init__(self, counts, pieces):
@@ -184,7 +184,7 @@ class _Merger:
         heapq.heapify(self.heap)
 
     def merge_most_frequent(self, min_count):
-        """Merge one pair everywhere; return False if all are too rare."""
+        """Merge a pair in all words; return False if all pairs are too rare."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
@@ -251,8 +251,8 @@ def count_words(
 ):
     """Return a `Counter` of the words of `texts`.
 
-    If there are more than `most` distinct words, the rarest are dropped until
-    at most half of `most` are left. The result does not depend on `in_order`.
+    If there are more than `most` distinct words, the rarest are dropped, so
+    that at most half of `most` stay. `in_order` does not change the result.
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)
@@ -288,8 +288,8 @@ def strip_counts(counts):
 class _CountWords:
     """Picklable function that counts the words of texts.
 
-    It first counts the strings between blanks, so that `WordPiece`, which is
-    slow, splits each distinct string once.
+    A call first counts the strings between blanks, so that `WordPiece`, which
+    is slow, splits each distinct string once.
     """
 
     def __init__(self, lowercase, strip_accents):
@@ -309,7 +309,7 @@ class _CountWords:
 
     def _words(self, stretch):
         if stretch.isascii() and stretch.isprintable():
-            # For printable ASCII, most of all text, this equals `WordPiece`.
+            # Here the same words as `WordPiece` finds; most text is such ASCII.
             stretch = stretch.lower() if self._lowercase else stretch
             return _ASCII_WORD.findall(stretch)
         return self._wordpiece.words(stretch)

@@ -1,6 +1,6 @@
-"""The masked-language-model rule: tokens to predict, and their replacements.
+"""The choice of tokens to predict, and of their replacements.
 
-Pre-training applies it in NumPy; `TokenMasker` wraps it for `Dataset.map`.
+Pre-training masks tokens in NumPy; `TokenMasker` wraps this for `Dataset.map`.
 """
 
 import copy
@@ -14,7 +14,7 @@ import numpy as np
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import check_vocabulary
 
-if TYPE_CHECKING:  # the rule needs no TensorFlow
+if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
     import tensorflow as tf
 
 # From the paper, section 3.1, task 1: the fraction of tokens to predict, and
@@ -68,7 +68,7 @@ def check_mask_rules(rules):
 def count_predictions(length: int, rate: float) -> int:
     """Return the maximum number of masked tokens in a row, at least 1.
 
-    At the paper's rate of 15 %, it is 20 of 128 tokens and 77 of 512.
+    At the paper's rate of 15 %, 20 of 128 tokens and 77 of 512 are masked.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
         return 1  # `SamplingRules` refuses the type later
@@ -128,7 +128,7 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
 
 
 def _as_positions(chosen, most: int):
-    """Return the chosen columns of each row, and a mask of real ones."""
+    """Return the chosen columns `(B, M)`, 0-padded, and a mask of real ones."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each true column within its row.
@@ -139,7 +139,6 @@ def _as_positions(chosen, most: int):
 
 
 def _replace(truth, rules, vocabulary: MaskingVocabulary, rng):
-    """Return the replacement of each drawn token, 80/10/10 in the paper."""
     masked, replaced, _ = np.cumsum(rules.mask_mix) / 100
     coin = rng.random(truth.shape)
     other = rng.integers(0, vocabulary.size, truth.shape)
@@ -165,7 +164,7 @@ def choose_pieces(word, count, rng):
         bool `(B, T)`, True at chosen tokens.
     """
     keys = rng.random(word.shape, np.float32)
-    keys[~word] = 2  # above every random number: these columns come last
+    keys[~word] = 2  # above every random number, so these columns come last
     most = int(count.max(initial=1))
     # (B, M): the columns of the smallest keys, smallest first.
     columns = np.argpartition(keys, most - 1, axis=1)[:, :most]
@@ -181,9 +180,9 @@ def choose_pieces(word, count, rng):
 def choose_words(word, starts, count, rng):
     """Choose whole words of each row, at most `count` tokens.
 
-    The original's rule: words are taken in random order; a word is skipped if
-    it has more tokens than may still be chosen. If every word is too long,
-    single tokens are chosen.
+    As in the original, words are taken in random order. A word is skipped if it
+    has more tokens than may still be chosen. If every word is too long, single
+    tokens are chosen.
 
     Args:
         word: bool `(B, T)`, True at tokens that may be chosen.
@@ -214,9 +213,9 @@ def choose_words(word, starts, count, rng):
 class TokenMasker:
     """The masks of pre-training, drawn within `Dataset.map` or eagerly.
 
-    It calls `mask_rows`, as `create_pretraining_data` and `pretrain` do.
-    `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are never selected. It runs Python,
-    so a saved graph cannot contain it.
+    A masker calls `mask_rows`, as `create_pretraining_data` and `pretrain` do.
+    `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are never selected. A saved graph
+    cannot contain a masker, because it runs Python.
 
     Args:
         vocabulary: word pieces in the order of their ids.
@@ -229,9 +228,9 @@ class TokenMasker:
 
     Call arguments:
         token_ids: int32 `(B, T)`, or one row `(T,)`.
-        seed: two integers, not negative: for instance two random ones from
-            `tf.data.Dataset.random`, or a fixed one and the step. The masks
-            depend on the seed and the batch alone.
+        seed: two integers of at least 0, such as two random numbers from
+            `tf.data.Dataset.random`, or a fixed number and the step. The
+            masks depend on the seed and the batch alone.
 
     Returns:
         dict of int32 `token_ids` with the replacements, `(B, T)`; int32
@@ -298,5 +297,4 @@ class TokenMasker:
         return [masked[name] for name in MASKED]
 
     def _count(self, length):
-        """Return M, the number of mask positions, for rows of this length."""
         return self.max_predictions or count_predictions(length, self.mask_rate)

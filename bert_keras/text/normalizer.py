@@ -1,4 +1,4 @@
-"""Turns text into normalised words with TensorFlow's core operations.
+"""Turn text into normalised words with TensorFlow's core operations.
 
 The words equal those of `WordPiece.words` for any bytes. Rows are decoded to
 one long vector of code points, with a line feed after each row. Every step of
@@ -15,16 +15,16 @@ import tensorflow as tf
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
-# Special tokens become one character each, from this code point on. These are
-# control characters, which are dropped from text, so no text has them.
+# Each special token becomes one character, from this code point on. No text has
+# these characters, because control characters are dropped from text.
 FIRST_STAND_IN = 1
 
-# Kind of a mark that is no accent: it stays, and is sorted among marks.
+# Kind of a mark that is no accent. It stays, and is sorted among the marks.
 ORDERED = 6
 # For each code point, the character table has KINDS * offset + kind. The code
-# point plus the offset is the resulting character, which is of this kind. A sum
-# of SEVERAL or more stands for several characters. They are in
-# `Tables.several`, at index sum - SEVERAL.
+# point plus the offset is the resulting character, which is of this kind. If
+# that sum is SEVERAL or more, the result has several characters, which are in
+# `Tables.several` at index sum - SEVERAL.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -32,10 +32,10 @@ Words = collections.namedtuple(
 )
 Words.__doc__ = """The words of some rows, one after another.
 
-    code_points: their characters, `int32 (C,)`.
-    starts: index of each word's first character in these, `int64 (W,)`.
+    code_points: the characters of all words, `int32 (C,)`.
+    starts: index in `code_points` of each word's first character, `int64 (W,)`.
     rows: the row of each word, `int64 (W,)`.
-    sources: index of the decoded character that each character comes from,
+    sources: index of the decoded character from which each character was made,
         `int64 (C,)`.
     ends: index after that decoded character and its accents, `int64 (C,)`.
     row_splits: row splits of the decoded characters, `int64 (B + 1,)`.
@@ -43,7 +43,7 @@ Words.__doc__ = """The words of some rows, one after another.
 
 
 class Normalizer:
-    """Function from strings to normalised words, as `WordPiece` makes them.
+    """Function that returns the normalised words of strings, as `WordPiece`.
 
     Args:
         lowercase, strip_accents, keep_special_tokens: see `WordPiece`.
@@ -74,7 +74,7 @@ class Normalizer:
                 self._replace_final_sigmas,
                 codes,
             )
-        # One entry for each character of the results, each with its source.
+        # One entry for each character of the results, with its source.
         codes, kinds, sources = self._map_characters(codes)
         if self._strip_accents:
             codes, kinds, sources = _apply_if_any(
@@ -111,10 +111,10 @@ class Normalizer:
         )
 
     def _expand(self, codes, kinds, sources):
-        """Insert the results that have several characters."""
+        """Replace characters whose result has several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
-        # (C,): the number of the result, and its number of characters.
+        # (C,): the index of the result, and its number of characters.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
         # From (C,) to one entry for each character of the results.
@@ -143,7 +143,7 @@ class Normalizer:
         run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
         # Classes are below 256, so the key sorts by run, then by class.
         key = tf.gather_nd(run * 256 + classes, positions)
-        # (marks, 1): the old position of the mark that each position gets.
+        # (marks, 1): for each position, the old position of its new mark.
         origin = tf.gather(positions, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(
@@ -154,12 +154,11 @@ class Normalizer:
 
 
 def close_rows(strings):
-    """Append a line feed to each string, so that searches stop at its end."""
+    """Append a line feed to each string, so that searches stop at the end."""
     return tf.strings.join([strings, "\n"])
 
 
 def _apply_if_any(mask, function, *values):
-    """Return `function(*values)` if any of the mask is true, else `values`."""
     return tf.cond(
         tf.reduce_any(mask), lambda: function(*values), lambda: values
     )
@@ -176,7 +175,7 @@ def _split_words(codes, kinds, sources, row_splits):
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
-    # A word begins at such a character, after one, and after a space.
+    # A word begins at a character of `is_word`, after one, and after a space.
     starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
     seen = tf.gather(seen, letters)
     sources = tf.gather(sources, seen)
@@ -193,7 +192,7 @@ def _split_words(codes, kinds, sources, row_splits):
 def _ends(sources, is_mark):
     """Return the index after each decoded character and its accents."""
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
-    # The index in `bases` of the next character that is no accent.
+    # For each character, the index in `bases` of the next one, accents skipped.
     number = tf.cumsum(tf.cast(~is_mark, tf.int32))
     following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
     return tf.maximum(sources + 1, following)
@@ -225,15 +224,15 @@ def _set_token_ends(words):
     return words._replace(ends=words.ends + more)
 
 
-# Tables: each character as WordPiece normalises it.
+# Tables of each character, as `WordPiece` normalises it.
 
 Tables = collections.namedtuple("Tables", "characters several roles classes")
 Tables.__doc__ = """Tables of characters for some settings.
 
     characters: `CodePointTable` of KINDS * offset + kind; see `KINDS`.
-    several: three arrays of the results with several characters: the index of
-        each result's first character, its number of characters, and KINDS *
-        code point + kind of each character.
+    several: three arrays about the results with several characters: the index
+        of each result's first character, the number of its characters, and
+        KINDS * code point + kind of each character.
     roles: `CodePointTable` of STOPS, IGNORED and CASED.
     classes: `CodePointTable` of canonical combining classes.
     """
@@ -266,7 +265,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
 
 
 def _make_character_table(kinds, kinds_after, results):
-    """Return the arrays for `characters` and `several` of `Tables`."""
+    """Return the array for `characters` and the three arrays `several`."""
     table = kinds_after.astype(np.int64)
     entries, starts, lengths = [], [], []
     for code, result in results.items():
@@ -292,10 +291,10 @@ BLOCK = 256
 
 
 class CodePointTable:
-    """Table of an integer for each code point; equal blocks are stored once.
+    """Table of an integer for each code point.
 
-    Most of the 4,352 blocks of 256 code points are equal, so a table of a
-    million entries adds some tens of kilobytes to a graph.
+    Most of the 4,352 blocks of 256 code points are equal and are stored once,
+    so a table of a million entries adds only tens of kilobytes to a graph.
 
     Args:
         values: integers `(1114112,)`.
@@ -319,7 +318,7 @@ class CodePointTable:
         self._values = np.frombuffer(b"".join(numbers), np.int32)
 
     def __call__(self, code_points):
-        # The high bits of a code point are its block, the low ones its index
+        # The high bits of a code point are its block, the low 8 bits its index
         # in the block.
         block = tf.bitwise.right_shift(code_points, 8)
         inside = tf.bitwise.bitwise_and(code_points, BLOCK - 1)

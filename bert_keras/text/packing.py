@@ -16,9 +16,9 @@ class SegmentPacker(keras.layers.Layer):
     """Layer that packs one or more segments into a row, as BERT reads them.
 
     A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
-    then padding. A row that is too long loses one token at a time, as in the
-    original: the last token of the segment that is longest at that time. At a
-    tie, the last of these segments loses it.
+    then padding. As in the original, a row that is too long loses one token at
+    a time, the last token of the segment that is longest at that time. If
+    several segments are longest, the last of them loses the token.
 
     Args:
         sequence_length: tokens in a row, the special ones included.
@@ -63,7 +63,7 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_to_longest = pad_to_longest
         self.room(1)
         # A graph, because eagerly the 200 operations take 15 ms. The namespace
-        # hides it from Keras, which would track it and put it into an export.
+        # hides the graph from Keras, which would put it into an export.
         graph = tf.function(self._rows, autograph=False, reduce_retracing=True)
         self._graphs = types.SimpleNamespace(rows=graph)
         self.built = True
@@ -107,7 +107,7 @@ class SegmentPacker(keras.layers.Layer):
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
-        """Return how many tokens, special ones not counted, fit in a row."""
+        """Return how many tokens, without special tokens, fit in a row."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(
@@ -132,7 +132,7 @@ class SegmentPacker(keras.layers.Layer):
         tokens = tf.concat(parts, axis=1)
         tokens = tokens.to_tensor(self.pad_id, shape=(None, self._width))
         positions = tf.range(self._width or tf.shape(tokens)[1])  # (T,)
-        # (B, T): how many segments end before each position; at padding, all.
+        # (B, T): the number of segments that end before each position.
         before = sum(
             tf.cast(positions >= end[:, None], column.dtype) for end in ends
         )
@@ -155,7 +155,7 @@ class SegmentPacker(keras.layers.Layer):
     def rows_spec(
         self, batch_shape: Sequence[int | None]
     ) -> dict[str, keras.KerasTensor]:
-        """Return symbolic rows for a batch of this shape."""
+        """Return symbolic rows `(*batch_shape, T)`."""
         return {
             name: keras.KerasTensor((*batch_shape, self._width), dtype="int32")
             for name in ("token_ids", "segment_ids", "padding_mask")
@@ -176,7 +176,6 @@ def check_length(sequence_length):
 
 
 def _as_segments(segments):
-    """Return a tuple of segments, also for one segment alone."""
     several = isinstance(segments, tuple | list)
     return tuple(segments) if several else (segments,)
 
@@ -191,27 +190,27 @@ def _first(rows, lengths):
 def longest_first(lengths, room):
     """Return the lengths after segments are cut to `room` tokens in total.
 
-    Equals removing one token at a time from the longest segment, at a tie
-    from the last, until the row fits. All segments that are cut get the same
-    length, except that the first ones may keep one token more.
+    The lengths are those after removing one token at a time from the longest
+    segment (at a tie, the last of them) until the row fits. All segments that
+    are cut get the same length, but the first of them may keep one token more.
 
     Args:
         lengths: integers `(B, segments)`.
-        room: tokens that a row may hold, one integer or `(B, 1)`.
+        room: maximum number of tokens in a row, one integer or `(B, 1)`.
 
     Returns:
         Integers of the same shape and type.
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # (B, segments), from the shortest: each level is the length of a segment
-    # if the shorter ones are not cut and the others share the remaining room.
+    # (B, segments), from the shortest segment on. A segment's level is its
+    # length if shorter segments are whole and the others share the room left.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
     levels = (room - shorter) // sharing
-    # The first segment, from the shortest, that is above its level sets the
-    # level; if none is, the row fits as it is.
+    # The shortest segment above its level sets the level for all. If there is
+    # no such segment, the row fits.
     is_over = ascending > levels
     first_over = tf.argmax(is_over, axis=1)
     # (B, 1)
@@ -219,7 +218,7 @@ def longest_first(lengths, room):
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    # The first segments that are cut share the remaining room, a token each.
+    # The room that is left gives the first cut segments one token each.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)

@@ -15,7 +15,8 @@ from bert_keras.text.tokenizer import (
     as_strings,
 )
 
-# Side of a search -> names of its prompt; the first that a model has is used.
+# Side of a search -> names of its prompt. The first name that a model has is
+# used.
 PROMPTS = {
     "query": ("query",),
     "document": ("document", "passage", "corpus"),
@@ -48,7 +49,7 @@ class BertPreprocessor(keras.layers.Layer):
             is embedded, such as {"query": "query: "}.
         prompt: name of the prompt to put before each text; None for no
             prompt. Pairs get no prompt.
-        include_prompt: False leaves [CLS] and the prompt out of the pooling
+        include_prompt: False to leave [CLS] and the prompt out of the pooling
             of `BertEmbedder`.
 
     Call arguments:
@@ -58,10 +59,10 @@ class BertPreprocessor(keras.layers.Layer):
         sample_weight: weights, passed on.
 
     Returns:
-        A dict of `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`;
-        with `include_prompt=False` and a prompt also `pooling_mask`, 1 at the
-        tokens after the prompt. With `y`, a tuple of the dict, `y` and, if
-        given, `sample_weight`.
+        A dict of `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`.
+        With `include_prompt=False` and a prompt, the dict also has
+        `pooling_mask`, 1 at the tokens after the prompt. With `y`, a tuple of
+        the dict, `y` and, if given, `sample_weight`.
 
     Example:
 
@@ -82,7 +83,7 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        # In a namespace, because Keras would track a dict.
+        # A namespace, because Keras would track a dict.
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
@@ -120,7 +121,7 @@ class BertPreprocessor(keras.layers.Layer):
         return self._prompts.texts
 
     def with_prompt(self, prompt: str | None) -> Self:
-        """Return a copy that puts this prompt before each text."""
+        """Return a copy that puts the prompt of this name before each text."""
         return type(self)(
             self.tokenizer,
             self.sequence_length,
@@ -140,8 +141,8 @@ class BertPreprocessor(keras.layers.Layer):
     ) -> Self:
         """Load the preprocessor of published or saved weights.
 
-        `arguments`, of this class or of `WordPieceTokenizer`, override the
-        preset's. `revision` is a branch, tag or commit on the Hub.
+        `arguments` of this class or of `WordPieceTokenizer` override the
+        preset's values. `revision` is a branch, tag or commit on the Hub.
         """
         from bert_keras.interop.presets import load_preprocessor
 
@@ -185,7 +186,7 @@ class BertPreprocessor(keras.layers.Layer):
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
         """Return a separate row for each of an example's K texts.
 
-        `BertEmbedder` takes such rows.
+        Such rows are inputs of `BertEmbedder`.
 
         Args:
             x: a tuple of K batches of strings `(B,)`, one for each text of an
@@ -255,7 +256,7 @@ def with_search_prompt(preprocess, kind):
 
 def count_prompt(tokenizer, prompt, sequence_length):
     """Count the tokens of [CLS] and a prompt; return 0 for an empty prompt."""
-    with tf.init_scope():  # needed where a saved layer is made within a graph
+    with tf.init_scope():  # a saved layer may be made within a graph
         tokens = int(tf.size(tokenizer(prompt))) if prompt else 0
     if tokens + 2 > sequence_length:
         raise InputError(
@@ -275,8 +276,8 @@ def leave_out(mask, count):
 def _segments(x):
     """Return the segments of a call's argument.
 
-    A list of strings is one batch. A list of tensors is a tuple of segments:
-    a model's saved configuration stores tuples as lists.
+    A list of strings is one batch. A list of tensors is a tuple of segments,
+    because a model's saved configuration stores tuples as lists.
     """
     is_list = isinstance(x, list) and len(x) > 0
     if isinstance(x, tuple) and not x:
@@ -294,14 +295,13 @@ def _texts(segment):
     texts = as_strings(segment)
     if texts.shape.rank is not None and texts.shape.rank > 1:
         raise InputError(
-            f"The texts are of shape {texts.shape}. Expected (B,), one string "
-            "a row. For pairs, give a tuple of two, (firsts, seconds)."
+            f"The texts are of shape {texts.shape}. Expected (B,), with one "
+            "string for each row. For pairs, give a tuple (firsts, seconds)."
         )
     return texts
 
 
 def _check_rows(texts):
-    """Raise `InputError` if segments have different numbers of rows."""
     shapes = [segment.shape for segment in texts]
     if not all(shapes[0].is_compatible_with(shape) for shape in shapes):
         counts = " and ".join(

@@ -39,7 +39,7 @@ class TokenizerArguments(TypedDict, total=False):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class WordPieceTokenizer(keras.layers.Layer):
-    """Layer from strings to the ids that `WordPiece` returns.
+    """Layer that turns strings into the ids that `WordPiece` returns.
 
     Rows of plain text go through tensorflow-text's operations, other rows
     through TensorFlow's core operations. With `portable`, or if tensorflow-text
@@ -50,18 +50,18 @@ class WordPieceTokenizer(keras.layers.Layer):
         vocabulary: tokens in the order of their ids, or the path of a file
             with one token on each line. `tokenizer_config.json` next to that
             file sets the defaults of `lowercase` and `strip_accents`.
-        lowercase: lower-case the text, as "uncased" vocabularies need; None
-            takes that default, or True without one.
-        strip_accents: drop accents; None takes that default, or the value of
-            `lowercase` without one.
-        max_word_length: maximum characters of a word; longer words are "[UNK]".
+        lowercase: lower-case the text, as "uncased" vocabularies need. None
+            means the file's default or, without such a file, True.
+        strip_accents: drop accents. None means the file's default or, without
+            such a file, the value of `lowercase`.
+        max_word_length: in characters; a longer word becomes "[UNK]".
         keep_special_tokens: treat "[CLS]", "[MASK]", ... in the text as
             tokens, not as plain text.
         portable: use core operations only, for servers and platforms that
             have no tensorflow-text. Slower.
 
     Call arguments:
-        strings: a string, or a tensor, array, list or ragged tensor of them.
+        strings: a string, or a tensor, array, list or ragged tensor of strings.
             Bytes that are not UTF-8 are dropped.
 
     Returns:
@@ -104,7 +104,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         else:
             pieces = check_vocabulary(vocabulary)
         lowercase = True if lowercase is None else lowercase
-        # In a namespace, because Keras would track each item of a list or dict.
+        # A namespace, because Keras would track each item of a list or dict.
         self._pieces = types.SimpleNamespace(
             in_order=pieces, ids={piece: i for i, piece in enumerate(pieces)}
         )
@@ -138,7 +138,7 @@ class WordPieceTokenizer(keras.layers.Layer):
     ) -> Self:
         """Load the tokenizer of published or saved weights.
 
-        `arguments`, of this class, override the preset's. `revision` is a
+        `arguments` of this class override the preset's values. `revision` is a
         branch, tag or commit on the Hub.
         """
         from bert_keras.interop.presets import load_tokenizer
@@ -172,7 +172,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         if not 0 <= token_id < self.vocabulary_size:
             raise InputError(
                 f"There is no token with id {token_id}; the vocabulary has "
-                f"ids from 0 to {self.vocabulary_size - 1}. Give one of them."
+                f"ids from 0 to {self.vocabulary_size - 1}. Give such an id."
             )
         return self.vocabulary[token_id]
 
@@ -180,8 +180,8 @@ class WordPieceTokenizer(keras.layers.Layer):
         """Return the id of a token."""
         if token not in self._pieces.ids:
             raise InputError(
-                f"The vocabulary has no token {token!r}; it has "
-                f"{self.vocabulary_size} others. Tokenize text to get tokens."
+                f"The vocabulary has no token {token!r} among its "
+                f"{self.vocabulary_size} tokens. Tokenize text to get tokens."
             )
         return self._pieces.ids[token]
 
@@ -195,9 +195,9 @@ class WordPieceTokenizer(keras.layers.Layer):
         """Return ids, and the start and end of each token in its string.
 
         The slice from start to end, normalised, is the token. Accents after a
-        token's last character belong to it. If one character becomes parts of
-        two tokens, both spans contain it. Every row takes the exact path, which
-        is slower than `call`.
+        token's last character belong to the token. If a character becomes part
+        of two tokens, both spans contain the character. Every row takes the
+        exact path, which is slower than `call`.
 
         Args:
             strings: as for a call.
@@ -260,7 +260,6 @@ class WordPieceTokenizer(keras.layers.Layer):
             tf.gather(tf.constant(bodies), rows.values),
             tf.gather(tf.constant(self.vocabulary), rows.values),
         )
-        # (ids,): a blank before each word except the first of a row.
         texts = tf.strings.join([tf.where(first | glued, "", " "), texts])
         return tf.strings.reduce_join(rows.with_values(texts), axis=-1)
 
@@ -277,18 +276,17 @@ class WordPieceTokenizer(keras.layers.Layer):
         return {**super().get_config(), **settings}
 
 
-# A graph keeps its vocabulary in memory, so only two are cached: enough for
-# training and its export, or for two models to compare.
+# A graph keeps its vocabulary in memory, so only two graphs are cached. Two are
+# enough for training and its export, or for two models to compare.
 @functools.lru_cache(maxsize=2)
 def _make_graphs(portable, *settings):
     """Return the graphs of a tokenizer; equal tokenizers share them.
 
-    They are shared because tracing takes time. Keras does not track the graphs,
-    so an export contains only those that it uses. The exact path makes its
-    tables when it is first traced.
+    Tracing takes time, so graphs are shared. The exact path makes its tables
+    when it is first traced.
 
     Args:
-        portable: use core operations alone.
+        portable: use only core operations.
         *settings: arguments of `WordPiece`, with the vocabulary as a tuple.
 
     Returns:
@@ -318,7 +316,7 @@ def _in_two_steps(text):
     """Return a function from strings `(B,)` to the ids of a `FastText`.
 
     In a graph, the function adds both paths. Eagerly, it runs the fast path
-    first. If all rows are plain, the exact path, which is slow, is not traced.
+    first, and does not trace the slow exact path if all rows are plain.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)
@@ -367,8 +365,8 @@ def _refuse_others(value):
         kind = type(value).__name__
         what = repr(value) if dtype is None else f"{kind} of {dtype}"
         raise InputError(
-            f"The texts are {what}. Expected strings: one, or a list, an "
-            "array or a tensor of them."
+            f"The texts are {what}. Expected one string, or a list, an array "
+            "or a tensor of strings."
         )
     for index, text in enumerate(value if several else ()):
         if not isinstance(text, str | bytes | list | tuple | np.ndarray):
@@ -378,8 +376,8 @@ def _refuse_others(value):
             )
     if several and len({isinstance(text, str | bytes) for text in value}) > 1:
         raise InputError(
-            "The texts are strings and lists of strings together. Expected "
-            "one string a row. For pairs, give a tuple, (firsts, seconds)."
+            "The texts are strings and lists of strings together. Expected one "
+            "string for each row. For pairs, give a tuple (firsts, seconds)."
         )
 
 
@@ -387,8 +385,8 @@ def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
     Args:
-        function: takes strings `(B,)`; returns a list of one or more vectors
-            of flat values and, last, the row splits that these share.
+        function: gets strings `(B,)`; returns a list of one or more vectors of
+            flat values and, at the end, the row splits of all these vectors.
         strings: a tensor or ragged tensor.
 
     Returns:
@@ -427,8 +425,8 @@ def _compile(function, *more):
         with tf.device("/CPU:0"):
             return function(*arguments)
 
-    # TensorFlow knows a partial by its identity, not by its code, so tracing
-    # it for several tokenizers does not count as retracing one.
+    # A partial, because TensorFlow identifies a function by its code: graphs
+    # of several tokenizers would count as retracing one function.
     return tf.function(
         functools.partial(on_cpu),
         input_signature=[tf.TensorSpec([None], tf.string), *more],

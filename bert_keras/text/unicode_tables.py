@@ -13,13 +13,13 @@ import numpy as np
 CODE_POINTS = 0x110000
 
 # Types of characters for WordPiece, by Unicode's general categories.
-# SPACE: tab, line feed, carriage return, Zs, Zl and Zp. DROPPED: NUL, U+FFFD,
-# Cf, and the rest of Cc. PUNCTUATION: P*, and visible ASCII except letters and
+# SPACE: tab, line feed, carriage return, Zs, Zl and Zp. DROPPED: U+FFFD, Cf,
+# and the rest of Cc. PUNCTUATION: P*, and visible ASCII except letters and
 # digits. MARK: Mn, the accents. IDEOGRAPH: a character that is a whole word.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
 # The lower case of a capital sigma depends on the nearest cased character on
-# each side. A character stops the search for it, is skipped, or is cased.
+# each side. A character stops this search, is ignored by it, or is cased.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
@@ -42,8 +42,8 @@ def kinds():
 def spacing():
     """Return a dict of code point -> replacement, used before words are split.
 
-    A dropped character becomes "", white space a blank, and an ideograph gets
-    blanks around it. Other characters have no entry.
+    A dropped character becomes "", white space becomes a blank, and an
+    ideograph gets blanks around it. Other characters have no entry.
     """
     return {
         code: {DROPPED: "", SPACE: " "}.get(kind, f" {chr(code)} ")
@@ -54,7 +54,7 @@ def spacing():
 
 @functools.cache
 def sigma_roles():
-    """Return bytes with STOPS, IGNORED or CASED for each code point."""
+    """Return bytes with the role of each code point: STOPS, IGNORED, CASED."""
     return table("sigma_roles").tobytes()
 
 
@@ -66,7 +66,7 @@ def combining_classes():
 
 @functools.cache
 def lower_case():
-    """Return a dict of code point -> lower case, where they differ.
+    """Return a dict of code point -> its lower case, if that differs.
 
     Capital sigma has the lower case that it has inside a word.
     """
@@ -83,7 +83,7 @@ def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
     Accents are dropped, except accents of combining class 0, which separate the
-    marks around them. If a character has only accents, its first one is kept.
+    marks around them. Of a character with only accents, the first one stays.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

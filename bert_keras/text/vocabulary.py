@@ -1,4 +1,4 @@
-"""Reading, writing and checks of vocabulary files, one token on each line."""
+"""Read, write and check vocabulary files, with one token on each line."""
 
 import codecs
 import os
@@ -31,7 +31,7 @@ def read_vocabulary(path):
 
     Raises:
         InputError: a line is empty, not UTF-8 or a duplicate (the message
-            has its number), or a special token is missing.
+            has the line's number), or a special token is missing.
     """
     return check_vocabulary(read_pieces(path), str(path))
 
@@ -41,8 +41,8 @@ def read_pieces(path, inside=None):
 
     Args:
         path: the file.
-        inside: the folder that the file must be in, after links are resolved;
-            None for any.
+        inside: the folder that must contain the file, after links are
+            resolved; None for any folder.
 
     Raises:
         InputError: the file cannot be read or is too large, or a line is not
@@ -79,7 +79,7 @@ def _decode(line, number, path):
 
 
 def write_vocabulary(tokens, path):
-    """Write the tokens atomically, one per line."""
+    """Write the tokens atomically, one on each line."""
     tokens = check_vocabulary(tokens)
     with (
         atomic_output(path) as partial,
@@ -88,8 +88,8 @@ def write_vocabulary(tokens, path):
         file.writelines(f"{token}\n" for token in tokens)
 
 
-# A file next to a vocabulary holds the tokenizer settings that the vocabulary
-# was learned with. Its name and keys are those of Hugging Face.
+# A file next to a vocabulary holds the tokenizer settings with which the
+# vocabulary was learned. Its name and its keys are those of Hugging Face.
 
 
 def write_settings(path, lowercase, strip_accents):
@@ -113,11 +113,11 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         strip_accents: argument of the caller; None if not set.
 
     Returns:
-        Two booleans, each None if neither caller nor settings file sets it.
+        Two booleans; None for one that neither caller nor settings file sets.
 
     Raises:
-        InputError: an argument contradicts the settings file, or that file
-            cannot be read.
+        InputError: an argument contradicts the settings file, or the settings
+            file cannot be read.
     """
     arguments = {"lowercase": lowercase, "strip_accents": strip_accents}
     saved = _read_settings(path)
@@ -152,7 +152,7 @@ def _read_settings(path):
             raise InputError(
                 f"{path}: {names[name]} is {value!r}; expected true or false."
             )
-    if found["strip_accents"] is None:  # the default equals `lowercase`
+    if found["strip_accents"] is None:  # by default the same as `lowercase`
         found["strip_accents"] = found["lowercase"]
     return found
 
@@ -196,7 +196,7 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
     if missing:
         raise InputError(
             f"No line of {source} is {' or '.join(missing)}; BERT needs "
-            f"{', '.join(SPECIAL_TOKENS)}. Add what is missing."
+            f"{', '.join(SPECIAL_TOKENS)}. Add the missing tokens."
         )
     if not any(map(_is_text, lines)):
         raise InputError(
@@ -209,21 +209,21 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
 def _advice(number):
     return (
         f"Write [line{number}] there, a token that no text has. Do not remove "
-        "the line: that would change all later ids."
+        "the line, because all later ids would change."
     )
 
 
 def _is_text(token):
-    """Return True unless a token is a name in brackets or "##"."""
+    """Return True for a token that is neither "##" nor a name in brackets."""
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
-# Nearly all tokens are printable ASCII, which needs no other check.
+# Nearly all tokens are printable ASCII, which needs only this check.
 _USUAL = re.compile(f"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 
 
 def _find_fault(token):
-    """Return a phrase for what is expected instead; None for a valid token."""
+    """Return what is expected instead, as a phrase; None for a valid token."""
     if not isinstance(token, str):
         return "a string"
     if _USUAL.fullmatch(token):
@@ -244,10 +244,10 @@ def _shorten(token):
 
 
 def cased_words(pieces):
-    """Return the words that could begin with a capital, if at least half could.
+    """Return the words that can begin with a capital; [] if less than half can.
 
-    Otherwise return []: Hebrew or Chinese tokens with a few Latin ones do not
-    show whether text is lower-cased. Georgian words never begin with a capital.
+    Hebrew or Chinese tokens with a few Latin ones do not show whether text is
+    lower-cased. Georgian words never begin with a capital.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

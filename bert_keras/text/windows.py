@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-# The model gets at most this many rows at once, so that a text of any length
+# Maximum number of rows in a call of the model, so that a text of any length
 # needs the memory of one batch.
 ROWS_AT_ONCE = 32
 
@@ -14,7 +14,7 @@ class Windows:
     """Every text of a batch as one or more windows of its ids.
 
     Attributes:
-        ids: ragged (W, None), the texts' windows one after the other.
+        ids: ragged (W, None), the ids of each window, in the order of texts.
         text: int64 (W,), the index of each window's text in the batch.
         start: int64 (W,), the position of each window's first id in its text.
         positions: ragged int64 (W, None), the index of each id among the
@@ -55,27 +55,27 @@ def mean_by_text(values, text, lengths, num_texts):
 
 def overlapping_stride(room):
     """Return the stride of windows of `room` ids whose results are averaged."""
-    # Windows overlap by a quarter, so that few sentences are cut in both.
+    # Windows overlap by a quarter, so that few sentences are whole in none.
     return max(room * 3 // 4, 1)
 
 
 def windows(ids, room, stride):
-    """Cut ragged ids (B, None) into windows of `room`, `stride` apart.
+    """Cut ragged ids (B, None) into windows of `room` ids, `stride` apart.
 
-    Each of `room` and `stride` is one integer for all texts, or (B,), one for
-    each. The last window of a text is the first that reaches its end.
+    `room` and `stride` are one integer for all texts, or (B,), one for each
+    text. A text's last window is the first window that reaches the text's end.
     """
     lengths = ids.row_lengths()
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
     stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
     beyond = tf.maximum(lengths - room, 0)
-    # (B,): one window, and another for each full or partial stride beyond it.
+    # (B,): one window, and one more for each full or partial stride after it.
     counts = 1 + -(-beyond // stride)
     numbers = tf.ragged.range(counts)  # (B, windows of each)
     text = numbers.value_rowids()
     start = numbers.values * tf.gather(stride, text)
     end = tf.minimum(start + tf.gather(room, text), tf.gather(lengths, text))
-    # (W,): where each window's text begins among the ids of all.
+    # (W,): where each window's text begins among the ids of all texts.
     offset = tf.gather(ids.row_starts(), text)
     positions = tf.ragged.range(offset + start, offset + end)  # (W, None)
     cut = tf.gather(ids.values, positions)
@@ -83,16 +83,16 @@ def windows(ids, room, stride):
 
 
 def best_context(cut):
-    """Return True for each token in the window where it has most context.
+    """Return True at each token in the window where it has the most context.
 
-    Context is min(tokens before, tokens after) + 0.01 * (length of the window);
-    at a tie, the first window counts. This is the maximum-context rule of
-    run_squad.py, which uses float64 too. Each token is True in one window.
+    Context is min(tokens before, tokens after) + 0.01 * (length of the window).
+    At a tie, the first window counts. run_squad.py has the same rule for the
+    maximum context, and uses float64 too.
 
     Returns:
-        ragged bool (W, None).
+        ragged bool (W, None); each token of a text is True in one window.
     """
-    # All vectors from here on have a value for each token of each window.
+    # From here on, vectors have a value for each token of each window.
     lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())
     before = tf.ragged.range(cut.ids.row_lengths()).values
     after = lengths - 1 - before
@@ -101,8 +101,7 @@ def best_context(cut):
     window = cut.ids.value_rowids()
     index = cut.positions.values
     count = tf.reduce_max(tf.concat([index, [-1]], axis=0)) + 1
-    # The most context that each token has in one of its windows. `index`
-    # numbers the tokens of all texts.
+    # The maximum context of each token over its windows, by `index`.
     most = tf.math.unsorted_segment_max(context, index, count)
     is_most = context == tf.gather(most, index)
     first = tf.math.unsorted_segment_min(
@@ -115,11 +114,11 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
     """Apply `function` to the rows 0 to `count`, `at_once` at a time.
 
     Args:
-        function: takes two int64, the index of the first row and the index
-            after the last; returns a list of tensors, whose first axis is
-            these rows.
+        function: gets two int64, the index of the first row and the index
+            after the last row. Returns a list of tensors, whose first axis
+            has these rows.
         count: int64, number of rows.
-        specs: `tf.TensorSpec` of each tensor, the first axis None.
+        specs: `tf.TensorSpec` of each tensor, with None as first axis.
         at_once: maximum number of rows in a call.
 
     Returns:
@@ -150,7 +149,7 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
         lambda number, _: number < chunks,
         one_chunk,
         [tf.constant(0, tf.int64), arrays],
-        # Two at a time would need twice the memory.
+        # Two chunks at a time would need twice the memory.
         parallel_iterations=1,
     )
     return [array.concat() for array in arrays]

@@ -1,7 +1,7 @@
-"""The reference implementation of WordPiece in plain Python: readable, slow.
+"""The reference implementation of WordPiece in plain Python, readable but slow.
 
-The other tokenizers are tested against it, and it is tested against the rules
-of the original BERT. It takes properties of characters from unicode_tables,
+The other tokenizers are tested against this one, and this one against the rules
+of the original BERT. unicode_tables holds the properties of characters in
 Unicode 14.0, so that no id depends on the version of Python.
 """
 
@@ -16,11 +16,11 @@ UNKNOWN = "[UNK]"
 _ANY_SPECIAL_TOKEN = re.compile(
     "(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")"
 )
-MAX_TOKEN_BYTES = 256  # as in tensorflow-text; published tokens have 60
+MAX_TOKEN_BYTES = 256  # as in tensorflow-text; published tokens: up to 60
 
 
 def utf8_length(piece):
-    """Return a token's length in bytes; half a surrogate pair counts as one."""
+    """Return a token's bytes in UTF-8; half a surrogate pair counts as one."""
     return len(piece.encode(errors="replace"))
 
 
@@ -67,7 +67,7 @@ class WordPiece:
         if UNKNOWN not in self._ids:
             raise InputError(
                 f"The vocabulary of {len(self.vocabulary)} tokens has no "
-                f"{UNKNOWN}, which stands for words that it cannot cover. "
+                f"{UNKNOWN}, which stands for words that no tokens fit. "
                 "Add it, as published vocabularies have it."
             )
 
@@ -104,7 +104,7 @@ class WordPiece:
         return words
 
     def cover(self, word):
-        """Return the tokens of one normalised word."""
+        """Return the tokens of a normalised word."""
         if len(word) > self.max_word_length:
             return [UNKNOWN]
         pieces, start = [], 0
@@ -156,7 +156,7 @@ def _first_role(characters):
 def _in_canonical_order(word):
     """Sort each run of marks by combining class, stably."""
     classes = unicode.combining_classes()
-    # Other characters are all of class 0, so their runs stay as they are.
+    # All other characters have class 0, so sorting does not move them.
     runs = itertools.groupby(word, lambda mark: classes[ord(mark)] > 0)
     return "".join(
         character
@@ -166,7 +166,7 @@ def _in_canonical_order(word):
 
 
 def _split_punctuation(word):
-    """Split a word at punctuation; each punctuation character is a part."""
+    """Split a word at punctuation; each punctuation character is one part."""
     kinds = unicode.kinds()
     spaced = "".join(
         f" {c} " if kinds[ord(c)] == unicode.PUNCTUATION else c for c in word
@@ -175,10 +175,9 @@ def _split_punctuation(word):
 
 
 def encodable(value):
-    """Return strings without halves of surrogate pairs.
+    """Drop halves of surrogate pairs from strings.
 
-    JSON may contain such halves, but UTF-8 files and tensors cannot. They are
-    dropped, as the tokenizer drops bytes that are not UTF-8.
+    JSON may contain such halves, but UTF-8 files and tensors cannot.
 
     Args:
         value: a string, or a list or tuple of strings, nested to any depth;

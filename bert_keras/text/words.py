@@ -1,4 +1,4 @@
-"""Texts that come as words: their tokens, and a label for each word."""
+"""Tokens and labels of texts that are split into words."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ def align_words(
 ) -> tuple[dict[str, tf.Tensor], ...]:
     """Return `BertTagger`'s inputs for texts that are split into words.
 
-    The first token of a word stands for the word, as in the paper (section
+    The first token of a word represents the word, as in the paper (section
     5.3). Words beyond the row's length are cut off.
 
     Args:
@@ -30,8 +30,8 @@ def align_words(
     Returns:
         `(inputs, word_ids)`: the model's inputs, and int32 (B, T), which has
         the index of a word at its first token and -1 elsewhere. With labels
-        `(inputs, targets, weights)`, as `fit` takes them: weights are 1 at
-        first tokens and 0 elsewhere.
+        `(inputs, targets, weights)` for `fit`; weights are 1 at first tokens
+        and 0 elsewhere.
 
     Raises:
         InputError: the texts have no words, or not one label for each word.
@@ -68,16 +68,16 @@ def align_words(
 
 
 def word_pieces(texts, tokenizer):
-    """Tokenize texts that come as words, each word by itself.
+    """Tokenize texts that are split into words, each word by itself.
 
     Args:
         texts: the words of each text.
         tokenizer: a `WordPieceTokenizer`.
 
     Returns:
-        The ragged ids `(B, None)`; int64 `(P,)`, the index of the word of each
-        of the P ids, among the words of all texts; and bool `(P,)`, True at
-        the first token of a word. A word without tokens is `[UNK]`.
+        The ragged ids `(B, None)`; int64 `(P,)`, for each of the P ids the
+        index of its word among the words of all texts; and bool `(P,)`, True
+        at the first token of a word. A word without tokens becomes `[UNK]`.
     """
     words = [word for text in texts for word in text]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
