@@ -23,13 +23,15 @@ def greatest_difference(first, second, relative=False):
     if first.keys() != second.keys():
         return np.inf
     differences = [
-        _difference(np.asarray(first[name]), np.asarray(second[name]), relative)
+        _measure_difference(
+            np.asarray(first[name]), np.asarray(second[name]), relative
+        )
         for name in first
     ]
     return max(differences, default=0.0)
 
 
-def _difference(first, second, relative):
+def _measure_difference(first, second, relative):
     if first.shape != second.shape:
         return np.inf
     kinds = {first.dtype.kind, second.dtype.kind}

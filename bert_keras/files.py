@@ -200,16 +200,16 @@ def refuse_input_as_output(
     check_name(output)
     if not exists(output):
         return
-    written = _identities(output)
+    written = _list_identities(output)
     for source in filter(None, inputs):
-        if written & _identities(source):
+        if written & _list_identities(source):
             raise InputError(
                 f"The output {output} is an input ({source}), which writing "
                 "would replace. Name another output."
             )
 
 
-def _identities(source):
+def _list_identities(source):
     """Return the set of files at a path or pattern, each as (device, inode).
 
     Files in folders are included. A remote file is given by its path.

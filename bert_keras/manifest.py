@@ -187,17 +187,17 @@ def check_same_settings(old, new, folder):
     if old != new:
         raise InputError(
             f"{folder} was started with other settings: "
-            f"{'; '.join(_changes(old, new))}. Use the same settings to "
+            f"{'; '.join(_list_changes(old, new))}. Use the same settings to "
             "resume it, or name another folder."
         )
 
 
-def _changes(old, new):
+def _list_changes(old, new):
     """Yield a sentence for each setting that differs, also in inner dicts."""
     for name in sorted(old.keys() | new.keys()):
         values = old.get(name), new.get(name)
         if all(isinstance(value, dict) for value in values):
-            yield from _changes(*values)
+            yield from _list_changes(*values)
             continue
         was, now = (
             json.dumps(settings[name]) if name in settings else "not set"

@@ -129,7 +129,7 @@ def compare(records, served, worst=5, label=None):
                         "keep": record.get("keep", {}),
                         "old": old,
                         "new": new,
-                        "difference": _difference(old, new),
+                        "difference": _measure_difference(old, new),
                     }
                     cases.setdefault(name, []).append(case)
     summaries = {name: _summarize(some, worst) for name, some in cases.items()}
@@ -185,7 +185,7 @@ def _call(served, signature, batch):
     return getattr(served, signature)(*columns)
 
 
-def _difference(old, new):
+def _measure_difference(old, new):
     """Return the greatest difference; infinity if shapes or texts differ."""
     if old == new:
         return 0.0

@@ -52,7 +52,7 @@ def pretraining_dataset(
     draw = _Batches(examples, batch_size)
     steps = tf.data.Dataset.range(first_step, tf.int64.max)
     batches = steps.map(
-        functools.partial(_graph_call, draw, examples.rules, batch_size),
+        functools.partial(_call_in_graph, draw, examples.rules, batch_size),
         num_parallel_calls=2,
         deterministic=True,
     )
@@ -79,7 +79,7 @@ def evaluation_dataset(
     draw = _Batches(examples, batch_size)
     total = examples.windows.epoch_size
     full, rest = divmod(total, batch_size)
-    call = functools.partial(_graph_call, draw, examples.rules, batch_size)
+    call = functools.partial(_call_in_graph, draw, examples.rules, batch_size)
     batches = tf.data.Dataset.range(full).map(call, 2, deterministic=True)
     if rest:
         last = tf.data.Dataset.range(full, full + 1).map(call)
@@ -157,7 +157,7 @@ class _Batches:
             return self._windows[key]
 
 
-def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
+def _call_in_graph(draw: _Batches, rules: SamplingRules, batch_size: int, step):
     """Call `draw(step)` in a graph; return (x, y, w) with static shapes."""
     shapes = record_files.row_shapes(rules)
     types = [

@@ -202,7 +202,9 @@ def _read_parts(path: str, layout: str, text_field: str):
             for number, text in _read_json_texts(file, path, text_field):
                 yield number, _split_paragraphs(text), False
         elif _find_layout(file, path, layout) == "sentences":
-            for number, block in enumerate(_blocks(_lines(file, path))):
+            for number, block in enumerate(
+                _split_blocks(_read_lines(file, path))
+            ):
                 yield number, block, True
         else:
             text = _decode(file.read(), path, 0)
@@ -223,7 +225,7 @@ def _open(path: str):
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _lines(file, path: str) -> Iterator[str]:
+def _read_lines(file, path: str) -> Iterator[str]:
     offset = 0
     for raw in file:
         yield _decode(raw, path, offset).strip()
@@ -255,7 +257,7 @@ def _find_layout(file, path: str, layout: str) -> str:
     beginning = file.read(_SAMPLE).decode("utf-8", "replace")
     file.seek(0)
     lines = [line.strip() for line in beginning.split("\n")]
-    blocks = list(_blocks(lines[:-1]))
+    blocks = list(_split_blocks(lines[:-1]))
     full = [line for block in blocks for line in block]
     if len(blocks) < 2 or len(full) < 2 * len(blocks):
         return "document"
@@ -265,7 +267,7 @@ def _find_layout(file, path: str, layout: str) -> str:
     return "sentences" if given else "document"
 
 
-def _blocks(lines) -> Iterator[list[str]]:
+def _split_blocks(lines) -> Iterator[list[str]]:
     """Yield the blocks of lines between blank lines."""
     for is_text, block in itertools.groupby(lines, bool):
         if is_text:
@@ -275,7 +277,7 @@ def _blocks(lines) -> Iterator[list[str]]:
 def _split_paragraphs(text: str) -> list[str]:
     """Return a text's paragraphs, each a line or a block of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
-    blocks = list(_blocks(lines))
+    blocks = list(_split_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
     if wrapped:
         return [" ".join(block) for block in blocks]
@@ -284,7 +286,7 @@ def _split_paragraphs(text: str) -> list[str]:
 
 def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) of the JSON object on each line."""
-    for number, line in enumerate(_lines(file, path), 1):
+    for number, line in enumerate(_read_lines(file, path), 1):
         if not line:
             continue
         where = f"{path}, line {number}"
@@ -301,10 +303,10 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
                 f"{where}: expected an object with the text under {field!r}, "
                 f"found {str(has)[:200]}. Name the field with text_field."
             )
-        yield number, _text(record[field], where, field)
+        yield number, _to_encodable(record[field], where, field)
 
 
-def _text(value, where: str, field: str) -> str:
+def _to_encodable(value, where: str, field: str) -> str:
     """Return a text that UTF-8 can encode; "" for None."""
     if isinstance(value, bytes):
         value = _decode(value, f"{where},", 0)
@@ -323,7 +325,7 @@ def _read_column_texts(
     source: str, text_field: str
 ) -> Iterator[tuple[int, str]]:
     for number, (text,) in column_rows(source, [text_field]):
-        yield number, _text(text, f"{source}, row {number}", text_field)
+        yield number, _to_encodable(text, f"{source}, row {number}", text_field)
 
 
 _MARKUP = tuple("*#;:|{!=")  # first characters of lists, tables and headings

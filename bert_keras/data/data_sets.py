@@ -145,12 +145,12 @@ def _raise_input_errors(source):
         ArithmeticError,
     ) as error:
         raise InputError(
-            f"{source} cannot be read: {_first_line(error)}. Write it again, "
-            "or fetch it again."
+            f"{source} cannot be read: {_get_first_line(error)}. Write it "
+            "again, or fetch it again."
         ) from error
 
 
-def _first_line(error):
+def _get_first_line(error):
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]
 
@@ -240,7 +240,7 @@ def _open(source, split):
         splits = _open_hugging_face(datasets, name)
     except (ValueError, RuntimeError, OSError) as error:
         raise InputError(
-            f"{source} cannot be opened: {_first_line(error)}. Expected "
+            f"{source} cannot be opened: {_get_first_line(error)}. Expected "
             "hf:OWNER/NAME[/CONFIG] on huggingface.co, or hf:FOLDER with data "
             "files. A data set that needs a script cannot be read."
         ) from error

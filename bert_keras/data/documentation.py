@@ -60,15 +60,15 @@ def prose(docstring: str) -> list[str]:
     ['Adds two numbers, one by one.']
     """
     kept = []
-    for block in _blocks(_FENCE.sub("\n", docstring)):
+    for block in _split_blocks(_FENCE.sub("\n", docstring)):
         for item in _join_items(block):
-            text = _plain(item)
+            text = _remove_markup(item)
             if _is_prose(text):
                 kept.append(text)
     return kept
 
 
-def _blocks(text: str) -> list[list[str]]:
+def _split_blocks(text: str) -> list[list[str]]:
     """Return blocks of lines between blank lines, without code."""
     blocks = []
     code_indent = None  # indent of the block that ended with "::", if any
@@ -97,7 +97,7 @@ def _join_items(lines: list[str]) -> list[str]:
     return [" ".join(item) for item in items if item]
 
 
-def _plain(text: str) -> str:
+def _remove_markup(text: str) -> str:
     """Remove markup, and a label such as "name (type):" before the text."""
     for opening in (_LABEL, _OPTIONAL):
         if match := opening.match(text):
@@ -146,7 +146,7 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
     Modules without prose are skipped.
     """
     seen: set[str] = set()
-    for group, name, docstrings in _modules():
+    for group, name, docstrings in _list_modules():
         paragraphs = (text for doc in docstrings for text in prose(doc))
         sentences = []
         for text in paragraphs:
@@ -159,15 +159,15 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
             yield name, group, sentences
 
 
-def _modules() -> Iterator[tuple[str, str, list[str]]]:
+def _list_modules() -> Iterator[tuple[str, str, list[str]]]:
     """Yield (library, name, docstrings) of each installed module or topic."""
     for topic, text in sorted(topics.items()):
         yield "python", f"pydoc_data.topics.{topic}", [text]
-    for name, path in _python_files(sysconfig.get_paths()["stdlib"]):
+    for name, path in _list_python_files(sysconfig.get_paths()["stdlib"]):
         yield "python", name, _find_docstrings(path)
     for library in LIBRARIES:
         for folder in _locate(library):
-            for name, path in _python_files(folder):
+            for name, path in _list_python_files(folder):
                 yield library, f"{library}.{name}", _find_docstrings(path)
 
 
@@ -179,7 +179,7 @@ def _locate(library: str) -> list[str]:
     return []
 
 
-def _python_files(folder: str) -> Iterator[tuple[str, str]]:
+def _list_python_files(folder: str) -> Iterator[tuple[str, str]]:
     """Yield (dotted name, path) of modules under a folder, without tests."""
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - _SKIPPED)

@@ -104,13 +104,13 @@ def fill_rows(lengths, width: int, most: int, rng):
         int64 `(N,)`, the indices of the examples, sorted by their row; int64
         `(N,)`, the row of each index; and the number of rows.
     """
-    rows, count = _best_fit(np.asarray(lengths), width, most)
+    rows, count = _fit_rows(np.asarray(lengths), width, most)
     rows = rng.permutation(count)[rows]
     order = np.lexsort([rng.random(len(rows)), rows])
     return order, rows[order], count
 
 
-def _best_fit(lengths, width: int, most: int):
+def _fit_rows(lengths, width: int, most: int):
     open_rows = [[] for _ in range(width + 1)]  # rows, by free tokens
     rooms = 0  # bit r is set if there is an open row with room r
     held = []  # the number of examples in each row

@@ -42,15 +42,15 @@ _OPENING = (
 )
 
 
-def _boundary(terminators: str) -> re.Pattern:
+def _make_boundary_pattern(terminators: str) -> re.Pattern:
     # U+1361 is the word separator of Ethiopic, which has no space.
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
 
 # Few texts have characters from U+10000 on, and a pattern without these is
 # several times faster.
-_BOUNDARY = _boundary(_SPACED + _UNSPACED)
-_BOUNDARY_BEYOND = _boundary(_SPACED + _UNSPACED + _BEYOND)
+_BOUNDARY = _make_boundary_pattern(_SPACED + _UNSPACED)
+_BOUNDARY_BEYOND = _make_boundary_pattern(_SPACED + _UNSPACED + _BEYOND)
 _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
 _NEEDS_NO_SPACE = re.compile(rf"[{_UNSPACED}{_BEYOND}]")
 _NEXT_LETTER = re.compile(rf"[{_OPENING}\s]*(\w?)")
@@ -61,12 +61,12 @@ _DOTTED = re.compile(r"(\w\.)+\w")
 _FIRST_WORD = re.compile(rf"[{_OPENING}]*(\w*)")
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # These abbreviations precede a name or a number and never end a sentence.
-_TITLES = _words(
+_TITLES = _split_words(
     "mr mrs ms mx dr prof rev hon st messrs mme mlle gen col maj capt lt sgt "
     "cpl adm cmdr gov sen rep pres sec supt fr sr sra srta dra don hr fig figs "
     "eq eqs sec secs ch chap vol vols no nos nr art arts pp p cf vs viz e.g "
@@ -74,13 +74,13 @@ _TITLES = _words(
     "z.b d.h bzw u.a s.o s.u m.m"
 )
 # After one of these, the sentence ends if a word of `_FIRST_WORDS` follows.
-_ABBREVIATIONS = _words(
+_ABBREVIATIONS = _split_words(
     "etc inc ltd co corp bros jr jan feb mar apr jun jul aug sep sept oct nov "
     "dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k u.n e.u "
     "d.c b.c a.d b.c.e c.e ph.d m.d b.a m.a u.s.a ave blvd rd mt ft dept univ "
     "assn max min avg"
 )
-_FIRST_WORDS = _words(
+_FIRST_WORDS = _split_words(
     "the a an he she it they we you i this that these those there here his "
     "her its their our my your in on at by for from with to of and but or if "
     "when while as after before since because although however then thus "
@@ -108,7 +108,7 @@ def split_sentences(paragraph: str) -> list[str]:
     simple = paragraph.isascii() or _is_basic(paragraph)
     boundary = _BOUNDARY if simple else _BOUNDARY_BEYOND
     for match in boundary.finditer(paragraph):
-        if _ends(paragraph, start, match):
+        if _is_end(paragraph, start, match):
             sentences.append(paragraph[start : match.end()].strip())
             start = match.end()
     sentences.append(paragraph[start:].strip())
@@ -136,7 +136,7 @@ def _is_basic(text: str) -> bool:
     return len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
 
 
-def _ends(text: str, start: int, match: re.Match) -> bool:
+def _is_end(text: str, start: int, match: re.Match) -> bool:
     """Return True if the sentence from `start` ends at the matched boundary."""
     if not match["space"] or not match[0].isascii():
         if _NEEDS_NO_SPACE.search(match[0]):

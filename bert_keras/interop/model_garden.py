@@ -184,7 +184,7 @@ def plain_names(keys, variable_names):
     trained = any(key.startswith("next_sentence..pooler") for key in keys)
     found = {}
     for key in keys:
-        name = _from_key(key.removesuffix(VALUE), layers)
+        name = _normalize_key(key.removesuffix(VALUE), layers)
         if name is None:
             name = variable_names.get(key, "").removeprefix("bert/")
         elif name.startswith("pooler") and trained and key.startswith("enc"):
@@ -193,7 +193,7 @@ def plain_names(keys, variable_names):
     return found
 
 
-def _from_key(key, layers):
+def _normalize_key(key, layers):
     """Return the normalized name of a key, or None if it has none."""
     for prefix, name in _HEADS.items():
         if key == prefix or key.startswith(f"{prefix}/"):

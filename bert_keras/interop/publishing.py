@@ -179,7 +179,7 @@ def model_card(
         )
     license = license or stated
     parts = [
-        _front_matter(name, kind, metrics, dataset, base_model, license),
+        _make_front_matter(name, kind, metrics, dataset, base_model, license),
         f"# {name.rpartition('/')[2]}",
         _describe_model(model),
     ]
@@ -197,7 +197,7 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _front_matter(name, kind, metrics, dataset, base_model, license):
+def _make_front_matter(name, kind, metrics, dataset, base_model, license):
     """Return the metadata that the Hub reads, between lines of `---`."""
     library = downloads.huggingface_hub("A model card")
     task = HEADS[kind].task

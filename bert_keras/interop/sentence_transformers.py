@@ -39,7 +39,7 @@ POOLINGS = {
 
 def open_sentence_transformers(folder):
     """Return the `Checkpoint` of the folder; `embedding` is its pooling."""
-    modules = _modules(folder)
+    modules = _read_modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
     for name in modules.values():
         files.check_inside(os.path.join(folder, name), folder)
@@ -57,7 +57,7 @@ def open_sentence_transformers(folder):
     if checkpoint.read_text is not None:
         read, path = checkpoint.read_text, os.path.join(inner, SETTINGS)
         longest = checkpoint.encoder["max_sequence_length"]
-        checkpoint.read_text = lambda: _with_settings(read(), path, longest)
+        checkpoint.read_text = lambda: _add_settings(read(), path, longest)
     if "Pooling" in modules:
         read_text, prompts = checkpoint.read_text, read_prompts(settings)
         pooling = os.path.join(folder, modules["Pooling"], CONFIG)
@@ -83,7 +83,7 @@ def _read_settings(folder):
     return config
 
 
-def _with_settings(text, path, longest):
+def _add_settings(text, path, longest):
     """Return the `TextSide` with the settings of sentence_bert_config.json."""
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
@@ -95,7 +95,7 @@ def _with_settings(text, path, longest):
     return text
 
 
-def _modules(folder):
+def _read_modules(folder):
     """Return dict of module type -> folder, in the order of modules.json."""
     path = os.path.join(folder, MODULES)
     found = {}

@@ -46,7 +46,7 @@ def read_index(prefix):
     path = f"{prefix}.index"
     try:
         data = files.read_bytes(path, MAX_INDEX, os.path.dirname(path))
-        return _entries(prefix, _table(data))
+        return _read_entries(prefix, _read_table(data))
     except OSError as error:
         raise WeightsError(
             error.filename or path,
@@ -61,7 +61,7 @@ def read_index(prefix):
         ) from error
 
 
-def _table(data):
+def _read_table(data):
     """Return the (key, value) pairs of a sorted string table."""
     if data[-8:] != MAGIC or len(data) < FOOTER:
         raise ValueError("no footer")
@@ -95,9 +95,9 @@ def _block(data, start, size):
         raise ValueError("restarts outside the block")
     key, at, pairs = b"", 0, []
     while at < end:
-        shared, at = _varint(block, at)
-        added, at = _varint(block, at)
-        length, at = _varint(block, at)
+        shared, at = _read_varint(block, at)
+        added, at = _read_varint(block, at)
+        length, at = _read_varint(block, at)
         if shared > len(key) or at + added + length > end:
             raise ValueError("a key outside the block")
         key = key[:shared] + block[at : at + added]
@@ -107,12 +107,12 @@ def _block(data, start, size):
 
 
 def _handle(data, at):
-    offset, at = _varint(data, at)
-    size, at = _varint(data, at)
+    offset, at = _read_varint(data, at)
+    size, at = _read_varint(data, at)
     return (offset, size), at
 
 
-def _varint(data, at):
+def _read_varint(data, at):
     value = shift = 0
     while shift < 64:
         byte = data[at]
@@ -123,7 +123,7 @@ def _varint(data, at):
     raise ValueError("an endless number")
 
 
-def _entries(prefix, pairs):
+def _read_entries(prefix, pairs):
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import tensor_bundle_pb2
 
@@ -137,13 +137,15 @@ def _entries(prefix, pairs):
         for key, value in pairs[1:]:
             proto = tensor_bundle_pb2.BundleEntryProto.FromString(value)
             name = key.decode()
-            found[name] = _entry(prefix, header.num_shards, name, proto, sizes)
+            found[name] = _read_entry(
+                prefix, header.num_shards, name, proto, sizes
+            )
         return found
     except DecodeError as error:
         raise ValueError("a damaged entry") from error
 
 
-def _entry(prefix, shards, name, proto, sizes):
+def _read_entry(prefix, shards, name, proto, sizes):
     """Return the checked `Entry`; `sizes` caches the size of each file."""
     file = f"{prefix}.data-{proto.shard_id:05d}-of-{shards:05d}"
     shape = tuple(dim.size for dim in proto.shape.dim)
@@ -236,7 +238,7 @@ def variable_names(prefix):
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
         data = read_bytes(entry)  # a scalar text: length, checksum, bytes
-        length, at = _varint(data, 0)
+        length, at = _read_varint(data, 0)
         graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:
         raise _damage_error(entry.file, OBJECT_GRAPH, error) from None

@@ -152,14 +152,14 @@ def normalize(x, gamma, beta, epsilon):
         z = centred * inverse_std
 
         def gradient(upstream):
-            return _norm_gradients(upstream, z, inverse_std, gamma)
+            return _compute_norm_gradients(upstream, z, inverse_std, gamma)
 
         return z * gamma + beta, gradient
 
     return compute(x, gamma, beta)
 
 
-def _norm_gradients(upstream, z, inverse_std, gamma):
+def _compute_norm_gradients(upstream, z, inverse_std, gamma):
     """Return the gradients of the input (..., D), of gamma and beta (D,)."""
     tokens = tuple(range(len(z.shape) - 1))  # every axis but the last
     gamma_gradient = ops.sum(upstream * z, axis=tokens)

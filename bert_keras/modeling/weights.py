@@ -64,7 +64,7 @@ def mark_new_weights(model, names):
     """
     weights = published_weights(model)
     # A weight whose hash has changed was trained or loaded since.
-    hashes = {name: _hash(weights[name]) for name in names}
+    hashes = {name: _hash_values(weights[name]) for name in names}
     model.first_hashes = {k: v for k, v in hashes.items() if v}
 
 
@@ -78,7 +78,7 @@ def untrained_weights(model):
     for part in (model, getattr(model, "encoder", model)):
         hashes |= getattr(part, "first_hashes", {})
     weights = published_weights(model)
-    return sorted(k for k, v in hashes.items() if _hash(weights[k]) == v)
+    return sorted(k for k, v in hashes.items() if _hash_values(weights[k]) == v)
 
 
 def switch_pooler(model):
@@ -99,7 +99,7 @@ def drop_unused_pooler(model, names):
     return [name for name in names if pools or name not in POOLER]
 
 
-def _hash(weight):
+def _hash_values(weight):
     """Return a hash of the values; None if they are all the same."""
     values = weight.numpy()
     if not values.size or values.min() == values.max():

@@ -287,16 +287,16 @@ def compute_fingerprint(models, preprocessor, options):
         digest.update(json.dumps(value, sort_keys=True).encode())
 
     add([bert_keras.__version__, tf.__version__, options])
-    add(_without_names(preprocessor.get_config()))
+    add(_drop_names(preprocessor.get_config()))
     for model in models:
-        add(_without_names(model.get_config()))
+        add(_drop_names(model.get_config()))
         for weight in model.weights:
             add([weight.dtype, list(weight.shape)])
             digest.update(keras.ops.convert_to_numpy(weight).tobytes())
     return digest.hexdigest()
 
 
-def _without_names(config):
+def _drop_names(config):
     """Return a layer's configuration without names and adaptation.
 
     Neither of them changes an answer. Keras numbers names within a process, and
@@ -305,7 +305,7 @@ def _without_names(config):
     if not isinstance(config, dict):
         return config
     return {
-        k: _without_names(v)
+        k: _drop_names(v)
         for k, v in config.items()
         if k not in ("name", "adaptation")
     }

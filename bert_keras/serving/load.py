@@ -216,17 +216,17 @@ def read_columns(name, entry, columns):
         raise InputError(f"{name} takes lists of equal length; got {lengths}.")
     ids = [k for k in order if entry["inputs"][k].startswith("int32")]
     for row, values in enumerate(zip(*(columns[k] for k in ids), strict=True)):
-        first = _lengths(values[0])
-        if any(_lengths(value) != first for value in values):
+        first = _measure_lengths(values[0])
+        if any(_measure_lengths(value) != first for value in values):
             raise InputError(
                 f"{name} takes the same number of values in each of "
                 f"{', '.join(ids)}; row {row} has "
-                f"{list(map(_lengths, values))}."
+                f"{list(map(_measure_lengths, values))}."
             )
     return columns
 
 
-def _lengths(row):
+def _measure_lengths(row):
     """Return a list with the length of `row`, or of each list in it."""
     inner = [len(item) for item in row if isinstance(item, list)]
     return inner or [len(row)]

@@ -134,7 +134,7 @@ class _Service:
             raise RequestError(
                 "Only this server's page may send requests.", 403
             )
-        body = await self._body(request)
+        body = await self._read_body(request)
         parsed = parse(body, self.served.card, self.limits)
         most = MAX_WAITING * self.limits.max_bytes
         if self.waiting and self.waiting + len(body) > most:
@@ -157,7 +157,7 @@ class _Service:
             raise HTTPException(404)
         return found[3]
 
-    async def _body(self, request):
+    async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large.
 
         The rest is read all the same: clients send all before they read.
@@ -222,13 +222,13 @@ def parse(body, card, limits):
             "`instances` or `inputs`, and perhaps `signature_name`."
         )
     content = _decode(content["instances" if by_row else "inputs"])
-    columns = _columns(content, entry["input_order"], by_row)
+    columns = _collect_columns(content, entry["input_order"], by_row)
     columns = read_columns(name, entry, columns)
     columns = {key: _encode(rows) for key, rows in columns.items()}
     count = len(next(iter(columns.values())))
     if not 1 <= count <= limits.max_rows:
         raise RequestError(f"{count} rows; expected 1 to {limits.max_rows}.")
-    size = sum(map(len, _texts(columns)))
+    size = sum(map(len, _list_texts(columns)))
     if size > limits.max_bytes:
         raise RequestError(
             f"{size} bytes of text; expected at most {limits.max_bytes}. "
@@ -259,7 +259,7 @@ def _encode(value):
     return value.encode() if isinstance(value, str) else value
 
 
-def _columns(content, order, by_row):
+def _collect_columns(content, order, by_row):
     """Return dict of input name -> rows, from rows or columns of a request."""
     if by_row and not isinstance(content, list):
         raise RequestError("`instances` is not a list.")
@@ -279,7 +279,7 @@ def _columns(content, order, by_row):
     }
 
 
-def _texts(columns):
+def _list_texts(columns):
     """Return a flat list of the texts of all rows, without token ids."""
     rows = [row for column in columns.values() for row in column]
     lists = [row if isinstance(row, list) else [row] for row in rows]
@@ -294,7 +294,7 @@ def _count_tokens(name, columns, card, tokenize):
     # `entail` puts each candidate into this text.
     around = card["options"]["hypothesis"] if name == "entail" else ""
     around = around.encode()
-    texts = sorted({*_texts(columns), around}, key=len)
+    texts = sorted({*_list_texts(columns), around}, key=len)
     lengths = {}
     kind = next(iter(card["signatures"][name]["inputs"].values()))
     if kind.startswith("int32"):

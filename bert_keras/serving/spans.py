@@ -120,7 +120,7 @@ def _find_spans(model, rows, question_ids, cut, top_k):
         length = tf.shape(inputs["token_ids"])[1]
         is_start = _shift(may_start[begin:end], before, length)
         is_end = _shift(tf.ones_like(ids, tf.bool), before, length)
-        scores, first, last = _best_spans(
+        scores, first, last = _select_best_spans(
             tf.where(is_start, logits["start"], NOWHERE),
             tf.where(is_end, logits["end"], NOWHERE),
             top_k,
@@ -150,7 +150,7 @@ def _shift(values, before, length):
     return tf.pad(rows, [[0, 0], [0, length - tf.shape(rows)[1]]])
 
 
-def _best_spans(start, end, top_k):
+def _select_best_spans(start, end, top_k):
     """Return scores, first and last tokens of the best spans, (n, top_k)."""
     beyond = tf.pad(
         end, [[0, 0], [0, ANSWER_LENGTH - 1]], constant_values=NOWHERE

@@ -64,7 +64,7 @@ class ExactText:
         """Return the flat ids and row splits of strings `(B,)`."""
         words = self._normalize(strings)
         tokens = self._tokenize(words)
-        return [tokens.ids, _row_splits(words, tokens, strings)]
+        return [tokens.ids, _make_row_splits(words, tokens, strings)]
 
     def spans(self, strings, unit):
         """Return the flat ids, starts, ends and row splits of strings `(B,)`.
@@ -76,7 +76,12 @@ class ExactText:
         words = self._normalize(strings)
         tokens = self._tokenize(words)
         starts, ends = _find_spans(words, tokens, strings, unit)
-        return [tokens.ids, starts, ends, _row_splits(words, tokens, strings)]
+        return [
+            tokens.ids,
+            starts,
+            ends,
+            _make_row_splits(words, tokens, strings),
+        ]
 
     def _tokenize(self, words):
         ends = tf.concat(
@@ -170,7 +175,7 @@ class ExactText:
         return longest
 
 
-def _row_splits(words, tokens, strings):
+def _make_row_splits(words, tokens, strings):
     """Return the row splits of the tokens, `int64 (B + 1,)`."""
     return tf.searchsorted(
         # (P,), ascending: the row of each token.

@@ -168,7 +168,7 @@ def _split_words(codes, kinds, sources, row_splits):
     """Return `Words`, without accents, spaces and dropped characters."""
     is_mark = kinds == unicode.MARK
     seen = tf.where((kinds != unicode.DROPPED) & ~is_mark)[:, 0]
-    ends = tf.gather(_ends(sources, is_mark), seen)
+    ends = tf.gather(_find_ends(sources, is_mark), seen)
     kinds = tf.gather(kinds, seen)
     is_space = kinds == unicode.SPACE
     # Characters that are words by themselves.
@@ -189,7 +189,7 @@ def _split_words(codes, kinds, sources, row_splits):
     return Words(codes, starts, rows, sources, ends, row_splits)
 
 
-def _ends(sources, is_mark):
+def _find_ends(sources, is_mark):
     """Return the index after each decoded character and its accents."""
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
     # For each character, the index in `bases` of the next one, accents skipped.

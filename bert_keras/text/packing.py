@@ -64,7 +64,9 @@ class SegmentPacker(keras.layers.Layer):
         self.room(1)
         # A graph, because eagerly the 200 operations take 15 ms. The namespace
         # hides the graph from Keras, which would put it into an export.
-        graph = tf.function(self._rows, autograph=False, reduce_retracing=True)
+        graph = tf.function(
+            self._pack_rows, autograph=False, reduce_retracing=True
+        )
         self._graphs = types.SimpleNamespace(rows=graph)
         self.built = True
 
@@ -84,14 +86,14 @@ class SegmentPacker(keras.layers.Layer):
             return {name: rows[0] for name, rows in self.call(batch).items()}
         if tf.executing_eagerly():
             return self._graphs.rows(segments)
-        return self._rows(segments)
+        return self._pack_rows(segments)
 
-    def _rows(self, segments):
-        _, kept = self._lengths(segments)
-        rows = [_first(s, kept[:, i]) for i, s in enumerate(segments)]
+    def _pack_rows(self, segments):
+        _, kept = self._measure_lengths(segments)
+        rows = [_take_first(s, kept[:, i]) for i, s in enumerate(segments)]
         return self.frame(rows)
 
-    def _lengths(self, segments):
+    def _measure_lengths(self, segments):
         """Return the segments' lengths before and after the cut.
 
         Both are integers `(B, segments)`.
@@ -103,7 +105,7 @@ class SegmentPacker(keras.layers.Layer):
 
     def count_cut(self, segments: Any) -> tf.Tensor:
         """Return the number of tokens cut from each row, `int64 (B,)`."""
-        lengths, kept = self._lengths(_as_segments(segments))
+        lengths, kept = self._measure_lengths(_as_segments(segments))
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
@@ -180,7 +182,7 @@ def _as_segments(segments):
     return tuple(segments) if several else (segments,)
 
 
-def _first(rows, lengths):
+def _take_first(rows, lengths):
     """Return the first `lengths[i]` values of each row `i`."""
     starts = rows.row_starts()
     ends = starts + tf.cast(lengths, starts.dtype)

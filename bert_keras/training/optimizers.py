@@ -77,7 +77,7 @@ def adamw(
         layer_decay=layer_decay,
         bias_correction=bias_correction,
         accumulate=accumulate,
-        **_average_arguments(ema),
+        **_make_average_arguments(ema),
     )
 
 
@@ -113,11 +113,11 @@ def lamb(
         clip_norm=clip_norm,
         layer_decay=layer_decay,
         accumulate=accumulate,
-        **_average_arguments(ema),
+        **_make_average_arguments(ema),
     )
 
 
-def _average_arguments(ema):
+def _make_average_arguments(ema):
     """Return dict of the arguments of Keras's optimizers for `ema`."""
     if ema is None:
         return {}
@@ -284,7 +284,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
     def _clip_together(self, grads):
         """Return clipped gradients, or zeros for a step to skip."""
-        norm = _global_norm([g for g in grads if g is not None])
+        norm = _compute_global_norm([g for g in grads if g is not None])
         finite = ops.isfinite(norm)
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
@@ -456,7 +456,7 @@ def _import_tensorflow_part():
     return optimizers_tensorflow
 
 
-def _global_norm(grads):
+def _compute_global_norm(grads):
     """Return the norm of all gradients together, in float32 or float64."""
     grads = [_at_least_float32(gradient) for gradient in grads]
     if keras.backend.backend() == "tensorflow":

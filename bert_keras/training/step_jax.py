@@ -26,7 +26,7 @@ def train_step(model, state, data):
         values = trainable, non_trainable, metrics, optimizer_variables
         # JAX needs a function without side effects, so the values of variables
         # are arguments and results.
-        with _stateless(model, *values) as scope:
+        with _make_stateless_scope(model, *values) as scope:
             total, each = _compute_losses(
                 model, micro_batch, divisors, training=True
             )
@@ -70,7 +70,7 @@ def test_step(model, state, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     divisors = step.compute_divisors(model, batch)
-    with _stateless(model, *state) as scope:
+    with _make_stateless_scope(model, *state) as scope:
         _, values = _compute_losses(model, batch, divisors, training=False)
     non_trainable, metrics = _read_scope(model, scope)
     logs, metrics = _track(model, metrics, values, divisors)
@@ -85,7 +85,9 @@ def _compute_losses(model, batch, divisors, training):
     return step.compute_losses(model, batch, outputs, divisors)
 
 
-def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
+def _make_stateless_scope(
+    model, trainable, non_trainable, metrics, optimizer=()
+):
     """Return a scope in which the model's variables have these values."""
     mapping = [
         *zip(model.trainable_variables, trainable, strict=True),

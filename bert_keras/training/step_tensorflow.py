@@ -23,7 +23,7 @@ def train_step(model, data):
     """Take one optimizer step on this replica's rows; return the logs."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
-    step.prepare_optimizer(model, _replicas())
+    step.prepare_optimizer(model, _count_replicas())
     # The divisors depend only on sample weights and numbers of rows, so they
     # are known before the losses.
     [divisors] = sum_over_replicas([step.compute_divisors(model, batch)])
@@ -46,7 +46,7 @@ def train_step(model, data):
         model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
     else:
         warnings.warn("The model has no trainable weights.", stacklevel=2)
-    step.track(model, values, divisors, _replicas())
+    step.track(model, values, divisors, _count_replicas())
     return model.get_metrics_result()
 
 
@@ -58,9 +58,9 @@ def test_step(model, data):
     x, y, weights = batch
     outputs = model(x, training=False)
     _, values = step.compute_losses(
-        model, batch, outputs, divisors, _replicas()
+        model, batch, outputs, divisors, _count_replicas()
     )
-    step.track(model, values, divisors, _replicas())
+    step.track(model, values, divisors, _count_replicas())
     return model.compute_metrics(x, y, outputs, weights)
 
 
@@ -90,7 +90,7 @@ class _Gradients:
         with arithmetic, tf.GradientTape() as tape:
             outputs = model(x, training=True)
             loss, values = step.compute_losses(
-                model, batch, outputs, self.divisors, _replicas()
+                model, batch, outputs, self.divisors, _count_replicas()
             )
             # In float16, a large factor keeps small gradients from being 0.
             loss = model.optimizer.scale_loss(loss)
@@ -158,7 +158,7 @@ def _accumulate(compute, batch, accumulate):
     return values, gradients
 
 
-def _replicas():
+def _count_replicas():
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 

@@ -152,7 +152,7 @@ class Meter(keras.callbacks.Callback):
         if self.tokens_until:
             logs["tokens"] = self.tokens_until(self.state.step)
         logs |= self.rate()
-        logs |= _optimizer_metrics(self.model.optimizer)
+        logs |= _read_optimizer_metrics(self.model.optimizer)
 
     def rate(self):
         """Return a dict with "tokens_per_second" since the last evaluation.
@@ -207,7 +207,7 @@ class Board(keras.callbacks.Callback):
             return
         self._shown = step
         values = {**(logs or {}), **self.meter.rate()}
-        values |= _optimizer_metrics(self.model.optimizer)
+        values |= _read_optimizer_metrics(self.model.optimizer)
         with self.train.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
@@ -227,7 +227,7 @@ class Board(keras.callbacks.Callback):
         self.train.flush()
 
 
-def _optimizer_metrics(optimizer):
+def _read_optimizer_metrics(optimizer):
     """Return the learning rate of the next step and the last gradient norm."""
     # Under mixed_float16 Keras wraps the optimizer in one that scales losses.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)

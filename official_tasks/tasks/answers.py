@@ -55,7 +55,7 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
             float `(T,)`.
         may_be_none: whether "no answer" is a candidate.
     """
-    candidates = _best_spans(context, rows)
+    candidates = _select_best_spans(context, rows)
     text = candidates[0].text if candidates else ""
     odds = None
     if may_be_none:
@@ -83,12 +83,12 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
     )
 
 
-def _best_spans(context, rows) -> list[Candidate]:
+def _select_best_spans(context, rows) -> list[Candidate]:
     """Return the best spans with distinct texts, at most `N_BEST`."""
     most = 5 * N_BEST
     while True:
         spans = sorted(
-            (span for row in rows for span in _spans(*row, most)),
+            (span for row in rows for span in _list_spans(*row, most)),
             reverse=True,
         )
         best: dict[str, Candidate] = {}
@@ -102,7 +102,7 @@ def _best_spans(context, rows) -> list[Candidate]:
         most *= 10  # too few of the spans had distinct texts
 
 
-def _spans(window, start, end, most):
+def _list_spans(window, start, end, most):
     """Return the best spans in a window, at most `most`.
 
     A span is (score, start logit, end logit, first character, end character).

@@ -165,8 +165,8 @@ class TextTable(Table):
         """Sorted names of the classes in `train`; None if unknown."""
         if self.problem == "regression" or "train" not in self.files:
             return None
-        rows = self._without_rare("train")
-        names = set().union(*(self._names(example) for _, example in rows))
+        rows = self._replace_rare("train")
+        names = set().union(*(self._get_names(example) for _, example in rows))
         if len(names) < 2:
             raise InputError(
                 f"{self.files['train']}: expected at least 2 classes in column "
@@ -174,7 +174,7 @@ class TextTable(Table):
             )
         return sorted(names)
 
-    def _names(self, example) -> set:
+    def _get_names(self, example) -> set:
         is_multi = self.problem == "multi"
         return set(example.label if is_multi else [example.label])
 
@@ -195,7 +195,7 @@ class TextTable(Table):
         index = {name: i for i, name in enumerate(self.labels or [])}
         numbered = Examples(notes=notes)
         faults: list[str] = []
-        for location, example in self._without_rare(split):
+        for location, example in self._replace_rare(split):
             with collect_faults(faults):
                 where = format_lines([location])
                 label = self._find_index(where, example, index)
@@ -209,7 +209,7 @@ class TextTable(Table):
                 f"{where}: the names of the labels are unknown: give --train, "
                 "or a --model that was fine-tuned on them"
             )
-        names = sorted(self._names(example))
+        names = sorted(self._get_names(example))
         for name in names:
             if name not in index:
                 raise InputError(
@@ -227,7 +227,7 @@ class TextTable(Table):
         counts = Counter(
             name
             for _, example in self.read_files("train")
-            for name in self._names(example)
+            for name in self._get_names(example)
         )
         return {
             name: n
@@ -248,18 +248,18 @@ class TextTable(Table):
             f"{', '.join(f'{name!r} ({self._rare[name]})' for name in rare)}"
         ]
 
-    def _without_rare(self, split) -> list[tuple]:
+    def _replace_rare(self, split) -> list[tuple]:
         """Return the rows of a split, with rare labels merged or removed."""
         rows = self.read_files(split)
         if self.options.min_rows_per_class < 2:
             return rows
         rare = set(self._rare)
         if split != "train" and self.labels:
-            names = (self._names(example) for _, example in rows)
+            names = (self._get_names(example) for _, example in rows)
             rare |= set().union(*names) - set(self.labels)
         result = []
         for location, example in rows:
-            names = self._names(example)
+            names = self._get_names(example)
             if names & rare:
                 names = names - rare | {self.options.rare_class} - {None}
                 if self.problem == "single" and not names:

@@ -127,15 +127,15 @@ def micro_f1_baseline(labels) -> float:
 
 def pearson(first, second) -> float:
     """Return Pearson's correlation; NaN if a value is NaN."""
-    return _correlation("pearsonr", first, second)
+    return _compute_correlation("pearsonr", first, second)
 
 
 def spearman(first, second) -> float:
     """Return Spearman's correlation; equal values have their mean rank."""
-    return _correlation("spearmanr", first, second)
+    return _compute_correlation("spearmanr", first, second)
 
 
-def _correlation(name, first, second):
+def _compute_correlation(name, first, second):
     from scipy import stats  # takes half a second
 
     first, second = (np.asarray(x, np.float64) for x in (first, second))
@@ -185,7 +185,7 @@ def retrieval_scores(orders, relevant, cutoffs) -> dict:
                     for k in cutoffs
                 },
                 "mrr": 1 / (hits[0] + 1) if np.any(hits < MRR_DEPTH) else 0.0,
-                "ndcg_at_10": _dcg(ranked) / _ideal_dcg(gains),
+                "ndcg_at_10": _compute_dcg(ranked) / _compute_ideal_dcg(gains),
             }
         )
     return {name: float(np.mean([r[name] for r in rows])) for name in rows[0]}
@@ -199,20 +199,23 @@ def ndcg_of_chance(relevant, passages) -> float:
         passages: for each query, the number of passages to order.
     """
     expected = [
-        sum(gains.values()) / count * _dcg(np.ones(count)) / _ideal_dcg(gains)
+        sum(gains.values())
+        / count
+        * _compute_dcg(np.ones(count))
+        / _compute_ideal_dcg(gains)
         for gains, count in zip(relevant, passages, strict=True)
     ]
     return float(np.mean(expected))
 
 
-def _dcg(gains):
+def _compute_dcg(gains):
     """Return the discounted cumulative gain of the first ten."""
     gains = gains[:10]
     return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2)))
 
 
-def _ideal_dcg(gains):
-    return _dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
+def _compute_ideal_dcg(gains):
+    return _compute_dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
 # Entities follow conlleval's conventions and end with their sentence. Scores
@@ -375,7 +378,7 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
         predictions: id -> the predicted answer.
     """
     pairs = _answer_scores_by_id(answers, predictions, empty_matches=False)
-    means = _means(pairs.values(), total=len(answers))
+    means = _compute_means(pairs.values(), total=len(answers))
     return {**means, "missing": len(answers) - len(pairs)}
 
 
@@ -406,7 +409,10 @@ def scores_v2(
     for key in pairs:
         if odds is not None and odds[key] > threshold:
             pairs[key] = 2 * (float(not answers[key]),)
-    scores = {**_means(pairs.values()), "missing": len(answers) - len(pairs)}
+    scores = {
+        **_compute_means(pairs.values()),
+        "missing": len(answers) - len(pairs),
+    }
     for name, has_answer in (("answerable", True), ("unanswerable", False)):
         part = [
             pair
@@ -414,7 +420,9 @@ def scores_v2(
             if bool(answers[key]) == has_answer
         ]
         if part:
-            scores |= {f"{name}_{k}": v for k, v in _means(part).items()}
+            scores |= {
+                f"{name}_{k}": v for k, v in _compute_means(part).items()
+            }
     for column, name in enumerate(("exact_match", "f1")):
         if odds is not None:
             by_id = {key: pair[column] for key, pair in answered.items()}
@@ -452,7 +460,7 @@ def _answer_scores_by_id(answers, predictions, empty_matches) -> dict:
     }
 
 
-def _means(pairs, total=None) -> dict:
+def _compute_means(pairs, total=None) -> dict:
     pairs = list(pairs)
     total = len(pairs) if total is None else total
     return {

@@ -127,7 +127,7 @@ class SpanTask(Problem):
         if not self.may_be_none or self.is_threshold_fixed:
             return {}
         answers = {question.id: question.answers for question in examples}
-        predicted = _by_id(examples, predictions)
+        predicted = _index_by_id(examples, predictions)
         texts = {key: answer.text for key, answer in predicted.items()}
         odds = {key: answer.odds for key, answer in predicted.items()}
 
@@ -226,7 +226,7 @@ class SpanTask(Problem):
     def score(self, examples, predictions):
         self._check(examples, "file")
         answers = {q.id: q.answers for q in examples}
-        predicted = _by_id(examples, predictions)
+        predicted = _index_by_id(examples, predictions)
         texts = {key: answer.text for key, answer in predicted.items()}
         if self.may_be_none:
             odds = {key: answer.odds for key, answer in predicted.items()}
@@ -266,7 +266,7 @@ class SpanTask(Problem):
 
         The files leave out questions whose prediction is None.
         """
-        answers = _by_id(examples, predictions)
+        answers = _index_by_id(examples, predictions)
         files = {
             "predictions.json": {k: self._final(a) for k, a in answers.items()},
             "nbest_predictions.json": {
@@ -313,7 +313,7 @@ class SpanTask(Problem):
         ]
 
 
-def _by_id(examples, predictions):
+def _index_by_id(examples, predictions):
     """Return a dict of question id -> `Answer`, without missing answers."""
     pairs = zip(examples, predictions, strict=True)
     return {q.id: answer for q, answer in pairs if answer is not None}
@@ -413,20 +413,20 @@ def question_rows(questions, preprocess, stride: int):
     rows = windowed_rows(
         preprocess, tf.gather(ids, number_of), stride, lead[:, :most]
     )
-    pairs = list(zip(_by_row(begins), _by_row(ends), strict=True))
+    pairs = list(zip(_split_by_row(begins), _split_by_row(ends), strict=True))
     offsets = [pairs[number] for number in number_of]
     columns = (rows.text, rows.start, rows.before)
     lists = [column.numpy().tolist() for column in columns]
     windows = []
     for example, start, before, counts in zip(
-        *lists, _by_row(rows.counts), strict=True
+        *lists, _split_by_row(rows.counts), strict=True
     ):
         begin, end = (x[start : start + counts.size] for x in offsets[example])
         windows.append(Window(example, start, before, begin, end, counts))
     return windows, rows.inputs, offsets
 
 
-def _by_row(ragged):
+def _split_by_row(ragged):
     """Return a ragged tensor `(R, None)` as a list of R arrays."""
     return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
 

@@ -175,14 +175,14 @@ def _read_text_rows(path, stream, kind, columns, optional, dialect, notes):
             stack.enter_context(stream)
         stack.enter_context(plain_errors(path, dialect))
         if kind == ".jsonl":
-            yield from _json_rows(stream, columns, optional)
+            yield from _read_json_rows(stream, columns, optional)
         else:
-            yield from _delimited_rows(
+            yield from _read_delimited_rows(
                 path, stream, kind, columns, optional, dialect, notes
             )
 
 
-def _json_rows(lines, columns, optional):
+def _read_json_rows(lines, columns, optional):
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -197,7 +197,7 @@ def _json_rows(lines, columns, optional):
             )
 
 
-def _delimited_rows(path, lines, kind, columns, optional, dialect, notes):
+def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     csv.field_size_limit(MAX_CELL_LENGTH)
     if kind == ".tsv":
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
