@@ -305,7 +305,9 @@ def test_an_export_that_is_there_is_verified_when_asked(
     folder, classifier, pretrainer, monkeypatch
 ):
     monkeypatch.setattr(verify, "answer_here", lambda *arguments: [])
-    monkeypatch.setattr(verify, "difference", lambda *arguments: float("nan"))
+    monkeypatch.setattr(
+        verify, "measure_difference", lambda *arguments: float("nan")
+    )
     models = [classifier, pretrainer]
     with pytest.raises(InputError, match="differs from the live model"):
         export_saved_model(models, preprocessor(), folder, verify=True)
