@@ -134,9 +134,9 @@ def _register_classes():
     """Import the modules with classes that register with Keras.
 
     A module that fails to import is skipped, because another import of it may
-    be under way. If it is broken, a later use of its names raises the error.
-    The text layers need TensorFlow and are skipped unless it is imported. The
-    function does nothing before Keras is imported, because names such as
+    be under way. If the module is broken, a later use of its names raises the
+    error. Text layers are skipped until TensorFlow, which they need, is
+    imported. Before Keras is imported, nothing is done, because names such as
     `InputError` do not need Keras.
     """
     if "keras" not in sys.modules:

@@ -11,12 +11,12 @@ def greatest_difference(first, second, relative=False):
     Args:
         first: dict of name -> NumPy array, or one array.
         second: the other outputs, in the same form.
-        relative: divide the differences of each output by its greatest
-            absolute value in `first`, if that is over 1.
+        relative: divide the differences of each output by the greatest
+            absolute value of this output in `first`, if that value exceeds 1.
 
     Returns:
-        float; infinity if names or shapes differ, if outputs without floats
-        are not equal, or if a float is not finite.
+        float; infinity if names or shapes differ, if integers or strings
+        differ, or if a float is not finite.
     """
     if not isinstance(first, dict):
         first, second = {"": first}, {"": second}
@@ -51,7 +51,6 @@ def check_finite(name, array):
         ends = [array.min(), array.max()] if array.size else []
     if not np.isfinite(ends).all():
         raise InputError(
-            f"The weight {name} has NaN or infinity; nothing was saved. Take "
-            "the weights of an earlier step, and train with a lower learning "
-            "rate."
+            f"The weight {name} has NaN or infinity; nothing was saved. Start "
+            "from the weights of an earlier step, with a lower learning rate."
         )

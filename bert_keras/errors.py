@@ -1,4 +1,4 @@
-"""Errors and warnings. This module imports no other one of the package."""
+"""Errors and warnings. This module imports no other module of the package."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ class UntrainedWarning(UserWarning):
 
 
 def cut_middle(text, longest):
-    """Return the text; cut its middle if it is longer than `longest`."""
+    """Return a text; leave out its middle beyond `longest` characters."""
     if len(text) <= longest:
         return text
     half = (longest - len(" [...] ")) // 2
@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Collect messages of `InputError`; raise the error if `faults` is None."""
+    """Append the message of an `InputError`; raise it if `faults` is None."""
     try:
         yield
     except InputError as error:
@@ -69,7 +69,7 @@ def collect_faults(faults):
         faults.append(str(error))
 
 
-MAX_FAULTS = 20  # in one message
+MAX_FAULTS = 20  # maximum number of faults in a message
 
 
 def raise_all(faults):

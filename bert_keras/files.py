@@ -2,8 +2,8 @@
 
 A path may be remote (`gs://` and the like). A remote file is written as a copy
 of a finished local file. The manifest of a remote folder is uploaded last, and
-a folder without it is invalid. So a remote file system need not support append
-or rename.
+a folder without a manifest is invalid. So a remote file system need not support
+append or rename.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def absolute(path: PathLike) -> str:
 
 
 def is_plain_name(value):
-    """Return True for a printable file name without slashes; not for `..`."""
+    """Return True for a printable name without slashes, except `.` and `..`."""
     return (
         isinstance(value, str)
         and value not in ("", ".", "..")
@@ -65,7 +65,7 @@ def check_name(path: PathLike) -> None:
         if error.errno == errno.ENAMETOOLONG:
             raise InputError(
                 f"{path}: {str(error.strerror).lower()}; expected at most 255 "
-                "bytes in a name. Name a shorter one."
+                "bytes in a name. Use a shorter name."
             ) from None
 
 
@@ -100,7 +100,7 @@ def cache_folder():
 
 
 def is_file(path):
-    """Return True if there is a file of this name."""
+    """Return True if there is a file at a path."""
     if not is_remote(path):
         return os.path.isfile(path)
     status = remote_files.find_status(path)
@@ -116,7 +116,7 @@ def is_folder(path):
 
 
 def exists(path):
-    """Return True if there is a file or a folder of this name."""
+    """Return True if there is a file or a folder at a path."""
     return is_file(path) or is_folder(path)
 
 
@@ -210,9 +210,9 @@ def refuse_input_as_output(
 
 
 def _list_identities(source):
-    """Return the set of files at a path or pattern, each as (device, inode).
+    """Return a set of (device, inode) of all files at a path or pattern.
 
-    Files in folders are included. A remote file is given by its path.
+    Files in folders are included. For a remote file, the set has its path.
     """
     paths = [source] if exists(source) else find(os.fspath(source))
     below = [walk(path) if is_folder(path) else [path] for path in paths]
@@ -230,15 +230,15 @@ def _list_identities(source):
 def check_file(path, most=None, inside=None):
     """Return the size of a regular file in bytes, without opening it.
 
-    A pipe and a device are refused, because reading them may never end. Set
-    `inside` for a downloaded folder, in which a link can lead to any file of
-    this machine.
+    Pipes and devices are refused, because reading them may never end. Set
+    `inside` for a downloaded folder, where a link may lead to any file of this
+    machine.
 
     Args:
         path: local or remote; links are followed.
         most: largest allowed size in bytes; None for any size.
-        inside: the folder that the file must be in, after links are resolved;
-            see `check_inside`. None for any folder.
+        inside: the folder that must contain the file, after links are
+            resolved; see `check_inside`. None for any folder.
 
     Raises:
         InputError: the file is not regular, too large, or not in `inside`.
@@ -285,14 +285,14 @@ def check_inside(path, folder):
     ):
         return
     raise InputError(
-        f"{path} is a link out of the folder {folder}; nothing outside it is "
-        "read, as such a link can lead to any file of this machine. Replace "
+        f"{path} is a link out of the folder {folder}. Such a link is not "
+        "followed, because it can lead to any file of this machine. Replace "
         "the link by a copy of the file."
     )
 
 
 def read_bytes(path, most, inside=None):
-    """Check a file with `check_file`; return its content."""
+    """Check a file with `check_file`; return the file's content."""
     length = check_file(path, most, inside)
     with open_file(path) as file:
         return file.read(length)
@@ -304,7 +304,7 @@ def open_file(path, mode="rb", inside=None):
     Args:
         path: local or remote.
         mode: "rb", or "r" for UTF-8.
-        inside: the folder that the file must be in; see `check_file`.
+        inside: the folder that must contain the file; see `check_file`.
     """
     if not is_remote(path):
         check_file(path, inside=inside)
@@ -359,14 +359,14 @@ def plain_link(folder):
 def atomic_output(path):
     """Yield an unused local path; at the end, its content replaces `path`.
 
-    The caller writes a file or a folder there. It is flushed to the disk and
-    renamed to `path`. A folder is replaced by two renames. If the process is
-    killed between them, `path` is missing until the next `atomic_output` in the
-    same parent restores the old folder. If the caller fails, the partial output
-    is removed.
+    The caller writes a file or a folder there, which is then flushed to the
+    disk and renamed to `path`. A folder is replaced by two renames. If the
+    process is killed between them, `path` is missing until the next
+    `atomic_output` in the same parent restores the old folder. If the caller
+    fails, the partial output is removed.
 
     If `path` is remote, the output is uploaded. A remote folder is emptied
-    first. Its manifest is uploaded last; without it the folder is invalid.
+    first. The manifest is uploaded last; the folder is invalid without it.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
@@ -380,13 +380,13 @@ def atomic_output(path):
     check_name(path)
     if os.path.ismount(path):
         raise InputError(
-            f"{path} is a mount point, which nothing can replace. Name a "
-            "folder in it, which need not exist."
+            f"{path} is a mount point, which cannot be replaced. Name a folder "
+            "in it; that folder need not exist."
         )
     parent, name = os.path.split(path)
     make_folder(parent)
     _remove_old_partials(parent)
-    # The name is cut, because the longest possible name cannot get a suffix.
+    # The name is cut, because a name of the maximum length allows no suffix.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
     suffix = f"{process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
@@ -421,7 +421,7 @@ def _replace_folder(path, partial):
 
 
 def _remove_left(path):
-    """Remove a partial output; restore the old folder if none replaced it."""
+    """Remove a partial output; restore the old folder without a new one."""
     if path.endswith(REPLACED):
         for name in list_folder(path):
             target = os.path.join(os.path.dirname(path), name)
@@ -468,7 +468,7 @@ def _remove_old_partials(folder):
 
 
 def is_partial(name):
-    """Return True if this is the name of a partial output."""
+    """Return True for the name of a partial output."""
     return name.startswith(".") and PARTIAL in name
 
 
@@ -500,7 +500,7 @@ def _flush_tree(path):
 
 
 def upload(local, path):
-    """Copy a local file or folder to a remote path, manifests last."""
+    """Copy a local file or folder to a remote path; copy manifests last."""
     if os.path.isfile(local):
         make_folder(os.path.dirname(path))
         copy(local, path)
@@ -549,7 +549,7 @@ def make_folder(path):
 
 
 def remove_made(made):
-    """Remove the folder that `make_folder` returned, if it has no file."""
+    """Remove a folder that `make_folder` returned, if it has no file."""
     if made is not None and not walk(made):
         remove(made)
 

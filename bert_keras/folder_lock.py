@@ -23,10 +23,10 @@ class FolderLock:
     """A lock on a folder, taken by the constructor and held until `release`.
 
     On a local disk the operating system frees the lock when the process ends,
-    even after a kill. A remote file system has no locks: a marker file names
+    even after a kill. A remote file system has no locks, so a marker file names
     the holder. If two processes write a marker within half a second, the later
-    one gets the lock. A marker is replaced if its process ran on this machine
-    and was killed. A marker of another machine stays until a user removes it.
+    marker wins. A marker is replaced if its process ran on this machine and has
+    ended. A marker of another machine stays until a user removes it.
 
     Args:
         folder: an existing folder, local or remote.
@@ -130,7 +130,7 @@ def _name(holder):
 
 
 def _read_marker(path):
-    """Return the lock file's marker, a dict: {} if damaged, None if missing."""
+    """Return a lock file's marker as a dict; {} if damaged, None if missing."""
     try:
         holder = json_files.parse_json(files.read_bytes(path, MAX_MARKER_BYTES))
     except FileNotFoundError:

@@ -6,7 +6,7 @@ import time
 
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: temporary failure
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds within which signals count as one request: `timeout` and some
+# Seconds within which signals count as one request, because `timeout` and some
 # schedulers send a signal to the process and again to its group.
 ONE_REQUEST = 0.3
 

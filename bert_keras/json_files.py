@@ -1,4 +1,4 @@
-"""Reading, writing and hashing of JSON, which may be untrusted."""
+"""Read, write and hash JSON, which may be untrusted."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import re
 from bert_keras.files import read_bytes
 
 # Limits. The largest real file, the multilingual model's tokenizer.json, has
-# 3 MB; the most deeply nested file has 8 levels.
+# 3 MB; the most deeply nested real file has 8 levels.
 MAX_JSON_BYTES, MAX_JSON_DEPTH = 16 * 1024 * 1024, 64
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 

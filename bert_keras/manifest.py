@@ -1,9 +1,9 @@
 """Manifests: the files of a finished folder, with their size and hash.
 
-A manifest is a JSON object that is written last: a folder without one is
-unfinished. It holds the size and SHA-256 of each file and a hash of itself,
-so that one changed bit is found. Token stores, records, checkpoints and
-downloads have one.
+A manifest is a JSON object with the size and SHA-256 of each file and a hash of
+itself, so that a single changed bit is found. The manifest is written last, so
+a folder without one is unfinished. Token stores, records, checkpoints and
+downloads have a manifest.
 """
 
 import json
@@ -46,13 +46,13 @@ def read_manifest(
     Args:
         path: local or remote.
         what: name of the data that the manifest describes, for messages.
-        check: function that takes the manifest without its hash and raises
+        check: function that gets the manifest without its hash and raises
             `KeyError`, `TypeError` or `ValueError` if a field is missing or
-            wrong. A matching hash proves nothing: anybody can compute it.
+            wrong, as it may be with a matching hash that anybody can compute.
         most: largest allowed size in bytes; None for any size.
 
     Raises:
-        InputError: the manifest is missing, damaged, or describes other data.
+        InputError: the manifest is missing or damaged, or `check` refuses it.
     """
     folder, name = os.path.split(path)
     if not files.is_file(path):
@@ -193,7 +193,7 @@ def check_same_settings(old, new, folder):
 
 
 def _list_changes(old, new):
-    """Yield a sentence for each setting that differs, also in inner dicts."""
+    """Yield a sentence for each setting, also of inner dicts, that differs."""
     for name in sorted(old.keys() | new.keys()):
         values = old.get(name), new.get(name)
         if all(isinstance(value, dict) for value in values):

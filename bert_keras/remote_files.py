@@ -41,13 +41,13 @@ def gfile(path):
 
 
 def find_status(path):
-    """Return TensorFlow's status of a path, or None if nothing is there."""
+    """Return TensorFlow's status of a path, or None without file or folder."""
     with contextlib.suppress(FileNotFoundError), gfile(path) as remote:
         return remote.stat(path)
 
 
 def open_file(path):
-    """Open a remote file to read bytes."""
+    """Open a remote file for reading bytes."""
     return io.BufferedReader(_Reader(path), _BUFFER)
 
 

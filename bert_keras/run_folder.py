@@ -25,17 +25,17 @@ class RunFolder:
     """A folder that one run owns, and in which the same run resumes.
 
     The folder must be new or empty, or belong to an earlier run with the same
-    settings; that run then resumes. Only one process at a time can open the
-    folder to write.
+    settings, which then resumes. Only one process at a time can open the folder
+    for writing.
 
     Args:
         path: local or remote folder; it is made if it is missing.
         settings: JSON dict of everything that determines the results.
         inputs: paths of the files that the run reads. Their size, modification
-            time and hash are recorded when the run begins. When it resumes, a
-            file with another time must still have the same size and hash.
-            Paths without a file are skipped.
-        writes: False in workers of a run that only read its folder.
+            time and hash are recorded when the run begins. When the run
+            resumes, a file with another time must still have the same size
+            and hash. Paths without a file are skipped.
+        writes: False in a run's workers, which only read the folder.
 
     Raises:
         InputError: the folder is not writable, is not a run folder, has
@@ -72,7 +72,7 @@ class RunFolder:
         return os.path.join(self.path, *names)
 
     def output(self, name):
-        """Return the context manager `files.atomic_output` of a file's path."""
+        """Return `files.atomic_output` of a file in the run's folder."""
         return files.atomic_output(self.file(name))
 
     def read_results(self, stage):
@@ -145,7 +145,7 @@ class RunFolder:
             self.close()
 
     def _remove_settings(self):
-        """Close the run; if the folder has no other file, remove its settings.
+        """Remove the settings if the folder has no other file; close the run.
 
         An empty local folder is removed too. So after a failed first start, the
         folder can be used with other settings.
@@ -171,7 +171,7 @@ class RunFolder:
         except OSError as error:
             raise InputError(
                 f"The folder {self.path} cannot be read ({error.strerror}). "
-                "Name another one."
+                "Name another folder."
             ) from None
         strangers = sorted(n for n in names - {LOCK} if not files.is_partial(n))
         if strangers and SETTINGS not in names:
@@ -191,8 +191,8 @@ class RunFolder:
                 old = read_manifest(path, "run", _check_settings)
             except InputError as error:
                 raise InputError(
-                    f"{error} Name a new or empty folder, or one of an earlier "
-                    "run."
+                    f"{error} Name a new or empty folder, or the folder of an "
+                    "earlier run."
                 ) from None
             check_same_settings(old["settings"], settings, self.path)
             self._check_inputs(old["inputs"], inputs)

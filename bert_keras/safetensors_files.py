@@ -1,7 +1,7 @@
 """The writer of safetensors files, for models, LoRA and checkpoints.
 
-Unlike the safetensors package it raises Python's errors, holds one tensor at a
-time in memory, and hashes the file while it writes.
+Unlike the safetensors package, this writer raises Python's errors, holds one
+tensor at a time in memory, and hashes the file during the write.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ def write_safetensors(path, tensors, metadata=None, is_finite=False):
 
     Args:
         path: a local file.
-        tensors: dict of name -> (NumPy dtype, shape, function that returns
-            the array, which is cast to the dtype).
+        tensors: dict of name -> (NumPy dtype, shape, function). The function
+            returns an array, which is cast to the dtype.
         metadata: dict of str -> str for the header.
         is_finite: True to refuse NaN and infinity.
 
