@@ -241,8 +241,8 @@ def _open(source, split):
     except (ValueError, RuntimeError, OSError) as error:
         raise InputError(
             f"{source} cannot be opened: {_get_first_line(error)}. Expected "
-            "hf:OWNER/NAME[/CONFIG] on huggingface.co, or hf:FOLDER with data "
-            "files. A data set that needs a script cannot be read."
+            "hf:OWNER/NAME[/CONFIG] of huggingface.co or hf:FOLDER with data "
+            "files. A data set that is a script is not read."
         ) from error
     rows = splits[_find_split(source, splits, split)]
     with _raise_input_errors(source):
