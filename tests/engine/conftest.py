@@ -1,7 +1,12 @@
 """Toy data, toy weights and one finished run for all tests of the engine."""
 
 import pytest
-from task_samples import QUICK, save_toy_model, write_reviews
+from task_samples import (
+    QUICK,
+    eager_functions,
+    save_toy_model,
+    write_reviews,
+)
 
 from official_tasks.engine import finetuning
 from official_tasks.tasks.custom import custom_task
@@ -27,3 +32,25 @@ def whole(place, task):
     """The results of the run whole/ in `place`, of three epochs."""
     run = place / "whole"
     return finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+
+
+@pytest.fixture
+def eagerly():
+    with eager_functions():
+        yield
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """A function: the `_Run` that `finetuning.run` would train."""
+
+    def prepare(task, init, **arguments):
+        runs = []
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                finetuning._Run, "describe", lambda run: runs.append(run)
+            )
+            finetuning.run(task, init, None, **arguments)
+        return runs[0]
+
+    return prepare

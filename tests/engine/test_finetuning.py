@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from task_samples import (
     GOOD,
     QUICK,
+    eager_functions,
     save_toy_model,
     sentences,
     write_csv,
@@ -23,17 +24,17 @@ from task_samples import (
 )
 from test_devices import finish, start, tf_configs
 
-from bert_keras import BertClassifier, BertPreprocessor, InputError
+from bert_keras import (
+    BertClassifier,
+    BertEncoder,
+    BertPreprocessor,
+    InputError,
+)
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import Strategy
-from official_tasks.engine import (
-    batches,
-    finetuning,
-    models,
-    notes,
-    training,
-)
-from official_tasks.engine.models import average_outputs, load_model
+from official_tasks.engine import finetuning, models, notes, training
+from official_tasks.engine.best_weights import TargetScale
+from official_tasks.engine.models import average_outputs
 from official_tasks.tasks.base import Defaults
 from official_tasks.tasks.custom import custom_task
 
@@ -87,10 +88,33 @@ def test_gradients_that_stay_broken_end_the_run_with_advice(
     monkeypatch.setattr(
         type(task), "loss", lambda self: Broken(from_logits=True)
     )
+    run = tmp_path / "run"
     with pytest.raises(InputError, match="not finite; .* lower learning rate"):
-        finetuning.run(
-            task, place / "init", tmp_path / "run", epochs=6, **QUICK
+        finetuning.run(task, place / "init", run, epochs=1, **QUICK)
+    assert not (run / "results.json").exists()
+
+
+def test_a_run_whose_steps_were_mostly_skipped_is_refused(monkeypatch):
+    folder = types.SimpleNamespace(file=lambda name: name)
+    state = types.SimpleNamespace(step=0, writes=False)
+
+    def train(skipped):
+        curve = [{"skipped_steps": 0.0}, {"skipped_steps": skipped}]
+        monkeypatch.setattr(training.loop, "fit", lambda *_, **__: curve)
+        return training.train(
+            folder,
+            None,
+            None,
+            state,
+            steps=9,
+            steps_per_epoch=5,
+            validation=None,
+            title="Training",
         )
+
+    assert len(train(4.0)) == 2
+    with pytest.raises(InputError, match="5 of 9 steps were not finite"):
+        train(5.0)
 
 
 @pytest.mark.parametrize("epochs", [0, float("nan"), float("inf")])
@@ -150,45 +174,81 @@ def test_a_finished_run_that_was_damaged_is_not_called_finished(
 ):
     run = shutil.copytree(place / "whole", tmp_path / "run")
     DAMAGES[damage](run / name)
-    trained = []
-    monkeypatch.setattr(finetuning, "_Run", lambda *_, **__: trained.append(1))
-    if damage == "deleted" and name.startswith("stages"):
-        return  # no record: the stage is run again
-    with pytest.raises(InputError, match=name):
+    monkeypatch.setattr(finetuning, "_Run", mock.Mock(side_effect=Stopped))
+    # Without its record the stage is run again.
+    is_unknown = damage == "deleted" and name.startswith("stages")
+    expected = (Stopped, None) if is_unknown else (InputError, name)
+    with pytest.raises(expected[0], match=expected[1]):
         finetuning.run(task, place / "init", run, epochs=3, **QUICK)
-    assert not trained
+
+
+# It learns nothing, and ends after the third of its epochs.
+NOTHING = {**QUICK, "learning_rate": 1e-12, "epochs": 6, "early_stopping": 2}
 
 
 @pytest.fixture(scope="module")
 def interrupted(place, task, tmp_path_factory):
-    """A run of three epochs that was stopped after all of its steps."""
-    run = tmp_path_factory.mktemp("interrupted") / "run"
+    """The folder and the `_Run` of a run that was stopped after its steps."""
+    folder, runs = tmp_path_factory.mktemp("interrupted") / "run", []
+
+    def stop(self, curve):
+        runs.append(self)
+        raise Stopped
+
     with (
-        mock.patch.object(finetuning._Run, "_take_best", side_effect=Stopped),
+        eager_functions(),
+        mock.patch.object(finetuning._Run, "_take_best", stop),
         pytest.raises(Stopped),
     ):
-        finetuning.run(task, place / "init", run, epochs=3, **QUICK)
-    return run
+        finetuning.run(task, place / "init", folder, **NOTHING)
+    return folder, runs[0]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(
-    "name",
+    ("name", "damage"),
     [
-        "best.json",
-        "metrics.jsonl",
-        "model/vocab.txt",
-        "model/config.json",
-        "model/model.safetensors",
+        *(("best.json", damage) for damage in DAMAGES),
+        *(("metrics.jsonl", damage) for damage in DAMAGES),
+        ("model/vocab.txt", "deleted"),
+        ("model/config.json", "emptied"),
+        ("model/model.safetensors", "changed"),
+        ("model/model.safetensors", "cut"),
     ],
 )
 def test_an_interrupted_run_that_was_damaged_is_refused(
-    place, task, interrupted, tmp_path, name, damage
+    place, task, interrupted, tmp_path, monkeypatch, name, damage
 ):
-    run = shutil.copytree(interrupted, tmp_path / "run")
-    DAMAGES[damage](run / name)
+    folder, run = interrupted
+    copy = shutil.copytree(folder, tmp_path / "run")
+    DAMAGES[damage](copy / name)
+
+    def made_before(_, folder, *__, **___):
+        run.folder = folder
+        return run
+
+    monkeypatch.setattr(finetuning, "_Run", made_before)
     with pytest.raises(InputError, match=name):
-        finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+        finetuning.run(task, place / "init", copy, **NOTHING)
+
+
+def test_a_run_that_learned_nothing_ends_early_also_when_resumed(
+    place, task, interrupted, tmp_path, capsys
+):
+    run = shutil.copytree(interrupted[0], tmp_path / "run")
+    steps = []
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: steps.append(batch)
+    )
+    results = finetuning.run(
+        task, place / "init", run, callbacks=[watch], **NOTHING
+    )
+    assert steps == []
+    assert [line["step"] for line in results["curve"]] == [10, 20, 30]
+    assert results["best_step"] == 10
+    assert results["accuracy"] <= results["majority_baseline"]
+    note = results["notes"][-1]
+    assert "no better than the best constant prediction" in note
+    assert note in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -227,15 +287,6 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
     assert notes.note_results("f1", {"f1": 0.9}, 9, 5e-5) == []
 
 
-def test_a_run_whose_steps_were_mostly_skipped_is_refused(
-    place, task, tmp_path
-):
-    quick = {**QUICK, "learning_rate": 1e30}
-    with pytest.raises(InputError, match="not finite"):
-        finetuning.run(task, place / "init", tmp_path, epochs=1, **quick)
-    assert not (tmp_path / "results.json").exists()
-
-
 def test_a_check_says_what_would_be_trained(place, task, whole, capsys):
     assert finetuning.run(task, place / "init", None, epochs=3, **QUICK) == {}
     said = capsys.readouterr().out
@@ -246,33 +297,24 @@ def test_a_check_says_what_would_be_trained(place, task, whole, capsys):
         f"steps: {steps} of {QUICK['batch_size']} rows",
     ):
         assert line in said
+    with pytest.raises(InputError, match="gpu"):
+        finetuning.run(task, place / "init", None, distribution="gpu")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ({"metric": "bleu"}, "bleu"),
-        ({"tune_thresholds": True}, "tune_thresholds"),
-        ({"lora_rank": 2, "lora_targets": ("keys",)}, "keys"),
-        ({"distribution": "gpu"}, "gpu"),
-    ],
-)
-def test_a_check_refuses_what_a_start_refuses(place, task, arguments, word):
-    with pytest.raises(InputError, match=word):
-        finetuning.run(task, place / "init", None, **QUICK, **arguments)
-
-
-def test_defaults_are_the_tasks_and_changed_files_are_refused(place, tmp_path):
+def test_defaults_are_the_tasks_and_changed_files_are_refused(
+    place, tmp_path, monkeypatch
+):
     train = write_reviews(tmp_path / "train.csv", 16)
     dev = write_reviews(tmp_path / "dev.csv", 10, seed=1)
     task = custom_task(str(train), str(dev))
     task.defaults = Defaults(8, 1.0, 1e-3, 12)
     init = shutil.copytree(place / "init", tmp_path / "init")
     run = tmp_path / "run"
-    results = finetuning.run(task, init, run)
+    monkeypatch.setattr(finetuning, "_Run", mock.Mock(side_effect=Stopped))
+    with pytest.raises(Stopped):
+        finetuning.run(task, init, run)
     decided = json.loads((run / "run.json").read_text())["settings"]
     assert [decided[name] for name in Defaults._fields] == [8, 1.0, 1e-3, 12]
-    assert results["curve"][-1]["step"] == 2
     write_reviews(dev, 10, seed=2)
     with open(init / "model.safetensors", "ab") as file:
         file.write(b" ")
@@ -283,50 +325,19 @@ def test_defaults_are_the_tasks_and_changed_files_are_refused(place, tmp_path):
 
 
 def test_from_scratch_takes_no_weight_and_a_tpu_gets_rows_of_one_length(
-    place, task, whole, tmp_path, monkeypatch
+    place, task, prepared, monkeypatch
 ):
-    shapes, plain = [], batches.training_batches
-
-    def watched(*arguments, **named):
-        made = plain(*arguments, **named)
-        shapes.extend(x["token_ids"].shape for x, *_ in made.take(3))
-        return made
-
-    monkeypatch.setattr(batches, "training_batches", watched)
     monkeypatch.setattr(finetuning, "make_strategy", lambda *_: Strategy("tpu"))
-    results = finetuning.run(
-        task,
-        place / "init",
-        tmp_path / "run",
-        from_scratch=True,
-        epochs=0.2,
-        **{**QUICK, "learning_rate": 1e-12},
-    )
-    assert results["rows"] == whole["rows"] and len(results["curve"]) == 1
-    assert shapes and {length for _, length in shapes} == {24}
-    init, trained = (
-        load_model(task, folder).encoder
-        for folder in (place / "init", tmp_path / "run")
-    )
-    assert init.count_params() == trained.count_params()
-    assert not np.allclose(
-        init.embeddings.token.embeddings, trained.embeddings.token.embeddings
-    )
-
-
-def test_a_run_that_learned_nothing_says_what_that_means(
-    place, task, tmp_path, capsys
-):
-    nothing = {**QUICK, "learning_rate": 1e-12, "epochs": 1}
-    results = finetuning.run(task, place / "init", tmp_path / "run", **nothing)
-    assert results["accuracy"] <= results["majority_baseline"]
-    assert "no better than the best constant prediction" in results["notes"][-1]
-    assert "another" in " ".join(capsys.readouterr().out.split())
-    init, trained = (
-        load_model(task, folder).encoder.embeddings.token.embeddings.numpy()
-        for folder in (place / "init", tmp_path / "run")
-    )
-    np.testing.assert_allclose(init, trained, atol=1e-6)
+    init = BertEncoder.from_preset(place / "init")
+    table = init.embeddings.token.embeddings
+    for from_scratch in (False, True):
+        run = prepared(task, place / "init", from_scratch=from_scratch, **QUICK)
+        made = run.model.encoder
+        assert made.count_params() == init.count_params()
+        is_kept = np.array_equal(made.embeddings.token.embeddings, table)
+        assert is_kept != from_scratch
+    shapes = {x["token_ids"].shape for x, *_ in run._batches(0)}
+    assert shapes == {(8, 24)}
 
 
 AGAIN = """
@@ -367,13 +378,7 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 halves = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, halves)
-from official_tasks.engine import (
-    batches,
-    finetuning,
-    models,
-    notes,
-    training,
-)
+from official_tasks.engine import finetuning
 from official_tasks.tasks.custom import custom_task
 
 for name in ("off", "mirrored"):
@@ -429,48 +434,37 @@ def test_rows_without_labels_cannot_be_learned_from(
     assert not (tmp_path / "run").exists()
 
 
-def test_several_labels_a_text_are_trained_and_kept(place, tmp_path):
-    rows = [
-        (text, ";".join(["good"] * y + ["film"] * ("film" in text)))
-        for text, y in sentences(40)
-    ]
-    path = write_csv(tmp_path / "labels.csv", rows)
-    task = custom_task(path, problem="multi", label_separator=";")
-    results = finetuning.run(
-        task, place / "init", tmp_path / "run", epochs=1, **QUICK
+def test_numbers_in_any_unit_are_learned_and_answered_in_it(
+    place, prepared, tmp_path
+):
+    unit, shift = 200, 5000
+    rows = [(text, unit * y + shift) for text, y in sentences(120)]
+    task = custom_task(
+        write_csv(tmp_path / "rows.csv", rows), problem="regression"
     )
-    assert results["curve"][0]["loss"] == pytest.approx(np.log(2), abs=0.1)
-    model = BertClassifier.from_preset(tmp_path / "run" / "model")
-    assert (model.labels, model.problem) == (["film", "good"], "multi")
-
-
-def test_numbers_in_any_unit_are_learned_and_answered_in_it(place, tmp_path):
-    texts = sentences(120)
-    results, outputs = {}, {}
-    for unit, shift in ((1, 0), (200, 5000)):
-        rows = [(text, unit * y + shift) for text, y in texts]
-        path = write_csv(tmp_path / f"{unit}.csv", rows)
-        task = custom_task(path, problem="regression")
-        run = tmp_path / f"run {unit}"
-        results[unit] = finetuning.run(
-            task, place / "init", run, epochs=4, **QUICK
-        )
-        # What is saved answers in the units of the file, without the task.
-        dev = task.read("dev")
-        _, outputs[unit] = average_outputs(task, [run], dev)
-        lines = (run / "predictions/predictions.csv").read_text().splitlines()
-        written = [float(line.split(",")[-1]) for line in lines[1:]]
-        np.testing.assert_allclose(outputs[unit][:, 0], written, rtol=1e-4)
-        # No worse than the mean of all, which is far from 0.
-        squares = task.score(dev, outputs[unit])["mean_squared_error"]
-        assert squares < 0.25 * unit**2
-    np.testing.assert_allclose(outputs[200], 200 * outputs[1] + 5000, rtol=1e-3)
-    pearson = results[1]["pearson"]
-    assert results[200]["pearson"] == pytest.approx(pearson, abs=1e-3)
+    run = tmp_path / "run"
+    results = finetuning.run(task, place / "init", run, epochs=4, **QUICK)
+    # What is saved answers in the units of the file, without the task.
+    dev = task.read("dev")
+    _, outputs = average_outputs(task, [run], dev)
+    lines = (run / "predictions/predictions.csv").read_text().splitlines()
+    written = [float(line.split(",")[-1]) for line in lines[1:]]
+    np.testing.assert_allclose(outputs[:, 0], written, rtol=1e-4)
+    # No worse than the mean of all, which is far from 0.
+    squares = task.score(dev, outputs)["mean_squared_error"]
+    assert squares < 0.25 * unit**2
+    assert squares == pytest.approx(results["mean_squared_error"], rel=1e-3)
     model = BertClassifier.from_preset(run / "model")
     assert (model.labels, model.problem) == (None, "regression")
     # A run that begins with such weights begins with what they know.
-    more = {**QUICK, "learning_rate": 1e-9, "epochs": 1}
-    again = finetuning.run(task, run, tmp_path / "more", **more)
-    squares = results[200]["mean_squared_error"]
+    _, again = prepared(task, run, **QUICK)._predict_and_score()
     assert again["mean_squared_error"] == pytest.approx(squares, rel=1e-3)
+
+
+def test_the_model_learns_the_same_numbers_of_any_unit():
+    targets = np.random.default_rng(0).random((9, 1)).astype("float32")
+    expected = (targets - targets.mean()) / targets.std()
+    for unit, shift in ((1, 0), (200, 5000)):
+        values = unit * targets + shift
+        found = TargetScale.fit(values).standardize(values)
+        np.testing.assert_allclose(found, expected, atol=2e-4)

@@ -12,6 +12,13 @@ from bert_keras.modeling.task_models import (
     BertSpanPredictor,
     BertTagger,
 )
+from bert_keras.serving.graph import Rows
+from bert_keras.serving.load import as_tensor
+from bert_keras.serving.signatures import (
+    OPTIONS,
+    make_signatures,
+    settle_options,
+)
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -53,3 +60,17 @@ def task_models():
         spread(BertChooser(encoder())),
         spread(BertPretrainer(encoder())),
     ]
+
+
+def live_signature(model, preprocess, **options):
+    """The first signature that an export of the model would have."""
+    options = dict.fromkeys((*OPTIONS, "hypothesis")) | options
+    options = settle_options([model], options)
+    return make_signatures(model, Rows(preprocess), options)[0]
+
+
+def live_answer(model, preprocess, *texts):
+    """What an export of the model would answer, without the export."""
+    signature = live_signature(model, preprocess)
+    found = signature.function(*map(as_tensor, texts, signature.specs()))
+    return {name: value.numpy() for name, value in found.items()}

@@ -1,9 +1,11 @@
 """A toy model folder and toy texts that the tests of tasks share."""
 
+import contextlib
 import csv
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -35,6 +37,16 @@ def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1):
     preprocess = BertPreprocessor(WordPieceTokenizer(PIECES), 16)
     encoder.save_preset(folder, preprocess)
     return folder
+
+
+@contextlib.contextmanager
+def eager_functions():
+    """Run functions without tracing, which costs more than some steps do."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def sentences(count, seed=0):
