@@ -1,5 +1,7 @@
 """Which rows a step sees, in what order and shape, by NumPy on their ids."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ def encoded(targets=None, weights=None):
     return Encoded(inputs, targets, weights)
 
 
+@functools.cache
 def batches(first_step=0, steps=60, seed=1, **arguments):
     data = training_batches(encoded(), 5, seed, steps, first_step, **arguments)
     return [
@@ -130,7 +133,7 @@ def test_predictions_see_the_rows_in_the_order_that_was_asked_for():
     assert seen == order.tolist()
 
 
-def test_batches_of_like_length_are_learned_from_in_micro_batches():
+def test_batches_of_like_length_are_learned_from_in_micro_batches(eagerly):
     def weights_after(accumulate):
         labels = tf.ones_like(encoded().inputs["token_ids"])
         data = training_batches(encoded(labels), 4, seed=1, steps=2)
@@ -160,7 +163,8 @@ def test_lengths_are_rounded_up_except_on_a_cpu_alone(monkeypatch):
     def lengths(*kinds):
         devices = [tf.config.LogicalDevice(kind, kind) for kind in kinds]
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
-        return np.array([x["token_ids"].shape[1] for x, _, _ in batches()])
+        made = batches.__wrapped__()
+        return np.array([x["token_ids"].shape[1] for x, _, _ in made])
 
     longest = [LENGTHS[y].max() for _, y, _ in batches()]
     exact, rounded = lengths("CPU"), lengths("CPU", "GPU")

@@ -1,11 +1,13 @@
 """Features of a frozen encoder, and their files."""
 
-import functools
+import contextlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from feature_samples import TEXTS, encoder, save_encoder, states
+from run_script import ROOT, call_script
+from task_samples import eager_functions
 from toy_words import PIECES, preprocessor
 
 from bert_keras import InputError
@@ -13,16 +15,13 @@ from bert_keras.modeling.recipes import RECIPES, find_recipe
 from official_tasks.engine.features import Extractor, write_features
 
 
-@functools.cache  # tracing an encoder takes seconds
-def extractor(recipe, length=32, **arguments):
-    return Extractor(
+def extracted(recipe, texts=TEXTS, length=32, is_traced=False, **arguments):
+    extract = Extractor(
         encoder(), preprocessor(length), find_recipe(recipe), **arguments
     )
-
-
-def extracted(recipe, texts=TEXTS, **arguments):
-    extract = extractor(recipe, **arguments)
-    found = list(extract(texts))
+    # Tracing an encoder takes seconds.
+    with contextlib.nullcontext() if is_traced else eager_functions():
+        found = list(extract(texts))
     assert extract.count(texts) == (
         sum(len(f.vectors) for f in found),
         sum(len(f.words) for f in found),
@@ -48,7 +47,7 @@ def test_each_recipe_reads_the_layers_that_its_name_says():
     for name, values in expected.items():
         vectors = find_recipe(name).vectors(list(layers))
         np.testing.assert_allclose(vectors, values, atol=1e-5)
-    (first,) = extracted("concat_last_four", TEXTS[:1])
+    (first,) = extracted("concat_last_four", TEXTS[:1], is_traced=True)
     np.testing.assert_allclose(
         first.vectors, expected["concat_last_four"], atol=1e-5
     )
@@ -137,10 +136,8 @@ def test_what_cannot_be_extracted_or_written_is_refused(tmp_path):
 
 
 def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):
-    from run_script import ROOT, run_script
-
     (tmp_path / "texts.txt").write_text("Ada Lovelace lived\n\nin Bern\n")
-    done = run_script(
+    done = call_script(
         ROOT / "tools/extract_features.py",
         "--input=texts.txt",
         f"--model={save_encoder(tmp_path / 'model')}",

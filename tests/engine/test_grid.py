@@ -20,7 +20,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
         """In the place of a training: writes what a run leaves."""
         ran.append((learning_rate, seed))
         assert rest == {"settings": {"train": "a.csv"}, "epochs": 7.0}
-        for name in ("model", "predictions"):
+        for name in ("model", "predictions", "adapter"):
             (Path(output) / name).mkdir(parents=True)
             (Path(output) / name / "file").write_text(f"{ran[-1]}")
         (Path(output) / "report.html").write_text("a page")
@@ -45,7 +45,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     # Over the seeds of 5e-5; the other rate's are no other tries of it.
     assert results["mean"] == pytest.approx(0.55)
     assert results["deviation"] == pytest.approx(np.std([0.5, 0.6], ddof=1))
-    for kept in ("model/file", "predictions/file"):
+    for kept in ("model/file", "predictions/file", "adapter/file"):
         assert (tmp_path / "run" / kept).read_text() == "(5e-05, 1)"
     assert (tmp_path / "run" / "report.html").is_file()
     written = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -69,20 +69,16 @@ def test_a_check_of_several_runs_checks_the_first(monkeypatch):
     assert asked == [(None, 5, 0)]
 
 
-def test_one_process_trains_twice_on_devices(tmp_path):
+def test_one_process_trains_twice_on_devices(tmp_path, prepared):
     # Of the strategy, the second `make_strategy` of a process counts.
     train = write_reviews(tmp_path / "train.csv", 16)
     dev = write_reviews(tmp_path / "dev.csv", 8, seed=1)
-    results = grid.run(
-        custom_task(str(train), str(dev)),
-        save_toy_model(tmp_path / "init"),
-        tmp_path / "run",
-        learning_rates=(1, 2e-4),
-        epochs=1.0,
-        batch_size=8,
-        distribution="mirrored",
-    )
-    assert results["runs"].keys() == {"rate-1_seed-0", "rate-0.0002_seed-0"}
+    task = custom_task(str(train), str(dev))
+    init = save_toy_model(tmp_path / "init")
+    arguments = {"epochs": 1.0, "batch_size": 8, "distribution": "mirrored"}
+    prepared(task, init, **arguments)
+    results = finetuning.run(task, init, tmp_path / "run", **arguments)
+    assert len(results["curve"]) == 1
     assert (tmp_path / "run" / "model").is_dir()
 
 

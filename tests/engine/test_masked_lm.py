@@ -27,9 +27,9 @@ def weights(tmp_path_factory):
     return model, str(folder)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_loss_accuracy_and_perplexity_equal_those_of_numpy(weights, seed):
+def test_loss_accuracy_and_perplexity_equal_those_of_numpy(weights):
     model, folder = weights
+    seed = 1  # not the default
     scores = score_masked_lm(folder, TEXTS, 12, batch_size=3, seed=seed)
     (rows,) = masked_rows(preprocessor(12), TEXTS, seed)
     numbers = model_samples.numpy_weights(model)
@@ -53,7 +53,7 @@ def test_loss_accuracy_and_perplexity_equal_those_of_numpy(weights, seed):
     assert scores["accuracy"] == np.mean(hits)
 
 
-def test_the_masks_do_not_depend_on_batches(weights):
+def test_the_masks_do_not_depend_on_batches(weights, eagerly):
     _, folder = weights
     one, all_ = (
         score_masked_lm(folder, TEXTS, 12, batch_size=size) for size in (1, 99)

@@ -1,11 +1,11 @@
 """Models from presets, averaged outputs, and the files of weights."""
 
-import json
 import os
 
 import numpy as np
 import pytest
 from foreign_formats import write_google, write_keras_hub
+from model_samples import fill
 from task_samples import save_toy_model, sentences, write_csv
 
 from bert_keras import (
@@ -25,21 +25,32 @@ from official_tasks.evaluate import evaluate
 from official_tasks.tasks.custom import custom_task
 
 
+@pytest.fixture(scope="module")
+def trained(place, task, tmp_path_factory):
+    """The folder of a run whose model has weights at random."""
+    run = tmp_path_factory.mktemp("trained")
+    task.read("train")  # its labels
+    preprocess = BertPreprocessor.from_preset(place / "init")
+    model = fill(load_model(task, place / "init"))
+    model.save_preset(run / "model", preprocess)
+    return run
+
+
 def other_labels(folder):
     rows = [(text, "xy"[y]) for text, y in sentences(20)]
     return custom_task(write_csv(folder / "other.csv", rows))
 
 
 def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
-    place, task, whole, tmp_path, capsys
+    task, trained, tmp_path, capsys
 ):
-    stored = BertClassifier.from_preset(place / "whole" / "model")
-    kept = load_model(task, place / "whole")
+    stored = BertClassifier.from_preset(trained / "model")
+    kept = load_model(task, trained)
     assert "note: new" not in capsys.readouterr().out
     np.testing.assert_array_equal(
         kept.classifier.kernel, stored.classifier.kernel
     )
-    new = load_model(other_labels(tmp_path), place / "whole")
+    new = load_model(other_labels(tmp_path), trained)
     said = "note: new, and random before training: classifier/kernel\n"
     assert capsys.readouterr().out == said
     assert not np.allclose(new.classifier.kernel, stored.classifier.kernel)
@@ -48,34 +59,26 @@ def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
     )
 
 
-def test_an_ensemble_is_the_mean_of_its_models(place, task, whole, tmp_path):
-    preprocess = BertPreprocessor.from_preset(place / "whole" / "model")
+def test_an_ensemble_is_the_mean_of_its_models(place, task, trained, tmp_path):
+    preprocess = BertPreprocessor.from_preset(trained / "model")
     load_model(task, place / "init").save_preset(tmp_path / "b", preprocess)
-    models = [place / "whole", tmp_path / "b"]
+    models = [trained, tmp_path / "b"]
     dev = task.read("dev")
     alone = [average_outputs(task, [model], dev)[1] for model in models]
     both = average_outputs(task, models, dev)[1]
     np.testing.assert_allclose(both, np.mean(alone, axis=0), rtol=1e-6)
-    scores = evaluate(task, models, output=tmp_path / "both")
-    written = json.loads((tmp_path / "both" / "results.json").read_text())
-    assert written["accuracy"] == scores["accuracy"]
-
-
-def test_a_model_brings_its_labels_where_no_training_file_is_given(
-    place, whole
-):
-    alone = custom_task(dev=str(place / "dev.csv"))
-    scores = evaluate(alone, [place / "whole"])
-    assert scores["accuracy"] == whole["accuracy"]
+    # A model brings its labels where no training file is given.
+    scores = evaluate(custom_task(dev=str(place / "dev.csv")), [trained])
+    assert scores["accuracy"] == task.score(dev, alone[0])["accuracy"]
     assert set(scores["classes"]) == {"bad", "good"}
 
 
 def test_a_model_of_other_labels_or_of_another_kind_is_refused(
-    place, whole, tmp_path
+    place, trained, tmp_path
 ):
     other = other_labels(tmp_path)
     with pytest.raises(InputError, match=r"labels \['bad', 'good'\]"):
-        evaluate(other, [place / "whole"])
+        evaluate(other, [trained])
     with pytest.raises(InputError, match="is a BertEncoder; the task custom"):
         evaluate(other, [place / "init"])
 

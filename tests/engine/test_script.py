@@ -139,6 +139,7 @@ script.start(main, lambda: None)
 """
 
 
+@pytest.mark.long  # the import of TensorFlow
 def test_a_warning_after_the_start_is_seen(no_level):
     done = run_program(WARNS, {**os.environ, "PYTHONPATH": str(ROOT)})
     assert "cache_dataset_ops" in done.stderr
