@@ -23,7 +23,7 @@ class UntrainedWarning(UserWarning):
 
 
 def cut_middle(text, longest):
-    """Return a text; leave out its middle beyond `longest` characters."""
+    """Return a text, without its middle if it exceeds `longest` characters."""
     if len(text) <= longest:
         return text
     half = (longest - len(" [...] ")) // 2

@@ -421,7 +421,7 @@ def _replace_folder(path, partial):
 
 
 def _remove_left(path):
-    """Remove a partial output; restore the old folder without a new one."""
+    """Remove a partial output; restore the old folder if no new one exists."""
     if path.endswith(REPLACED):
         for name in list_folder(path):
             target = os.path.join(os.path.dirname(path), name)

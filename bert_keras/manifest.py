@@ -48,7 +48,7 @@ def read_manifest(
         what: name of the data that the manifest describes, for messages.
         check: function that gets the manifest without its hash and raises
             `KeyError`, `TypeError` or `ValueError` if a field is missing or
-            wrong, as it may be with a matching hash that anybody can compute.
+            wrong. The hash is no proof, because anybody can compute one.
         most: largest allowed size in bytes; None for any size.
 
     Raises:

@@ -41,7 +41,7 @@ def gfile(path):
 
 
 def find_status(path):
-    """Return TensorFlow's status of a path, or None without file or folder."""
+    """Return TensorFlow's status of a path, or None if it does not exist."""
     with contextlib.suppress(FileNotFoundError), gfile(path) as remote:
         return remote.stat(path)
 
@@ -52,8 +52,6 @@ def open_file(path):
 
 
 class _Reader(io.RawIOBase):
-    """Unbuffered reader of a remote file's bytes."""
-
     def __init__(self, path):
         self._path = path
         with gfile(path) as remote:

@@ -184,7 +184,6 @@ def _call_in_graph(draw: _Batches, rules: SamplingRules, batch_size: int, step):
 
 
 def _weigh_first_rows(count: int, x, y, w):
-    """Set the weights to 0 in all rows after the first `count`."""
 
     def cut(weights):
         rows = tf.range(len(weights))

@@ -79,7 +79,6 @@ def _remove_after_error(folder):
 
 
 def _make_runner(flags):
-    """Return a function that runs a task on all items with Beam."""
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions

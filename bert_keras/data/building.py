@@ -387,7 +387,6 @@ def find_finished(
 
 
 def _read_finished(folder: str) -> dict | None:
-    """Return the manifest of a store, or None without a valid manifest."""
     with contextlib.suppress(InputError):
         return read_manifest(folder)
     return None
@@ -401,7 +400,6 @@ def _is_intact(folder: str, manifest: dict) -> bool:
 
 
 def _check_corpus(parts: Iterator[Part], finished: dict[str, dict], folder):
-    """Raise `InputError` if finished stores were built from other documents."""
     hashes = {name: hashlib.sha256() for name in finished}
     for part in parts:
         for name, value in part.hashes.items():

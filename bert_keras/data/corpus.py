@@ -144,7 +144,6 @@ def find_files(source: str) -> tuple[str, list[str]]:
 
 
 def _is_text(path: str, root: str) -> bool:
-    """Return True for a text file below `root` that is not hidden."""
     hidden = "/." in "/" + os.path.relpath(path, root).replace(os.sep, "/")
     return path.lower().endswith(SUFFIXES) and not hidden
 
@@ -268,7 +267,6 @@ def _find_layout(file, path: str, layout: str) -> str:
 
 
 def _split_blocks(lines) -> Iterator[list[str]]:
-    """Yield the blocks of lines between blank lines."""
     for is_text, block in itertools.groupby(lines, bool):
         if is_text:
             yield list(block)

@@ -222,11 +222,7 @@ def _find_split(source, available, split):
 
 
 def _open(source, split):
-    """Return a data set's features by field name, and a stream of its rows.
-
-    No code of a data set is run, because `datasets` 4 and later read only data
-    files, and earlier versions are refused.
-    """
+    """Return a data set's features by field name, and a stream of its rows."""
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"
     datasets = _import("hf", source)

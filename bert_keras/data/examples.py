@@ -19,7 +19,7 @@ from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 # Approximate number of examples in a window, 16 MB at length 128. The number
 # varies, because windows consist of whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # limits of the lengths masked together
+_WIDTHS = (32, 64, 128, 256)  # maximum lengths in groups of examples
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -86,9 +86,6 @@ class EpochWindows:
             first += end - begin
             count -= end - begin
         return parts
-
-
-# The assignment of examples to packed rows.
 
 
 def fill_rows(lengths, width: int, most: int, rng):
@@ -271,9 +268,6 @@ class _Packed:
             "next_sentence_labels": self._labels,
             "example_weights": self._weights,
         }
-
-
-# Examples drawn from a token store: pairs for a window, masks for a batch.
 
 
 class DrawnExamples:

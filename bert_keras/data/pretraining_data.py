@@ -85,7 +85,7 @@ def create_pretraining_data(
 
     Returns:
         Dict of manifests, with the keys "train" and, if there is such a side,
-        "held_out". They describe the records, or the stores without records.
+        "held_out". They describe the records or, without records, the stores.
 
     Raises:
         InputError: `train` or `held_out` has fewer than two documents, or the
@@ -234,10 +234,7 @@ def write_records(
 
 
 class WriteShard:
-    """Task that writes the shard of a given number, and its manifest entry.
-
-    The task can be pickled; unpickling opens the store again.
-    """
+    """Task that writes the shard of a given number, and its manifest entry."""
 
     def __init__(self, store, folder, rules, seed, copies):
         self._arguments = store.source, folder, rules, seed, copies

@@ -217,7 +217,6 @@ def read_rules(manifest: dict) -> SamplingRules:
 
 
 def _check_manifest(manifest: dict):
-    """Raise `ValueError` if a manifest is not valid for records."""
     kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
     check_fields(manifest, kinds | {"rules": dict, "shards": list})
     read_rules(manifest)

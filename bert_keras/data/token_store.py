@@ -149,7 +149,6 @@ def read_manifest(folder: str) -> dict:
 
 
 def _check_manifest(manifest: dict):
-    """Raise `ValueError` if a manifest is not valid for a store."""
     kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
     kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], str)
     check_fields(manifest, kinds | _TOKENIZER | {"files": dict})

@@ -97,7 +97,6 @@ class ExactText:
         return _expand_to_all_words(tokens, index, tf.size(distinct))
 
     def _tokenize_distinct(self, code_points, starts, lengths):
-        """Return the `Tokens` of words with these starts and lengths."""
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
         # From here on, all vectors are (positions,), for all distinct words.
@@ -124,7 +123,7 @@ class ExactText:
             tf.ones_like(stuck[:, 0], tf.bool),
         )
         is_unknown = tf.gather(unknown, word)
-        # A token's start stays, and of an unknown word the start.
+        # The positions to keep: the start of each token and unknown word.
         kept = tf.where(is_unknown, is_start, reached & ~is_end)
         ids = tf.gather(tf.constant(self._ids), node)
         ids = tf.where(is_unknown, self._unknown, ids)
@@ -229,7 +228,6 @@ def _follow_tokens(is_start, depth):
 
 
 def _expand_to_all_words(tokens, index, count):
-    """Return the `Tokens` of all words from the `Tokens` of distinct words."""
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(tokens.words), tokens.words, count
     )
@@ -289,9 +287,6 @@ def _build_trie(bodies, symbols):
     )
 
 
-# Position of each token in its input string.
-
-
 def _find_spans(words, tokens, strings, unit):
     """Return each token's start and end in its string, both `int32 (P,)`."""
     start = tf.gather(words.starts, tokens.words) + tokens.starts
@@ -299,8 +294,8 @@ def _find_spans(words, tokens, strings, unit):
     token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
     position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
-    # (P,): the index of a token's first decoded character, and after its last.
-    # Minimum and maximum, because sorting may have moved accents.
+    # (P,): the index of each token's first decoded character, and where its
+    # last one ends; minimum and maximum, because sorting may move accents.
     first = tf.math.segment_min(tf.gather(words.sources, position), token)
     last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":

@@ -72,8 +72,8 @@ def domain_words(
         in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. A word saves its count, times its number
-        of tokens beyond the first. "[UNK]" counts as two tokens. A word of more
+        A list for `extend_vocabulary`. A word saves its count times its number
+        of tokens minus 1, where "[UNK]" counts as two tokens. A word of more
         than 256 bytes, the limit of a token, is left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)

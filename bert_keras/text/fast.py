@@ -26,7 +26,7 @@ MAX_CHARACTER_BYTES = 12
 
 
 class FastText:
-    """Tokenizer that takes the fast path for plain strings, else the exact one.
+    """Tokenizer with a fast path for plain strings; others need the exact path.
 
     Args:
         exact: function that returns the `ExactText` with the same settings.
@@ -56,7 +56,7 @@ class FastText:
         Returns:
             The flat ids and row splits of the strings `(B,)`; `bool (B,)`,
             True for strings whose ids are certainly correct (other ids must
-            not be used); and a bool, True if the ids of all strings are.
+            not be used); and a bool, True if all ids are certainly correct.
         """
         plain = self.is_plain(strings)
         (rows,) = _call_unless_all(

@@ -6,7 +6,7 @@ BEGIN, END = "BSU", "ELSU"  # prefixes that begin an entity, and that end one
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """Return the prefix and the type of a label; without prefix, it is I."""
+    """Return the prefix and the type of a label; the default prefix is I."""
     if label[1:2] == "-" and label[0] in PREFIXES:
         return label[0], label[2:]
     return (OUTSIDE, "") if label == OUTSIDE else ("I", label)

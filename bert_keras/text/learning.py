@@ -25,8 +25,8 @@ CHARACTERS = 1_000_000  # characters of text in one call that counts words
 # Maximum fraction of words that may be [UNK]; otherwise learning is refused.
 MAX_UNKNOWN = 0.5
 # If more than this fraction of the words has accents, accents are kept. In the
-# Universal Declaration of Human Rights it is below 0.001 in English, Dutch and
-# Indonesian, and 0.04 or more in Italian, Russian, French and Vietnamese.
+# Universal Declaration of Human Rights, the fraction is below 0.001 in English,
+# Dutch, Indonesian, and 0.04 or more in Italian, Russian, French, Vietnamese.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # unused tokens between "[PAD]" and "[UNK]"
 
@@ -62,8 +62,8 @@ def learn_vocabulary(
             of them, `[UNK]` has id 100, as in the uncased vocabulary.
         progress: called with (tokens so far, `size`).
         in_order: a function like `map`, which may run in parallel. It gets a
-            picklable function and an iterable of lists of texts. It does not
-            change the vocabulary.
+            picklable function and an iterable of lists of texts. The learned
+            vocabulary is the same with any such function.
 
     Returns:
         A list of at most `size` tokens.
@@ -137,7 +137,6 @@ def _select_symbols(counts, min_count, room):
 
 
 def _refuse_useless(counts, symbols, size):
-    """Raise `InputError` if most words need characters that are missing."""
     known = set(symbols)
     unknown = sum(
         count
@@ -309,14 +308,14 @@ class _CountWords:
 
     def _words(self, stretch):
         if stretch.isascii() and stretch.isprintable():
-            # Here the same words as `WordPiece` finds; most text is such ASCII.
+            # Most text is printable ASCII, for which this regular expression
+            # finds the same words as `WordPiece`.
             stretch = stretch.lower() if self._lowercase else stretch
             return _ASCII_WORD.findall(stretch)
         return self._wordpiece.words(stretch)
 
 
 def _group_texts(texts):
-    """Yield lists of texts with about `CHARACTERS` characters in total."""
     stretch, size = [], 0
     for text in texts:
         stretch.append(text)

@@ -149,9 +149,6 @@ def _replace(truth, rules, vocabulary: MaskingVocabulary, rng):
     )
 
 
-# Random choices of tokens and of whole words.
-
-
 def choose_pieces(word, count, rng):
     """Choose `count` random tokens of each row, or all if there are fewer.
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
-# Each special token becomes one character, from this code point on. No text has
-# these characters, because control characters are dropped from text.
+# Special token i becomes the character FIRST_STAND_IN + i. No text has these
+# characters, because control characters are dropped from text.
 FIRST_STAND_IN = 1
 
 # Kind of a mark that is no accent. It stays, and is sorted among the marks.
@@ -84,7 +84,6 @@ class Normalizer:
         return _set_token_ends(words) if self._keep_special_tokens else words
 
     def _replace_final_sigmas(self, codes):
-        """Replace each capital sigma at a word's end by a final sigma."""
         roles = self._tables.roles(codes)
         positions = tf.where(roles != unicode.IGNORED)  # (stops, 1)
         roles = tf.gather_nd(roles, positions)
@@ -192,7 +191,7 @@ def _split_words(codes, kinds, sources, row_splits):
 def _find_ends(sources, is_mark):
     """Return the index after each decoded character and its accents."""
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
-    # For each character, the index in `bases` of the next one, accents skipped.
+    # For each character, the index in `bases` of the next non-accent.
     number = tf.cumsum(tf.cast(~is_mark, tf.int32))
     following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
     return tf.maximum(sources + 1, following)

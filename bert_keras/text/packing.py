@@ -206,7 +206,7 @@ def longest_first(lengths, room):
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
     # (B, segments), from the shortest segment on. A segment's level is its
-    # length if shorter segments are whole and the others share the room left.
+    # length if shorter segments are kept whole and the others share the rest.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)

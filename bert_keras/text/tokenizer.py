@@ -269,7 +269,6 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        # The vocabulary, and all arguments that `from_preset` takes too.
         names = ("vocabulary", *TokenizerArguments.__annotations__)
         settings = {name: getattr(self, name) for name in names}
         settings["vocabulary"] = list(self.vocabulary)
@@ -357,7 +356,6 @@ def as_strings(value):
 
 
 def _refuse_others(value):
-    """Raise `InputError` for the first value that is not a string."""
     several = isinstance(value, list | tuple | np.ndarray)
     other = isinstance(value, np.ndarray) and value.dtype.kind not in "OUS"
     if other or not (several or isinstance(value, str | bytes)):

@@ -55,7 +55,7 @@ def mean_by_text(values, text, lengths, num_texts):
 
 def overlapping_stride(room):
     """Return the stride of windows of `room` ids whose results are averaged."""
-    # Windows overlap by a quarter, so that few sentences are whole in none.
+    # Windows overlap by a quarter, so that most sentences are whole in one.
     return max(room * 3 // 4, 1)
 
 

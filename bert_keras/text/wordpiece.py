@@ -166,7 +166,6 @@ def _in_canonical_order(word):
 
 
 def _split_punctuation(word):
-    """Split a word at punctuation; each punctuation character is one part."""
     kinds = unicode.kinds()
     spaced = "".join(
         f" {c} " if kinds[ord(c)] == unicode.PUNCTUATION else c for c in word
