@@ -111,8 +111,7 @@ def _load(name):
 def _loadable():
     """Return the public names that can be imported, for `import *`.
 
-    If TensorFlow is missing, the names that need it are left out. Using such a
-    name raises an error that says which package is missing.
+    If TensorFlow is missing, the names that need it are left out.
     """
     names = []
     for name in sorted(_MODULES):

@@ -1,8 +1,7 @@
 """Create pre-training data on many machines with Apache Beam.
 
 Beam runs the tasks of a local build, so stores, shards and manifests have the
-same bytes as there. Each task writes its results to files in the shared folder,
-and its return value is not used. Only this module imports Apache Beam.
+same bytes as locally. Each task writes its results to the shared folder.
 """
 
 import contextlib

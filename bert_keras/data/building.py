@@ -119,9 +119,6 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
     return ["train", "held_out"] if named or held_out_share else ["train"]
 
 
-# Parts of a corpus, and the files of their tokens.
-
-
 @dataclasses.dataclass
 class Part:
     """Some documents of a corpus, grouped by the name of their store."""
@@ -288,9 +285,6 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
         raise InputError(
             f"{path} was damaged ({error}). Run the same command again."
         ) from None
-
-
-# From the parts' files to finished stores.
 
 
 def describe_build(tokenizer, sentences: str, held_out_share: float) -> dict:

@@ -169,9 +169,6 @@ def _not_empty(documents: Iterator[Document], source: str):
         )
 
 
-# Documents of one file: plain text, the original's format, JSONL, Parquet.
-
-
 def read_file(
     path: str, name: str, group: str, layout: str, text_field: str
 ) -> Iterator[Document]:
@@ -314,9 +311,6 @@ def _to_encodable(value, where: str, field: str) -> str:
             "Name the column with text_field."
         )
     return encodable(value or "")
-
-
-# Documents from rows of Parquet and data sets.
 
 
 def _read_column_texts(

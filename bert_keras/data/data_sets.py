@@ -155,9 +155,6 @@ def _get_first_line(error):
     return text.splitlines()[0][:300]
 
 
-# Data sets by name.
-
-
 def data_set_rows(source: str, split="train") -> Iterator[dict]:
     """Yield the rows of a data set, as dicts.
 

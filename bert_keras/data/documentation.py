@@ -18,8 +18,6 @@ from pydoc_data.topics import topics
 
 from bert_keras.data.sentences import split_sentences
 
-# Plain English from docstrings, without code, tables, signatures and markup.
-
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 _CODE = re.compile(r">>>|\.\.\. |\$ |In \[|import |from \w+ import |@\w")
 _RULE = re.compile(r"[-=~^*+#\"'`|\s]{3,}$")

@@ -135,9 +135,6 @@ def _fit_rows(lengths, width: int, most: int):
     return rows, len(held)
 
 
-# Packed rows. Each has several examples, which are masked separately.
-
-
 class PackedPairs(NamedTuple):
     """Pairs in the order of their rows, each pair's row, and the row count."""
 

@@ -254,8 +254,6 @@ def check_shards(folder: str) -> dict:
     return manifest
 
 
-# Examples that were drawn earlier and written to TFRecords.
-
 # Number of consecutive examples of a shard that stay together as a unit.
 _BLOCK_SIZE = 8_192
 _SHUFFLE = 4  # key of the random generator that shuffles a window

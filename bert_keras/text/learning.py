@@ -239,8 +239,6 @@ def _merge_pair(ids, pair, merged):
     return after
 
 
-# Counts of the words in a stream of text, in bounded memory.
-
 _SPACE = re.compile(r"[\t\n\r]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 

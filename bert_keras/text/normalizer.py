@@ -223,8 +223,6 @@ def _set_token_ends(words):
     return words._replace(ends=words.ends + more)
 
 
-# Tables of each character, as `WordPiece` normalises it.
-
 Tables = collections.namedtuple("Tables", "characters several roles classes")
 Tables.__doc__ = """Tables of characters for some settings.
 

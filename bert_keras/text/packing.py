@@ -94,10 +94,7 @@ class SegmentPacker(keras.layers.Layer):
         return self.frame(rows)
 
     def _measure_lengths(self, segments):
-        """Return the segments' lengths before and after the cut.
-
-        Both are integers `(B, segments)`.
-        """
+        """Return the lengths before and after the cut, both `(B, segments)`."""
         lengths = [segment.row_lengths() for segment in segments]
         # (B, segments)
         lengths = tf.stack(lengths, axis=1)

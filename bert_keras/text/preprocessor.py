@@ -246,10 +246,7 @@ def find_prompt(prompts, kind):
 
 
 def with_search_prompt(preprocess, kind):
-    """Return a preprocessor with the prompt of queries or documents.
-
-    If there is no such prompt, `preprocess` itself is returned.
-    """
+    """Return `preprocess` with its prompt for queries or documents, if any."""
     name = find_prompt(preprocess.prompts, kind)
     return preprocess if name is None else preprocess.with_prompt(name)
 

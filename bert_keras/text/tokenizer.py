@@ -332,9 +332,6 @@ def _in_two_steps(text):
     return ids
 
 
-# Strings of any shape, for functions of vectors of them.
-
-
 def as_strings(value):
     """Return strings of any type as a string tensor, ragged or not.
 
