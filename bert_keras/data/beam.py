@@ -103,7 +103,7 @@ def _make_runner(flags):
 
 @dataclasses.dataclass(frozen=True)
 class TokeniseFile:
-    """Task of a worker: write the tokens of a text file's documents.
+    """Task of a worker, which writes the tokens of a text file's documents.
 
     Args:
         tokenise: `Tokenise`.

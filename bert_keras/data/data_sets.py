@@ -136,7 +136,7 @@ def _raise_input_errors(source):
         yield
     except InputError:
         raise
-    # The errors of pyarrow and datasets; ArithmeticError: a date out of range.
+    # The errors of pyarrow and datasets. A date may be out of range.
     except (
         OSError,
         ValueError,

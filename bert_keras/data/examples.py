@@ -53,7 +53,7 @@ class EpochWindows:
             `(W + 1,)`, the index of each window's first example in the epoch
             and, last, the size of the epoch.
         """
-        last = self._last  # a copy: another thread may change `_last`
+        last = self._last  # a copy, as another thread may change `_last`
         if last[0] != number:
             self._last = last = (number, self._cut(number))
         return last[1]

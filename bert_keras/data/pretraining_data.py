@@ -290,7 +290,7 @@ class WriteShard:
         """Return the entry of a shard that was written with these settings.
 
         Raises:
-            InputError: the entry is missing, damaged, or of other settings.
+            InputError: the entry is missing, damaged, or has other settings.
         """
         path = self._entry_path(name)
         types = {"shard": dict, "settings": dict}

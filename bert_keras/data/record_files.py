@@ -320,6 +320,6 @@ def _read(path: str, start: int, count: int) -> np.ndarray:
     if len(batch) != count:
         raise InputError(
             f"{path} ends after {start + len(batch)} of at least "
-            f"{start + count} examples: it was cut. Make it again."
+            f"{start + count} examples, so it was cut. Make it again."
         )
     return batch

@@ -1,4 +1,4 @@
-"""Read and write a token store: a corpus as flat arrays of ids on disk.
+"""Read and write token stores, which hold a corpus as arrays of ids on disk.
 
 `tokens.bin` has the ids of all sentences, concatenated (uint16 if the
 vocabulary is small enough, else int32). Three int64 arrays hold indices, and

@@ -124,8 +124,8 @@ def _begin(function: Callable):
 def _end_with_parent():
     """End this process when its parent has ended, even by kill -9.
 
-    Otherwise it would wait for its next item for ever, because the other
-    workers keep the queue open.
+    Otherwise the process would wait for its next item for ever, because the
+    other workers keep the queue open.
     """
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The fast path: rows of plain text through tensorflow-text's operations.
+"""The fast path, which tokenizes plain rows with tensorflow-text's operations.
 
 A row is plain if it is valid UTF-8 and tensorflow-text treats each of its
 characters as `WordPiece` does, next to any other character. For such a row,

@@ -1,4 +1,4 @@
-"""Raw text to model inputs: the tokenizer and the packer together."""
+"""The layer that turns raw text into model inputs: tokenizer and packer."""
 
 import types
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
@@ -35,7 +35,7 @@ class PreprocessorArguments(TokenizerArguments, total=False):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertPreprocessor(keras.layers.Layer):
-    """Layer from strings, or pairs of strings, to the inputs of BERT models.
+    """Layer that turns strings or pairs of strings into inputs of BERT models.
 
     Works eagerly, in `tf.function` and as the function of `Dataset.map`, for
     strings, `(strings, labels)` and `((first, second), labels)`.

@@ -1,7 +1,7 @@
 """The tokenizer layer, which turns text into ids and back, also in a graph.
 
-It chooses between the fast path (fast.py) and the exact path (exact.py). Both
-take vectors of strings, so it reshapes strings of any other shape.
+The layer chooses between the fast path (fast.py) and the exact path (exact.py).
+Both paths need vectors of strings, so it reshapes strings of any other shape.
 """
 
 import functools
@@ -420,7 +420,7 @@ def _compile(function, *more):
         with tf.device("/CPU:0"):
             return function(*arguments)
 
-    # A partial, because TensorFlow identifies a function by its code: graphs
+    # A partial, because TensorFlow identifies a function by its code. So graphs
     # of several tokenizers would count as retracing one function.
     return tf.function(
         functools.partial(on_cpu),
