@@ -17,7 +17,7 @@ from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import (
     OPTIONS,
     make_signatures,
-    settle_options,
+    resolve_options,
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -65,7 +65,7 @@ def task_models():
 def live_signature(model, preprocess, **options):
     """The first signature that an export of the model would have."""
     options = dict.fromkeys((*OPTIONS, "hypothesis")) | options
-    options = settle_options([model], options)
+    options = resolve_options([model], options)
     return make_signatures(model, Rows(preprocess), options)[0]
 
 
