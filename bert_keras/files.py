@@ -335,7 +335,7 @@ def plain_link(folder):
     """Yield a path that leads to `folder` and that TensorFlow accepts.
 
     TensorFlow needs UTF-8, and reads some paths with *, ?, [ or a backslash as
-    patterns. If `folder` has such a path, a temporary link to it is yielded.
+    patterns. For a path that TensorFlow refuses, a temporary link is yielded.
     """
     folder = os.fspath(folder)
     try:

@@ -46,9 +46,8 @@ def build_stores(
 ) -> dict[str, TokenStore]:
     """Tokenise documents into the stores `train` and `held_out`.
 
-    The bytes are the same for any number of workers. An interrupted build
-    resumes where it stopped: each document is read again, but not tokenised
-    again.
+    The bytes are the same for any number of workers. After an interruption,
+    another build reads all documents again, but tokenises only the rest.
 
     Args:
         documents: any number of them; only a few are in memory at a time.

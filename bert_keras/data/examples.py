@@ -289,7 +289,7 @@ class DrawnExamples:
         self.windows = EpochWindows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
-        """Return as many pairs, shuffled, as the window has examples."""
+        """Return shuffled pairs, one for each example of the window."""
         units, starts = self.windows.epoch(epoch)
         size = int(starts[window + 1] - starts[window])
         parts = [self.draw(epoch, window, 0)]

@@ -250,7 +250,7 @@ def _build_trie(bodies, symbols):
     """Return the edges, and each node's token id (-1 if none) and depth.
 
     Args:
-        bodies: dict of token -> id; tokens that continue a word have "##".
+        bodies: dict of token -> id; "##" begins tokens that continue a word.
         symbols: dict of code point -> symbol number, from 1.
     """
     rest = np.array([token.startswith("##") for token in bodies])

@@ -55,12 +55,12 @@ def learn_vocabulary(
         texts: iterable of strings, read once.
         size: tokens to learn, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
-        strip_accents: setting of the tokenizer; None equals `lowercase`.
+        strip_accents: setting of the tokenizer; None for that of `lowercase`.
         min_count: minimum count of the characters and pairs to learn.
         unused: number of tokens `[unused0]`, `[unused1]`, ... to keep free for
             words of a later domain. Their ids are as in the original: with 994
             of them, `[UNK]` has id 100, as in the uncased vocabulary.
-        progress: called with (tokens so far, `size`).
+        progress: called with the number of tokens so far, and `size`.
         in_order: a function like `map`, which may run in parallel. It gets a
             picklable function and an iterable of lists of texts. The learned
             vocabulary is the same with any such function.
@@ -147,8 +147,8 @@ def _refuse_useless(counts, symbols, size):
     if fraction > MAX_UNKNOWN:
         raise InputError(
             f"With a vocabulary of {size} tokens, {fraction:.0%} of the words "
-            "are [UNK], because it lacks room for their characters, or these "
-            "are too rare. Take some thousands of tokens, or more text."
+            "are [UNK]. Their characters are too rare or do not fit into the "
+            "vocabulary. Take some thousands of tokens, or more text."
         )
 
 

@@ -198,7 +198,7 @@ def _find_ends(sources, is_mark):
 
 
 def _insert_stand_ins(codes):
-    """Replace special tokens by stand-ins, and stand-ins of the text by 0."""
+    """Replace special tokens by stand-ins, and stand-ins in the text by 0."""
     count = len(SPECIAL_TOKENS)
     is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
     codes = tf.where(is_stand_in, 0, codes)

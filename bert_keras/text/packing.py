@@ -101,7 +101,7 @@ class SegmentPacker(keras.layers.Layer):
         return lengths, longest_first(lengths, self.room(len(segments)))
 
     def count_cut(self, segments: Any) -> tf.Tensor:
-        """Return the number of tokens cut from each row, `int64 (B,)`."""
+        """Return the number of tokens that each row loses, `int64 (B,)`."""
         lengths, kept = self._measure_lengths(_as_segments(segments))
         return tf.reduce_sum(lengths - kept, axis=1)
 
@@ -119,7 +119,7 @@ class SegmentPacker(keras.layers.Layer):
     def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Return rows of segments that fit, with [CLS], [SEP] and padding."""
+        """Return segments that fit as rows with [CLS], [SEP] and padding."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
