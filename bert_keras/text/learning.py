@@ -55,7 +55,7 @@ def learn_vocabulary(
         texts: iterable of strings, read once.
         size: tokens to learn, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
-        strip_accents: setting of the tokenizer; None for that of `lowercase`.
+        strip_accents: setting of the tokenizer; by default as `lowercase`.
         min_count: minimum count of the characters and pairs to learn.
         unused: number of tokens `[unused0]`, `[unused1]`, ... to keep free for
             words of a later domain. Their ids are as in the original: with 994

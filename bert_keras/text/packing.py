@@ -119,7 +119,7 @@ class SegmentPacker(keras.layers.Layer):
     def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Return segments that fit as rows with [CLS], [SEP] and padding."""
+        """Return rows with [CLS], [SEP] and padding, of segments that fit."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
