@@ -4,7 +4,7 @@ The block holds what the Hugging Face format has no fields for: the model class
 and its arguments, the direction of attention, the pooling of sentence
 embeddings, the source of the weights, and the names of untrained weights. It
 also has a hash of config.json, and the size and SHA-256 of every other file.
-If a file was damaged or exchanged, the reader refuses it and names it.
+The reader raises an error that names the file if a file has changed.
 """
 
 import functools
@@ -52,7 +52,7 @@ def write_config(folder, config, model, weights_entry):
 def _describe(model):
     encoder = getattr(model, "encoder", model)
     arguments = {} if model is encoder else dict(model.arguments())
-    if "examples_per_row" in arguments:  # each run sets its own
+    if "examples_per_row" in arguments:  # each run sets this number
         arguments["examples_per_row"] = None
     block = {
         "version": VERSION,
@@ -71,8 +71,8 @@ def _describe(model):
 def read_block(folder, config):
     """Return the `Fields` of the block, or None if there is no block.
 
-    Every file is compared with its hash. The weights file is compared later,
-    when its weights are loaded; see `add_check`.
+    Every file is compared with its hash, except the weights file. `add_check`
+    compares the weights file when its weights are loaded.
 
     Args:
         folder: the folder.
@@ -92,9 +92,9 @@ def read_block(folder, config):
     if block.integer("version") > VERSION:
         raise WeightsError(
             config.path,
-            "a newer version of bert_keras wrote this",
-            "Install the newer version",
-            expected=f"version up to {VERSION}",
+            "a newer version of bert_keras wrote this file",
+            "Install that version of bert_keras",
+            expected=f"a file of format version {VERSION} or lower",
             found=block.raw("version"),
         )
     rest = {k: v for k, v in block.values.items() if k != "sha256"}
@@ -128,7 +128,7 @@ def check_file(folder, block, name):
 
 
 def add_check(found, folder, block):
-    """Return the tensors with a check of the weights file, which runs once."""
+    """Return the tensors with a check of the weights file that runs once."""
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )
@@ -136,7 +136,7 @@ def add_check(found, folder, block):
 
 
 def read_arguments(block):
-    """Return dict of the head's arguments; check the types of known ones."""
+    """Return dict of the head's arguments; refuse known ones of wrong types."""
     settings = block.object("arguments", {})
     checks = {
         "labels": settings.texts,

@@ -37,7 +37,7 @@ class Conversion:
             the source's model and of the converted folder's model.
         left_out: weights that neither the source nor the folder has.
         untrained: weights in the folder that are still random.
-        skipped: tensors of the source that no model here has.
+        skipped: tensors of the source that no model of bert_keras has.
     """
 
     source: str
@@ -67,7 +67,7 @@ def convert(source, folder, lowercase=None):
     Args:
         source: any preset.
         folder: the folder to write; see `save_model`.
-        lowercase: True for lower-cased text; None takes what the source says.
+        lowercase: True for lower-cased text; None takes the source's case.
 
     Returns:
         The `Conversion`.
@@ -77,7 +77,7 @@ def convert(source, folder, lowercase=None):
     model = _load(cls, checkpoint)
     text = None
     if checkpoint.read_text or lowercase is not None:
-        # This import needs TensorFlow. A preset without text does not.
+        # Imported here: it needs TensorFlow, a preset without text does not.
         from bert_keras.text.preprocessor import BertPreprocessor
 
         text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
@@ -119,14 +119,13 @@ def model_class(checkpoint):
 
 
 def _load(cls, checkpoint, **arguments):
-    """Load the model without warnings: `Conversion` lists its new weights."""
+    """Load the model without warnings; `Conversion` lists its new weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         return cls.from_preset(checkpoint, **arguments)
 
 
 def _is_spare(name):
-    """Return True if the name matches a pattern in `SPARE`."""
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 

@@ -75,7 +75,6 @@ def translate_tensors(stored, encoder):
     """
     found = {translate_name(name): tensor for name, tensor in stored.items()}
     shape = encoder["num_segments"], encoder["hidden_dim"]
-    # DistilBERT has no segments, so all segment embeddings are 0.
     if stored:
         file = next(iter(stored.values())).file
         zeros = Tensor(

@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 # Folders of the weights that come with this package.
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
-# Bytes of a zip's unpacked files. A large model has 1.4 GB.
+# Maximum size of a zip's unpacked files. A large model has 1.4 GB.
 MAX_UNPACKED = 2 * 1024**3
-# Name -> date in its URL. The base model was released again with the small
-# ones; papers used its first release.
+# Name -> date in its URL. The uncased base model was released twice. Papers
+# used the first release, so its date stands here.
 RELEASED = {
     **{name: "2020_02_20" for name in SIZES if name.startswith("uncased_L")},
     "uncased_L-12_H-768_A-12": "2018_10_18",
@@ -103,7 +103,7 @@ HUB_NAMES = {
         "mxbai-embed-large-v1 mxbai-embed-2d-large-v1 mxbai-embed-xsmall-v1",
     ),
 }
-# keras-hub's names of embedding models -> names above.
+# keras-hub's names of embedding models -> names in `HUB_NAMES`.
 _EMBEDDERS = {
     "all_minilm_l6_v2_en": "all-MiniLM-L6-v2",
     "all_minilm_l6_v1_en": "all-MiniLM-L6-v1",
@@ -143,10 +143,9 @@ def presets() -> list[str]:
     """Return the names that `from_preset` takes, besides paths and org/name.
 
     Returns:
-        list of str: names of the weights that come with this package and need
-        no network, of the weights that Google released, and of weights on the
-        Hugging Face Hub. Weights that keras-hub has too are also listed under
-        their name there.
+        list of str: names of the weights in this package, which need no
+        network, of Google's releases, and of weights on the Hugging Face Hub.
+        Weights that keras-hub has too are also listed under keras-hub's name.
     """
     return [*packaged_names(), *RELEASED, *ALIASES, *HUB_NAMES]
 
@@ -230,7 +229,7 @@ def _unpack(path, folder):
 
 
 def _find_members(archive):
-    """Return dict of file name, without folders -> the zip's file to unpack."""
+    """Return dict of file name without folders -> `ZipInfo` to unpack."""
     members = {}
     for member in archive.infolist():
         name = member.filename.rpartition("/")[2]
@@ -283,7 +282,7 @@ WANTED = (
 
 
 def hub_name(preset):
-    """Return `org/name` of a preset on the Hub, or None."""
+    """Return `org/name` if the preset is a name on the Hub, else None."""
     name = preset.removeprefix(PREFIX)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and ".." not in name:
         return name
@@ -323,7 +322,7 @@ def huggingface_hub(purpose):
     """Return the package `huggingface_hub`; raise `InputError` if missing.
 
     Args:
-        purpose: subject of the message's sentence, "... needs huggingface-hub".
+        purpose: beginning of the message; "needs huggingface-hub" follows.
     """
     try:
         import huggingface_hub
@@ -353,7 +352,6 @@ def hub_errors(message):
 
 
 def _call_hub(function, name, **arguments):
-    """Call a function of the Hub; raise an `InputError` if it fails."""
     with hub_errors(
         lambda reason: (
             f"There is no folder {name} here, and the Hugging Face Hub did "

@@ -61,8 +61,8 @@ def open_google(prefix, source=None):
     Args:
         prefix: path of the checkpoint without `.index`; settings and
             vocabulary are next to it.
-        source: path that the user passed, for messages. If its last part
-            contains "cased" or "uncased", this states the case of the text.
+        source: path that the user passed, for messages. The word "cased" or
+            "uncased" in its last part states the case of the text.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
     found, skipped = tensors.rename_tensors(
@@ -92,15 +92,14 @@ def open_google(prefix, source=None):
 def read_config(path):
     """Return the arguments of `BertEncoder` in a `bert_config.json`.
 
-    The file must state the sizes; only the number of positions (512) and of
-    segments (2) have defaults. `gelu` is the tanh form of GELU, as in the
-    original's code.
+    The file must state the sizes, except the number of positions (default 512)
+    and of segments (2). `gelu` is the tanh form of GELU, as in the original.
     """
     config = read_json(path)
     config.choice("hidden_act", ["gelu"], "gelu")
     hidden = config.integer("hidden_size")
     if config.integer("embedding_size", hidden) != hidden:
-        config.refuse("embedding_size", "hidden_size", "another value")
+        config.refuse("embedding_size", "the hidden_size", "another size")
     return {
         "vocabulary_size": config.integer("vocab_size"),
         "num_layers": config.integer("num_hidden_layers", maximum=1000),
@@ -118,7 +117,7 @@ def read_config(path):
     }
 
 
-# Matches whole words only: not in "lowercased" or "showcased".
+# Matches whole words only, so not "lowercased" or "showcased".
 _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 

@@ -12,12 +12,12 @@ class Head:
     """A row of `HEADS`: one model class.
 
     Attributes:
-        architectures: classes of transformers with this head; the first one
-            is written.
-        auto_class: class of transformers that loads any of them.
+        architectures: classes of transformers with this head. A saved folder
+            names the first one if the head has all parts.
+        auto_class: class of transformers that loads any of `architectures`.
         task: the Hub's `pipeline_tag`.
-        layer: published name of the head's dense layer; None if it has
-            none, or several.
+        layer: published name of the head's dense layer; None if the head has
+            no dense layer, or several.
         outputs: number of outputs of the layer; None: one for each label.
         tensors: dict of format -> name of the layer in that format.
         parts: prefixes of weight names, one for each part of the head; a file
@@ -26,7 +26,7 @@ class Head:
         has_dropout: True if the class takes `dropout` for its head.
         is_tied: True if the head's output matrix is the token table.
         signatures: names of the signatures of an export, the default first.
-        peft_task: `task_type` of PEFT; None if it has none.
+        peft_task: `task_type` of PEFT; None if PEFT has none for this head.
     """
 
     architectures: tuple[str, ...]
@@ -144,5 +144,5 @@ def layers_in(format):
 
 
 def count_outputs(head, labels):
-    """Return the number of outputs of a head's layer under these labels."""
+    """Return the number of outputs of a head's layer for these labels."""
     return head.outputs or len(labels or "1")

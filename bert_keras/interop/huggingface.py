@@ -35,7 +35,7 @@ CONVERT = (
     "Convert it once with transformers: load it with from_pretrained, and "
     "write model.safetensors with save_pretrained"
 )
-INNER = "*_Transformer"  # in a folder of sentence-transformers
+INNER = "*_Transformer"  # encoder's folder in sentence-transformers
 
 # Name in transformers -> name in this library.
 ACTIVATIONS = {
@@ -82,7 +82,7 @@ _TABLES = {
 # Class -> {library's name of the head's layer: name in transformers}. Three
 # classes of transformers call the layer `classifier`.
 _HEADS = layers_in("huggingface")
-# Copies of tied weights, which a file may repeat: copy -> weight.
+# Names of copies of tied weights, which a file may have -> the tied weight.
 TIED = {
     "cls.predictions.decoder.weight": "encoder/embeddings/token/embeddings",
     "cls.predictions.decoder.bias": "mlm/bias",
@@ -146,7 +146,6 @@ def open_huggingface(folder):
 
 
 def _open_with_block(folder, config, fields, stored):
-    """Return the `Checkpoint` of a folder with a `bert_keras` block."""
     head = fields.text("class")
     encoder = _read_encoder(config)
     checkpoint = _describe(folder, config, stored, encoder, "BertEncoder")
@@ -172,7 +171,7 @@ def _open_with_block(folder, config, fields, stored):
 
 
 def _describe(folder, config, stored, encoder, head):
-    """Return the `Checkpoint` of the folder, with the head of a model class."""
+    """Return the `Checkpoint` of the folder, with the head of class `head`."""
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, _normalize_name
     )
@@ -200,7 +199,7 @@ def _describe(folder, config, stored, encoder, head):
 
 
 def _transpose_kernels(found):
-    """Return the tensors; the files store kernels as (outputs, inputs)."""
+    """Return the tensors with kernels transposed to (inputs, outputs)."""
     return {
         name: tensor.transpose() if name.endswith("/kernel") else tensor
         for name, tensor in found.items()
@@ -227,7 +226,7 @@ def _check_output_table(found, stored):
                 raise WeightsError(
                     copy.file,
                     "the output weights differ from those of the token table",
-                    "Load it with transformers, or as a BertEncoder",
+                    "Load the file with transformers, or as a BertEncoder",
                     tensor=copy.name,
                     expected=f"the values of {weight.name}",
                     found="other values",
@@ -246,7 +245,7 @@ def _check_model(config, fields):
         raise WeightsError(
             config.path,
             "the folder asks to run code that came with it (auto_map)",
-            "Convert it with the code that it came with",
+            "Convert the checkpoint with this code first",
         )
     known = ["bert", block.NAME if fields else distilbert.MODEL_TYPE]
     model_type = config.text("model_type", "bert")
@@ -365,8 +364,8 @@ def _read_labels(config, count=None):
 
     Args:
         config: `Fields` of config.json.
-        count: outputs of the head. If the file has no names, or only the two
-            default ones, the result has this many unnamed labels.
+        count: number of the head's outputs. If the file has no names, or only
+            the two default names, the result has `count` unnamed labels.
     """
     by_index = config.object("id2label", {}).values
     labels = [by_index.get(str(index)) for index in range(len(by_index))]
@@ -376,13 +375,13 @@ def _read_labels(config, count=None):
     if is_unnamed or labels == ["LABEL_0", "LABEL_1"]:
         return unnamed
     if not all(isinstance(label, str) for label in labels):
-        expected = f"names of 0 to {len(by_index) - 1}"
+        expected = f"a name for each of 0 to {len(by_index) - 1}"
         config.refuse("id2label", expected, by_index)
     return labels
 
 
 def is_unread(path):
-    """Return True for a file with weights of PyTorch or TensorFlow.
+    """Return True for weights of PyTorch or TensorFlow, which are not read.
 
     A pickle of PyTorch can run any code when it is read.
     """
@@ -393,7 +392,7 @@ def is_unread(path):
 def has_weights(folder):
     """Return True if there are safetensors in a Hugging Face folder.
 
-    If sentence-transformers wrote the folder, they may be in an inner folder.
+    If sentence-transformers wrote the folder, an inner folder may have them.
     """
     return any(
         os.path.exists(os.path.join(folder, inner, name))
@@ -403,7 +402,6 @@ def has_weights(folder):
 
 
 def _read_weights(folder):
-    """Return the tensors of the folder's safetensors files, by their names."""
     path = os.path.join(folder, WEIGHTS)
     if os.path.exists(path):
         return tensor_files.read_safetensors(path)
@@ -420,7 +418,7 @@ def _read_weights(folder):
 
 
 def _read_shards(folder):
-    """Return the tensors that the index lists, from the files it names."""
+    """Return the tensors that the index lists, by name."""
     index = tensor_files.read_json(os.path.join(folder, INDEX))
     found, read = {}, {}
     for name, file in index.object("weight_map").values.items():
@@ -545,7 +543,6 @@ def _choose_architecture(model, weights):
 
 
 def _make_config(model, architecture, preprocessor):
-    """Return the fields of config.json for a class of transformers."""
     encoder = getattr(model, "encoder", model)
     activations = {name: other for other, name in reversed(ACTIVATIONS.items())}
     config = {

@@ -21,7 +21,7 @@ SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 OUTPUT_FILES = (VOCABULARY, TOKENIZER, SETTINGS)
 INPUT_FILES = (*OUTPUT_FILES, SPECIAL, ADDED)
-# Longer words become [UNK] in transformers; the original's limit is 200.
+# Characters; transformers reads a longer word as [UNK]. The original has 200.
 MAX_WORD_LENGTH = 100
 CLASSES = (
     *("BertTokenizer", "BertTokenizerFast"),
@@ -57,12 +57,12 @@ SETTINGS_RULES = {
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(
         (
-            # The functions below read these.
+            # Other functions of this file read these settings.
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # These do not change ids. They are for decoding or for other
-            # tokenizers, or they are arguments of a call.
+            # These settings do not change ids. They are for decoding or for
+            # other tokenizers, or they are arguments of a call.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -77,7 +77,7 @@ SETTINGS_RULES = {
     ),
 }
 # Field of tokenizer.json -> allowed values. Most values of truncation and
-# padding are allowed: transformers does neither unless the caller asks for it.
+# padding are allowed, because transformers uses them only if the caller asks.
 TOKENIZER_RULES = {
     "added_tokens": ANY,
     "decoder": ANY,
@@ -168,7 +168,7 @@ def _read_text(folder, config, positions):
 
 
 def read_prompts(fields):
-    """Return the prompts in a file as a dict of arguments of `TextSide`."""
+    """Return dict of the arguments of `TextSide` that describe prompts."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object of texts", prompts)
@@ -198,7 +198,7 @@ def _read_arguments(settings, tokenizer, cases):
 
 
 def _read_strip_accents(settings, tokenizer, cases):
-    """Return the stated bool; None strips accents if text is lower-cased."""
+    """Return the stated bool; None strips the accents of lower-cased text."""
     name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
     stated = [
         fields.boolean_or_none(name)
@@ -236,7 +236,6 @@ def _read_length(settings, positions):
 
 
 def _read_pieces(tokenizer):
-    """Return the pieces of tokenizer.json, in the order of their ids."""
     ids, path = tokenizer.object("model").object("vocab").values, tokenizer.path
     has_ids = all(type(value) is int for value in ids.values())
     if not has_ids or set(ids.values()) != set(range(len(ids))):
@@ -333,7 +332,7 @@ def _is_line(pieces, index):
 
 
 def _check_keys(fields, rules):
-    """Refuse values that the rules do not list; warn of unknown settings."""
+    """Refuse values that the rules do not list; warn about unknown settings."""
     unknown = []
     for name, value in fields.values.items():
         allowed = rules.get(name)
@@ -486,7 +485,6 @@ def write_tokenizer(folder, preprocessor):
 
 
 def _make_tokenizer_json(tokenizer):
-    """Return tokenizer.json in the format of the `tokenizers` package."""
     ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     plain = dict.fromkeys(
         ("single_word", "lstrip", "rstrip", "normalized"), False

@@ -134,7 +134,7 @@ def _normalize_path(path):
 
 
 def _read_encoder(folder):
-    """Return the arguments of `BertEncoder` of the folder's backbone."""
+    """Return the arguments of `BertEncoder` for the folder's backbone."""
     config = _read_class_config(
         tensor_files.read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
     )
@@ -161,7 +161,7 @@ def _read_class_config(file, classes):
         raise WeightsError(
             file.path,
             "this is not keras-hub's BERT",
-            "Load it with the package that wrote it",
+            "Load the folder with the package that wrote it",
             expected=" or ".join(classes) + " of keras_hub",
             found=f"{name} of {module}",
         )
@@ -266,8 +266,8 @@ def _walk(path, group, prefix, found, seen):
         if not isinstance(link, h5py.HardLink):
             raise WeightsError(
                 path,
-                "this link can lead out of the file",
-                "Copy its target into the file",
+                "this is a link, which can lead out of the file",
+                "Copy the link's target into the file",
                 tensor=shorten(name),
             )
         node = group[key]

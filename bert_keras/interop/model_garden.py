@@ -63,7 +63,7 @@ _HEADS = {
     "masked_lm/layer_norm": "cls/predictions/transform/LayerNorm",
     "masked_lm/output_bias.Sbias": "cls/predictions/output_bias/bias",
     "model/classification_heads/0/out_proj": "next_sentence",
-    # A pre-training checkpoint trains this pooler, not the encoder's.
+    # Pre-training trains this pooler, not the encoder's.
     "next_sentence..pooler_dense": "pooler_transform",
 }
 
@@ -73,8 +73,8 @@ def open_model_garden(prefix, source, pieces=None):
 
     Args:
         prefix: path of the checkpoint without `.index`.
-        source: path that the user passed, for messages. If its last part
-            contains "cased" or "uncased", this states the case of the text.
+        source: path that the user passed, for messages. The word "cased" or
+            "uncased" in its last part states the case of the text.
         pieces: path of the vocabulary, if it is not next to the checkpoint.
     """
     folder = os.path.dirname(prefix)
@@ -124,10 +124,7 @@ def open_saved_model(folder):
 
 
 def _encoder(found, source):
-    """Return dict of the encoder's arguments, read from the shapes.
-
-    The attention weights have an axis of heads, which gives their number.
-    """
+    """Return dict of the encoder's arguments, read from the shapes."""
     shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
     try:
@@ -194,7 +191,7 @@ def plain_names(keys, variable_names):
 
 
 def _normalize_key(key, layers):
-    """Return the normalized name of a key, or None if it has none."""
+    """Return the normalized name of a key, or None if the key has none."""
     for prefix, name in _HEADS.items():
         if key == prefix or key.startswith(f"{prefix}/"):
             return name + key[len(prefix) :]

@@ -54,8 +54,8 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
         folder: folder to write; an older one is replaced.
 
     Raises:
-        InputError: the model has no LoRA, or LoRA on other weights than
-            kernels.
+        InputError: the model has no LoRA, or has LoRA on a weight that is
+            not a kernel.
     """
     layers = {
         _name(model, layer): layer for layer in weights.lora_layers(model)
@@ -93,7 +93,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 
 
 def _collect_weights(model, names):
-    """Return the head's weights and trainable ones of the encoder, not LoRA's.
+    """Return the head's weights and the encoder's trainable ones, not LoRA's.
 
     Args:
         model: the model.
@@ -166,8 +166,8 @@ def load_lora(
 ) -> None:
     """Load LoRA adapters that `save_lora` or PEFT wrote into a model.
 
-    The model gets LoRA of the folder's ranks. As in `enable_lora`, the other
-    weights of the encoder are frozen, except those that the folder holds. Call
+    The model gets LoRA of the folder's ranks. As in `enable_lora`, the
+    encoder's other weights are frozen, unless the folder holds them. Call
     `load_lora` before `compile`.
 
     Args:
@@ -178,9 +178,9 @@ def load_lora(
             has no LoRA and is as fast as before.
 
     Raises:
-        InputError: the model has LoRA already, or the folder has no LoRA
-            adapters of PEFT, or the adapters are for another class, labels or
-            size, or the folder lacks a weight that is random in the model.
+        InputError: the model has LoRA already; the folder has no LoRA adapters
+            of PEFT; the adapters are for another class, other labels or another
+            size; or the folder lacks a weight that is random in the model.
     """
     if weights.lora_layers(model):
         raise InputError(
@@ -219,7 +219,7 @@ def load_lora(
 
 
 def _read_ranks(found, adapted):
-    """Return dict of adapted layer -> rank, the columns of A; 0 without A."""
+    """Return dict of adapted layer -> number of columns of A; 0 without A."""
     ranks = {}
     for name in adapted:
         matrix = found.get(f"{name}/lora_kernel_a")
@@ -249,7 +249,6 @@ def _expect_shapes(bases, layers, found, ranks):
 
 
 def _check_new_weights(model, path, found):
-    """Raise `WeightsError` if the file lacks a weight that is still random."""
     random = weights.untrained_weights(model)
     random = weights.drop_unused_pooler(model, random)
     missing = [name for name in random if name not in found]
@@ -279,7 +278,8 @@ def _read_folder(model, folder, bases):
     _check_config(config)
     path = os.path.join(folder, WEIGHTS)
     if not os.path.exists(path):
-        raise WeightsError(path, "there is no such file", huggingface.CONVERT)
+        fix = "Load the adapters with peft and save them with save_pretrained"
+        raise WeightsError(path, "there is no such file", fix)
     stored = tensor_files.read_safetensors(path)
     _check_model(model, path)
     by_stored = {
@@ -324,8 +324,8 @@ def _check_config(config):
 def _read_alpha(config, adapted, ranks):
     """Return dict of adapted layer -> alpha.
 
-    A kernel changes by alpha / r B A. With rsLoRA it changes by
-    alpha / sqrt(r) B A, so alpha is multiplied by sqrt(r) here.
+    The layers of bert_keras scale B A by alpha / r, rsLoRA by alpha / sqrt(r).
+    So the alpha of rsLoRA is multiplied by sqrt(r).
 
     Args:
         config: `Fields` of adapter_config.json.
@@ -342,7 +342,7 @@ def _read_alpha(config, adapted, ranks):
         if not matching:
             config.refuse("alpha_pattern", "names of adapted layers", key)
         alpha |= dict.fromkeys(matching, value)
-    if config.boolean("use_rslora", False):  # alpha / sqrt(r)
+    if config.boolean("use_rslora", False):
         alpha = {name: a * math.sqrt(ranks[name]) for name, a in alpha.items()}
     return alpha
 
@@ -377,7 +377,6 @@ def _check_model(model, path):
 
 
 def _describe(model):
-    """Return dict of the model's class, labels and sizes."""
     encoder = getattr(model, "encoder", model)
     names = (*DIMENSIONS, "activation", "attention", "norm_epsilon")
     return {

@@ -34,13 +34,13 @@ KNOWN = (
     "the Hugging Face Hub, or one of bert_keras.presets()"
 )
 SEQUENCE_LENGTH = 128  # if neither the caller nor the preset states one
-SHOWN = 8  # names of weights that a report lists
+SHOWN = 8  # maximum number of names that a report lists
 
 
 def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
-    If the weights are of another class, only their encoder is loaded.
+    If the preset has weights of another class, only the encoder is loaded.
     `load_report` of the model lists what was loaded, skipped and initialised.
     The report is also logged, in three lines. Weights that the checkpoint lacks
     are random; an `UntrainedWarning` names them.
@@ -88,8 +88,8 @@ def _check_labels_argument(cls, arguments):
     for name in ("num_classes", "num_labels", "classes"):
         if name in arguments:
             raise InputError(
-                f"{cls.__name__} takes the names of its classes, not {name}: "
-                'for example labels=["negative", "positive"].'
+                f"{cls.__name__} needs the names of its classes, not {name}. "
+                'Pass, for example, labels=["negative", "positive"].'
             )
     if arguments.get("labels") is not None:
         problem = arguments.get("problem", "single")
@@ -180,7 +180,7 @@ def open_checkpoint(preset, revision=None):
     if revision is not None and name is None:
         raise InputError(
             f"revision is {revision!r}, but {preset} is not on the Hub. "
-            "Leave it out."
+            "Leave revision out."
         )
     if name is not None:
         folder, source = downloads.fetch_from_hub(name, revision)
@@ -304,15 +304,15 @@ def _split_arguments(cls, arguments):
     unknown += sorted(set(encoder) - set(encoder_names))
     if unknown:
         raise InputError(
-            f"{cls.__name__}.from_preset takes no {', '.join(unknown)}: the "
-            "preset's weights decide its sizes. Leave it out."
+            f"{cls.__name__}.from_preset takes no {', '.join(unknown)}. Leave "
+            "it out. The preset's weights decide the sizes of the model."
         )
     return encoder, head
 
 
 def _check_head(cls, checkpoint):
     """Raise the checkpoint's `head_fault` if the class would load that head."""
-    # A folder whose head has no known class counts as "BertEncoder".
+    # The head of a folder without a known class is "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
     if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:
@@ -340,10 +340,11 @@ def _select_head(cls, checkpoint, arguments):
     differs = "labels" if order is None else None
     has_one = len(stored.get("labels") or "1") == 1
     was_score = stored.get("problem") in ("regression", "ranking")
-    # New labels for the head of a score mean that a classifier is wanted.
+    # The stored head returns one score, but the caller passes other labels. So
+    # the caller wants a classifier.
     if differs and has_one and was_score:
         arguments["problem"] = new.get("problem", "single")
-    input_names = ["bilstm_dim", "recipe"]  # they decide the head's input
+    input_names = ["bilstm_dim", "recipe"]  # decide the head's input
     input_names += ["pooling"] if arguments.get("recipe") else []
     for name in input_names:
         if stored.get(name) != arguments.get(name):
@@ -370,7 +371,7 @@ def _check_stored_arguments(cls, checkpoint, arguments):
     except TypeError as error:
         raise WeightsError(
             checkpoint.source,
-            f"{cls.__name__} cannot be made of the settings ({error})",
+            f"{cls.__name__} cannot be built from the settings ({error})",
             "Correct the file or fetch it again",
         ) from None
 
@@ -448,7 +449,7 @@ class LoadReport:
         source: path or name of the checkpoint.
         loaded: the library's names of the weights that were set.
         skipped: names of tensors of the source that the model does not have.
-        initialised: names of weights of the model that are new.
+        initialised: names of the model's weights that the source lacks.
     """
 
     source: str
@@ -477,7 +478,7 @@ def list_names(names):
 def _assign(model, checkpoint, found):
     """Set the model's weights and return the `LoadReport`.
 
-    One tensor is in memory at a time.
+    The values of one tensor are in memory at a time.
     """
     variables = published_weights(model)
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
@@ -532,7 +533,7 @@ def _warn_about_new_weights(model, checkpoint, report, why):
     )
 
 
-# The text side of a checkpoint.
+# Vocabulary and sequence length.
 
 
 def _read_text(checkpoint):

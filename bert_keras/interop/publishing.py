@@ -42,9 +42,9 @@ def push_to_hub(
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`.
         name: `org/name`, with or without "hf://" before it.
-        card: text of README.md; None: the text that `model_card` returns.
-        private: True if only the owner can see the repository, if it is new;
-            None: the account's default.
+        card: text of README.md; None takes the text of `model_card`.
+        private: True if only the owner can see a new repository; None takes
+            the account's default.
         revision: branch that the commit goes to; None is `main`.
 
     Returns:
@@ -155,8 +155,8 @@ def model_card(
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on.
         base_model: `org/name` of the weights that training began from.
-        license: license of the weights; None: the license of the weights that
-            training began from.
+        license: license of the model; None takes the license of the weights
+            that training began from.
 
     Raises:
         InputError: the class is not in `HEADS`, or `license` differs from the
@@ -224,7 +224,6 @@ def _make_front_matter(name, kind, metrics, dataset, base_model, license):
 
 
 def _describe_model(model):
-    """Return a text: a sentence on the sizes, and one on the labels."""
     encoder = getattr(model, "encoder", model)
     text = (
         f"A `{type(model).__name__}` of {encoder.num_layers} layers of "

@@ -38,7 +38,7 @@ POOLINGS = {
 
 
 def open_sentence_transformers(folder):
-    """Return the `Checkpoint` of the folder; `embedding` is its pooling."""
+    """Return the `Checkpoint`; its `embedding` describes the pooling."""
     modules = _read_modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
     for name in modules.values():
@@ -72,7 +72,6 @@ def open_sentence_transformers(folder):
 
 
 def _read_settings(folder):
-    """Return the `Fields` of config_sentence_transformers.json."""
     config = read_json(os.path.join(folder, EMBEDDING), optional=True)
     for name in sorted(set(config.values) - KNOWN):
         warnings.warn(
@@ -109,7 +108,7 @@ def _read_modules(folder):
             raise WeightsError(
                 path,
                 f"the folder has the module {kind}, which is not supported",
-                "Pass the folder of its Transformer to load the encoder only",
+                "To load the encoder only, pass the folder of the Transformer",
                 expected=", ".join(KINDS),
                 found=kind,
             )
@@ -127,7 +126,6 @@ def _read_modules(folder):
 
 
 def _read_pooling(folder):
-    """Return the pooling; raise `WeightsError` unless exactly one is set."""
     config = read_json(os.path.join(folder, "config.json"))
     if "pooling_mode" in config:  # since version 5.4
         mode = config.raw("pooling_mode")
@@ -178,7 +176,7 @@ def write_modules(folder, model, preprocessor):
     }
     settings = {
         "max_seq_length": preprocessor.sequence_length,
-        "do_lower_case": False,  # the tokenizer lower-cases if it is needed
+        "do_lower_case": False,  # the tokenizer's own setting decides
     }
     embedding = {
         "prompts": dict(preprocessor.prompts),

@@ -237,7 +237,7 @@ def variable_names(prefix):
     entry = entries[OBJECT_GRAPH]
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
-        data = read_bytes(entry)  # a scalar text: length, checksum, bytes
+        data = read_bytes(entry)  # a string: length, checksum, bytes
         length, at = _read_varint(data, 0)
         graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:
@@ -252,8 +252,8 @@ def variable_names(prefix):
 def find_prefix(folder):
     """Return the path of the checkpoint in a folder, or None.
 
-    If there are several, return the newest one, which the file `checkpoint`
-    names. Folders in that name are ignored.
+    If there are several, return the newest one, whose path is in the file
+    `checkpoint`. The folder in that path is ignored.
     """
     found = sorted(
         name.removesuffix(".index")

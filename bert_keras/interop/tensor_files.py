@@ -16,8 +16,8 @@ from bert_keras.interop.tensors import Tensor, WeightsError
 
 # JSON files. Size and depth are limited, and each field is checked.
 
-# Maximum number of lists and objects in a file. Real files have some hundred. A
-# file of 15 MB with empty lists only would take 0.8 GB of memory and 7 seconds.
+# Maximum number of lists and objects in a file. Real files have some hundred.
+# To read 15 MB of empty lists would take 0.8 GB of memory and 7 seconds.
 MAX_LISTS = 100_000
 
 
@@ -96,7 +96,7 @@ class Fields:
         """Return the epsilon of a normalisation, by default 1e-12."""
         value = self.raw(name, 1e-12)
         if type(value) is not float or not 0 < value < 1:
-            self.refuse(name, "a number above 0, below 1", value)
+            self.refuse(name, "a number above 0 and below 1", value)
         return value
 
     def number(self, name, default=None):
@@ -116,7 +116,7 @@ class Fields:
         return value
 
     def number_or_none(self, name):
-        """Return a number from 0 to 1000; None if the value is not one."""
+        """Return a number from 0 to 1000; None for any other value."""
         value = self.raw(name)
         known = type(value) in (int, float) and 0 <= value <= 1000
         return value if known else None
@@ -211,8 +211,8 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 # Safetensors files. The `safetensors` package checks the header: it refuses
 # gaps, overlaps, shapes that contradict the bytes, and a cut file. The values
-# are read here, because the package reads them from a memory map: the process
-# would crash if the file was cut in the meantime.
+# are read here. The package reads them from a memory map, so the process would
+# crash if the file was cut in the meantime.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -285,8 +285,8 @@ def read_safetensors(path):
 def _refuse_whole(tensor):
     """Raise `WeightsError` for a weight of integers or booleans.
 
-    The check runs when the weight is loaded. So the integer position ids that
-    many files contain do no harm: no model loads them.
+    The check runs only when a model has the weight. Many files contain integer
+    position ids, which no model has.
     """
     raise WeightsError(
         tensor.file,

@@ -1,9 +1,9 @@
-"""The description of a checkpoint that every reader of a format returns.
+"""Description of a checkpoint, which the reader of each format returns.
 
 A reader looks at headers only. It maps each tensor to the library's name and
 shape, and reads the arguments of the encoder and the head. The values are read
-last, one tensor at a time. This file also has the license of weights, tables of
-names, and the shapes that follow from the settings.
+last, one tensor at a time. This file also reads the license of weights, makes
+tables of names, and computes shapes from the settings.
 """
 
 import dataclasses
@@ -123,8 +123,8 @@ class Tensor:
         rows: `rows(first, last)` returns these rows of the values; None if
             the format allows no partial read.
         check: function that raises if the file or the weight cannot be used,
-            for example after a comparison with a hash; it runs before the
-            model is built. None: no check.
+            for example if its hash is wrong. The check runs before the model
+            is built. None means no check.
         is_transposed: True if the file stores the transpose of `shape`.
     """
 
@@ -139,8 +139,8 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        If `rows` reads them, TensorFlow's variables can use the memory of the
-        array without a copy.
+        If `rows` reads the values, TensorFlow's variables can use the array's
+        memory without a copy.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -179,7 +179,7 @@ class Tensor:
         return array
 
     def equals(self, other):
-        """Return True if both hold the same values."""
+        """Return True if both tensors hold the same values."""
         same = (
             self.shape == other.shape
             and self.is_transposed == other.is_transposed
@@ -187,7 +187,7 @@ class Tensor:
         return same and np.array_equal(self.load(), other.load())
 
     def map_values(self, shape, function):
-        """Return a `Tensor` of this shape, whose values `function` returns."""
+        """Return a `Tensor` of `shape` that loads `function(self.load())`."""
         return dataclasses.replace(
             self,
             shape=tuple(shape),
@@ -197,7 +197,7 @@ class Tensor:
         )
 
     def with_check(self, check):
-        """Return the tensor with `check`; it runs before its other checks."""
+        """Return the tensor with `check`, which runs before earlier checks."""
         others = [check, self.check]
 
         def check_all():
@@ -222,7 +222,7 @@ class Checkpoint:
         format: the format's name, for messages.
         encoder: arguments of `BertEncoder`.
         head: name of the model class that the weights belong to.
-        head_arguments: its arguments beyond the encoder.
+        head_arguments: arguments of that class, without the encoder.
         tensors: dict of the library's weight name -> `Tensor`.
         skipped: names of tensors in the files that no model has.
         read_text: function that returns the `TextSide`; None if there is no
@@ -316,7 +316,7 @@ def map_name(name, table):
 
 
 def rename_tensors(tensors, table, source, normalize=lambda name: name):
-    """Return dict of library name -> `Tensor`, and list of the other names.
+    """Return dict of library name -> `Tensor`, and list of unmatched names.
 
     Args:
         tensors: dict of the file's names -> `Tensor`.

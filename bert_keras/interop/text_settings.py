@@ -1,4 +1,4 @@
-"""The text side of weights: vocabulary, case, settings of the tokenizer."""
+"""Vocabulary, case and tokenizer settings of a checkpoint."""
 
 import dataclasses
 import os
@@ -10,15 +10,15 @@ from bert_keras.text import vocabulary
 
 @dataclasses.dataclass
 class TextSide:
-    """The text side of a checkpoint.
+    """Vocabulary, case, tokenizer settings and prompts of a checkpoint.
 
     Attributes:
         pieces: the vocabulary, in the order of the ids.
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
         cases: dict of source -> True if it states lower-cased text.
-        sequence_length: length of rows, or None.
+        sequence_length: number of tokens in a row, or None if not stated.
         prompts: dict of name -> prompt, which is put before a text to embed.
-        prompt: name of the prompt that is put there by default, or None.
+        prompt: name of the default prompt, or None.
         include_prompt: False if the tokens of prompts are not pooled.
         is_resolved: True if this package wrote `cases`; the vocabulary is then
             not searched for capitals.
@@ -47,10 +47,7 @@ def text_reader(path, settings):
 
 
 def check_fits(model, preprocessor):
-    """Raise `InputError` if the preprocessor exceeds the ids or positions.
-
-    The limits are the vocabulary size and the maximum length of the model.
-    """
+    """Raise `InputError` if the preprocessor exceeds the model's sizes."""
     # isinstance would need an import of the class, and so of TensorFlow.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):
@@ -69,13 +66,13 @@ def check_fits(model, preprocessor):
     ):
         if needed > most:
             raise InputError(
-                f"The preprocessor makes {needed} {what}; {model.name} takes "
-                f"at most {most}. Pass the model's preprocessor."
+                f"The preprocessor has {needed} {what}; {model.name} allows at "
+                f"most {most}. Pass the model's preprocessor."
             )
 
 
 def read_pieces(path):
-    """Return the pieces of a published vocabulary file, one a line."""
+    """Return the pieces of a vocabulary file, which has one on each line."""
     pieces = vocabulary.read_pieces(path, inside=os.path.dirname(path))
     return check_pieces(pieces, path)
 
@@ -83,9 +80,9 @@ def read_pieces(path):
 def check_pieces(pieces, path):
     """Return the pieces without empty and repeated ones; check the rest.
 
-    An empty line becomes the piece "[lineN]", which matches no text. Of the
-    lines with the same piece, the last keeps it, as in the original, and the
-    others become "[lineN]" too.
+    An empty line becomes the piece "[lineN]", which matches no text. If lines
+    have the same piece, the last line keeps it, as in the original, and the
+    other lines become "[lineN]" too.
     """
     last = {piece: index for index, piece in enumerate(pieces)}
     pieces = [
@@ -103,9 +100,9 @@ def write_pieces(preprocessor, path):
 
 # The case of the text: from the folder, the caller, and the pieces.
 
-# A lower-cased vocabulary has no capitals. A cased one has thousands, if the
-# language has capitals. With fewer words, or a smaller fraction of words with
-# capitals, the case is unknown.
+# A lower-cased vocabulary has no capitals. A cased vocabulary has thousands, if
+# the language has capitals. The case is unknown if there are fewer words than
+# FEW_PIECES, or if some words have capitals, but at most CASED_FRACTION do.
 FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 
@@ -151,8 +148,8 @@ def _refuse(source, answers, lowercase):
     if lowercase is None:
         expected = "one answer"
         fix = (
-            "Pass lowercase=True or =False, or convert it once with bert-keras "
-            "convert_checkpoint --lowercase or "
+            "Pass lowercase=True or lowercase=False, or convert the checkpoint "
+            "once with bert-keras convert_checkpoint --lowercase or "
             "--nolowercase"
         )
     else:
