@@ -418,7 +418,6 @@ def _read_weights(folder):
 
 
 def _read_shards(folder):
-    """Return the tensors that the index lists, by name."""
     index = tensor_files.read_json(os.path.join(folder, INDEX))
     found, read = {}, {}
     for name, file in index.object("weight_map").values.items():

@@ -259,7 +259,6 @@ def _open_folder(folder):
 
 
 def _suggest_inner_folders(folder):
-    """Return a sentence that names the model folders below a folder."""
     root = glob.escape(folder)
     configs = [
         path

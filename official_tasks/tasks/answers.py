@@ -29,8 +29,8 @@ class Answer(NamedTuple):
 
     Attributes:
         text: the best answer that is not empty; "" where there is none.
-        odds: the score of no answer minus that of `text`; None where every
-            question has an answer, or where it is unknown.
+        odds: the score of "no answer" minus the score of `text`; None if every
+            question has an answer, or if the score is unknown.
         candidates: the best answers with distinct texts, best first.
     """
 
@@ -46,8 +46,8 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
     span of at most 30 tokens is compared, not only spans between the 20 best
     starts and ends. Character offsets cut the answer out of the context, not
     an alignment of normalized text. If no span is left, the answer is "", not
-    "empty". As in the original, the score of no answer is the lowest one over
-    the windows.
+    "empty". As in the original, "no answer" gets its lowest score over the
+    windows.
 
     Args:
         context: text of the question's context.
@@ -103,7 +103,7 @@ def _select_best_spans(context, rows) -> list[Candidate]:
 
 
 def _list_spans(window, start, end, most):
-    """Return the best spans in a window, at most `most`.
+    """Return the best spans in a window, up to `most` of them.
 
     A span is (score, start logit, end logit, first character, end character).
     """

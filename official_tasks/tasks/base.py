@@ -1,8 +1,8 @@
 """The interface of a task: what the engine calls to train, score and predict.
 
 A task of this package is composed of a source, which reads examples, and a
-problem, which says what is learned from them: `SpanTask(Source(SQUAD_1,
-train="train.json"))`. A task outside the package may be one class.
+problem, which says what is learned from them. An example is
+`SpanTask(Source(SQUAD_1))`. A task outside the package may be one class.
 """
 
 import abc
@@ -71,7 +71,7 @@ class Encoded(NamedTuple):
             each batch they are scaled to a mean of 1, so that the loss's plain
             mean is sum(weight x loss) / sum(weight).
         cut: int `(R,)`, the number of tokens that were cut from each row; for
-            choices, from the choice that lost most. None if nothing is cut.
+            choices, the largest number of a choice. None if nothing is cut.
         notes: dict of what the task's `decode` needs to know about the rows.
     """
 
@@ -134,7 +134,7 @@ class Task(abc.ABC):
         has_dev_loss: whether `loss` can compare dev's outputs and targets.
         standardises: whether the model, a `BertClassifier` with one number a
             row, learns targets of mean 0 and standard deviation 1. The saved
-            model maps them back.
+            model returns numbers in the original scale.
         to_score: advice at the end of messages about a file without labels.
     """
 
@@ -173,7 +173,7 @@ class Task(abc.ABC):
     def data_files(self) -> list:
         """Return the paths of the files that `read` reads to train and score.
 
-        A run resumes only if these are unchanged. Empty by default.
+        A run resumes only if these files are unchanged. Empty by default.
         """
         return []
 
@@ -204,7 +204,7 @@ class Task(abc.ABC):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def decode(self, examples: list, encoded: Encoded, outputs) -> Any:
-        """Return one prediction per example: by default the outputs.
+        """Return one prediction per example; by default, return the outputs.
 
         Args:
             examples: examples of a split.
@@ -233,10 +233,10 @@ class Task(abc.ABC):
         return []
 
     def tune(self, examples: list, predictions) -> dict:
-        """Return arguments of the model that are chosen on dev.
+        """Return arguments of the model, such as thresholds, chosen on dev.
 
-        An example is thresholds. The arguments are saved with the model and
-        passed to `take_arguments` when it is loaded. Empty by default.
+        The arguments are saved with the model and passed to `take_arguments`
+        when the model is loaded. Empty by default.
         """
         return {}
 
@@ -253,9 +253,9 @@ class Task(abc.ABC):
 
 
 def require_labels(task, labels, each="row"):
-    """Raise InputError if a label is None: such examples cannot be scored."""
+    """Raise InputError if a label is None, because a score needs all labels."""
     if any(label is None for label in labels):
         raise InputError(
-            f"The file of {task.name} has no labels: expected one for each "
-            f"{each}; without labels, it can only be predicted{task.to_score}"
+            f"The file of {task.name} has no labels; expected one for each "
+            f"{each}. Without labels it can only be predicted{task.to_score}"
         )

@@ -17,9 +17,8 @@ from official_tasks.tasks.table import write_csv
 # Problem -> the metric by which runs are compared.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
 EPSILON = 1e-15  # probabilities stay this far from 0 and 1
-# The confusion matrix is written for at most this many classes. For more, this
-# many of the most frequent errors are written instead, because a matrix of
-# 1,500 classes takes 19 MB of JSON.
+# Maximum number of classes for a confusion matrix, as 1,500 classes take 19 MB
+# of JSON. For more classes, the 100 most frequent errors are written instead.
 MAX_CLASSES = 100
 
 
@@ -196,7 +195,7 @@ class TextTask(Problem):
             truth = self._to_indicators(truth)
             predicted = self._decide(predictions)
             probabilities = metrics.sigmoid(predictions)
-            # The largest error of a probability on each text.
+            # (R,): the largest error of a probability.
             error = np.where(truth, 1 - probabilities, probabilities)
             error = error.max(axis=1)
             wrong = (truth != predicted).any(axis=1)
@@ -229,7 +228,7 @@ class TextTask(Problem):
     def write(self, examples, predictions, folder, more=None):
         """Write predictions.csv: texts, label, prediction, probabilities.
 
-        `more` is a dict of further columns by their headings.
+        `more` is a dict of heading -> further column.
         """
         more = more or {}
         texts = ["text", "text_pair"][: 1 + self.pair]
@@ -243,7 +242,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return the headings after "predicted", and the cells from it on."""
+        """Return headings without "predicted", and rows of cells with it."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
@@ -265,7 +264,6 @@ class TextTask(Problem):
         ]
 
     def _spell(self, label) -> str:
-        """Return a label, a set of labels or a number as a cell."""
         if label is None:
             return ""
         if self.problem == "single":
@@ -289,7 +287,6 @@ def score_classes(truth, predicted, labels) -> dict:
 
 
 def _count_confusions(confusion, labels) -> dict:
-    """Return a dict of the confusion matrix or of the most frequent errors."""
     if len(labels) <= MAX_CLASSES:
         return {"confusion": confusion.tolist()}
     errors = confusion * (1 - np.eye(len(labels), dtype=confusion.dtype))
@@ -312,8 +309,8 @@ def score_labels(truth, predicted, labels) -> dict:
     """Return the metrics of texts with any number of labels.
 
     "accuracy" is the fraction of texts for which exactly the true labels are
-    predicted. Micro F1 takes all decisions together. Macro F1 is the mean over
-    the labels that occur in either array (scikit-learn counts others as 0).
+    predicted. Micro F1 counts all decisions together. Macro F1 is the mean over
+    the labels that occur in either array; scikit-learn counts others as 0.
 
     Args:
         truth: bool `(R, C)`.

@@ -114,12 +114,12 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     """Return the sentences of a file of columns.
 
     The first column has the words, the last one the labels. Columns are split
-    at tabs if the first line of words has a tab, else at blanks. A prefix
-    such as WikiANN's `en:` is removed if every word has it.
+    at tabs if the first line of words has a tab, else at blanks. A prefix such
+    as WikiANN's `en:` is removed if all words have the same prefix.
 
     Args:
         path: the file.
-        labelled: whether each word has a label; None detects it.
+        labelled: whether each word has a label; None looks at the lines.
 
     Raises:
         InputError: the file is missing, is not UTF-8 or has no sentence, a
@@ -192,7 +192,7 @@ def check_tags(where, labels):
 
 
 def is_label(label: str) -> bool:
-    """Return True for `O`, a type, or a type after a scheme's prefix."""
+    """Return True for O, a type of 2 letters or more, or a prefix and type."""
     prefix, dash, kind = label.partition("-")
     if len(prefix) > 1 or label == OUTSIDE:
         return True

@@ -51,7 +51,7 @@ TEXT_OPTIONS = {
         1, "Leave out classes with fewer training rows than this."
     ),
     "rare_class": Option(
-        None, "Merge the classes of --min_rows_per_class into this one instead."
+        None, "Class for the rows that --min_rows_per_class would leave out."
     ),
     "long_text": Option(
         None,
@@ -89,7 +89,7 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     if problem == "regression" and chosen.min_rows_per_class > 1:
         raise InputError(
             "--min_rows_per_class is for classes, and --problem=regression "
-            "has none. Leave it out."
+            "has none. Leave --min_rows_per_class out."
         )
     if chosen.rare_class is not None and chosen.min_rows_per_class < 2:
         raise InputError(
@@ -249,7 +249,6 @@ class TextTable(Table):
         ]
 
     def _replace_rare(self, split) -> list[tuple]:
-        """Return the rows of a split, with rare labels merged or removed."""
         rows = self.read_files(split)
         if self.options.min_rows_per_class < 2:
             return rows
@@ -425,7 +424,7 @@ def custom_choices(**options) -> ChoiceTask:
     if len(names) < 2:
         raise InputError(
             f"--choices={choices}: expected the names of at least 2 columns "
-            "with commas between"
+            "separated by commas"
         )
 
     def parse(where, number, cells):
@@ -446,7 +445,7 @@ def custom_choices(**options) -> ChoiceTask:
 
 
 def _choose(where, label, choices) -> int:
-    """Return the index of the choice that a label names, by index or text."""
+    """Return the index of the choice that a label names by index or text."""
     readings = {choices.index(label)} if label in choices else set()
     number = read_index(label, len(choices))
     if number is not None:

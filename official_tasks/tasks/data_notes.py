@@ -118,7 +118,7 @@ def note_numbers(names) -> list[str]:
         return []
     return [
         f"the labels are {len(names)} different numbers, such as {names[0]}, "
-        "and each is learned as a class: to predict a number give "
+        "and each number is learned as a class. To predict a number, give "
         "--problem=regression"
     ]
 

@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages of a query in predictions.csv
-MAX_COSINES = 2**24  # computed at once: 64 MB, and 128 MB to sort them
+MAX_COSINES = 2**24  # cosines at a time: 64 MB, and 128 MB to sort
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -88,7 +88,7 @@ def embedding_task(**options):
             "--recall_at only applies to a search. Leave it out with "
             "--objective=cosine, the default with --label"
         )
-    # New queries search all passages; the relevant one may be unknown.
+    # A test query searches all passages; its partner may be unknown.
     source = PairTable("embedding", chosen, is_search=objective != "cosine")
     return EmbeddingTask(
         source,
@@ -162,7 +162,7 @@ class EmbeddingTask(RetrievalTask):
             )
         if len(kept) < len(pairs):
             kept.notes.append(
-                f"{dropped} and are left out: they are no partners"
+                f"{dropped} and are left out, as they are no partners"
             )
         return kept
 
@@ -199,7 +199,7 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
-            # The loss finds equal texts in a batch by these numbers.
+            # Equal texts have equal numbers, by which the loss finds them.
             numbers: dict[str, int] = {}
             for text in texts:
                 numbers.setdefault(text, len(numbers))
@@ -236,19 +236,18 @@ class EmbeddingTask(RetrievalTask):
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
         # With --truncate_dim, the sizes are compared with the encoder's width,
-        # because an evaluation may cut vectors below the largest size. In
-        # training, `loss` refuses that.
+        # because an evaluation may cut vectors below the largest size. Only
+        # `loss`, which training calls, refuses such a --truncate_dim.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")
         return model
 
     def _check_matryoshka(self, width, what):
-        """Raise InputError if a size of `Matryoshka` is above `width`."""
         if max(self.matryoshka or [0]) > width:
             raise InputError(
                 f"--matryoshka={','.join(map(str, self.matryoshka))}: expected "
-                f"at most {width}, {what}"
+                f"at most {width} ({what}) for each size"
             )
 
     def loss(self):

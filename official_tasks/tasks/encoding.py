@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CHUNK = 2048  # texts encoded at a time, to bound memory of padded rows
+CHUNK = 2048  # texts encoded at a time, to limit the memory of padded rows
 
 
 def encode_texts(preprocess, *segments):
@@ -162,7 +162,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
     Args:
         preprocess: the `BertPreprocessor` with the frame and length of rows.
         texts: ragged int32 ids `(B, None)`.
-        stride: number of tokens; at most the window's length is used.
+        stride: number of tokens, limited to the window's length.
         lead: ragged ids `(B, None)`, the uncut first segment of each window of
             a text, such as a question.
     """

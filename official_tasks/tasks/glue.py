@@ -186,7 +186,7 @@ AX = GlueRow(
     data_set_texts=("premise", "hypothesis"),
     submission_parts=("AX.tsv",),
 )
-# The tasks with files in the leaderboard's zip. The average lacks WNLI and AX.
+# The leaderboard's zip has these tasks. Its average leaves out WNLI and AX.
 BENCHMARK = (COLA, SST_2, MRPC, STS_B, QQP, MNLI, QNLI, RTE, WNLI, AX)
 ROWS = (*BENCHMARK,)  # add further tasks in GLUE's form here
 HEADER = ("index", "prediction")  # of a submission's files
@@ -195,7 +195,7 @@ HEADER = ("index", "prediction")  # of a submission's files
 def glue_task(row, data_dir=None, train=None, dev=None, test=None, **options):
     """Return a task of GLUE's form; see `Source` and `TextTask`.
 
-    `data_dir` may also be the folder of GLUE with the task's folder in it.
+    `data_dir` may also be the folder that holds a folder for each task.
     """
     return GlueTask(Source(row, data_dir, train, dev, test), **options)
 
@@ -276,7 +276,6 @@ class GlueTask(TextTask):
             path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
     def _spell_all(self, predictions) -> list[str]:
-        """Return predictions in the spelling of a submission."""
         if self.labels is None:
             return [
                 f"{value:.3f}" for value in np.clip(predictions[:, 0], 0, 5)

@@ -13,7 +13,7 @@ from official_tasks.tasks.table import read_number, read_text
 def read_tsv(row, path, split, notes, part=0):
     """Return the examples of an official file of GLUE.
 
-    Remarks on the file are added to `notes`. `part` is that of the `Example`s.
+    Remarks on the file are added to `notes`; `part` is put into each `Example`.
     """
     header, lines = _split_header(row, path, split)
     text = _find_column(row, header, row.text, path)
@@ -41,8 +41,8 @@ def read_tsv(row, path, split, notes, part=0):
             )
     if ragged:
         notes.append(
-            f"{path}: {len(ragged)} rows of the wrong width are left out, "
-            f"as the file is distributed; the first is line {ragged[0]}"
+            f"{path}: {len(ragged)} rows of the wrong width are left out, as "
+            f"official files have some; the first is line {ragged[0]}"
         )
     return examples
 
@@ -123,7 +123,7 @@ def _split_header(row, path, split):
     first = rows[0][1]
     if row.header and row.text not in first:
         return list(row.header), rows
-    # SST-2's header has the columns that CoLA needs: refuse its files.
+    # SST-2's files have the columns that CoLA needs, so they are refused here.
     if row.header and split != "test" and first == [row.text, row.label]:
         raise _other_task(row, path, first)
     return first, rows[1:]

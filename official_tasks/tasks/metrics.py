@@ -1,7 +1,7 @@
 """Scores of predictions: classes, numbers, rankings, entities, answers.
 
 Each metric equals its reference implementation, with one exception: where
-scikit-learn or SciPy returns NaN for constant predictions, it is 0.
+scikit-learn or SciPy returns NaN for constant predictions, the metric is 0.
 """
 
 import re
@@ -36,7 +36,7 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.
-        predictions: bool `(R, C)`, the predicted ones.
+        predictions: bool `(R, C)`, the predicted labels.
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     hits = (labels & predictions).sum(axis=0)
@@ -59,7 +59,7 @@ def best_thresholds(labels, probabilities) -> list[float]:
     for truth, column in zip(labels.T, probabilities.T, strict=True):
         ranked, counts = np.unique(column, return_counts=True)  # ascending
         hits = np.bincount(np.searchsorted(ranked, column), truth)
-        # Hits and predictions if each distinct probability is the threshold.
+        # Counts of hits and predictions, at each probability as the threshold.
         hits = np.cumsum(hits[::-1])[::-1]
         predicted = np.cumsum(counts[::-1])[::-1]
         f1 = 2 * hits / (truth.sum() + predicted)
@@ -329,7 +329,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only
 
 
 def normalize_answer(answer: str) -> str:
-    """Lower-case; drop ASCII punctuation, articles, repeated white space."""
+    """Return lower-cased words without ASCII punctuation and articles."""
     text = answer.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
@@ -337,8 +337,8 @@ def normalize_answer(answer: str) -> str:
 def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
     """Return the F1 of the words that two answers have in common.
 
-    If either has no words, SQuAD 1.1 scores 0. SQuAD 2.0 (`empty_matches`)
-    scores 1 if both answers have no words, else 0.
+    If an answer has no words, the F1 is 0 in SQuAD 1.1. In SQuAD 2.0
+    (`empty_matches`), it is 1 if neither answer has words, else 0.
     """
     predicted, true = (
         normalize_answer(prediction).split(),
@@ -393,8 +393,7 @@ def scores_v2(
     Args:
         answers: question's id -> its true answers, none if unanswerable.
         predictions: id -> the predicted answer, "" for none.
-        odds: id -> the score of no answer minus that of the prediction, or
-            None.
+        odds: id -> score of "no answer" minus score of the prediction; or None.
         threshold: a question with odds above it counts as not answered.
 
     Returns:

@@ -201,7 +201,6 @@ class ChoiceTask(Problem):
 
 
 def _parse_index(label, count, where) -> int:
-    """Return the index of the choice that a label names."""
     index = read_index((label or "").strip(), count)
     if index is None:
         spelled = "none" if label is None else repr(label)

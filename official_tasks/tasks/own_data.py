@@ -1,4 +1,4 @@
-"""A user's tables as the source of a task; train may be split for dev."""
+"""A user's tables as the source of a task; dev may be split off train."""
 
 import functools
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class Columns(NamedTuple):
         optional: columns among `labels` that a dev file may lack too.
         lacks: verb phrase of the message on rows with an empty label.
         has_label: function of a label's cell; returns False if it is empty.
-        is_stratified: whether rows are held out label by label.
+        is_stratified: whether rows of each label are held out separately.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Table(Source):
         return Examples(rows, rows.notes + note_rows(rows))
 
     def prepare(self, split, rows: Examples) -> Examples:
-        """Return the rows of `read_files`, which a subclass may change."""
+        """Return the rows of `read_files`; a subclass may override this."""
         return rows
 
     def read_files(self, split) -> Examples:

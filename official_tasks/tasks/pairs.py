@@ -37,7 +37,7 @@ PAIR_OPTIONS = {
 
 
 class Pair(NamedTuple):
-    """A text, its partner if known, a negative if any, and a score or None."""
+    """A text, its partner and its negative if known, and a score or None."""
 
     texts: tuple[str, ...]
     label: float | None
@@ -167,7 +167,7 @@ def parse_numbers(flag, text) -> tuple[int, ...] | None:
     words = [word.strip() for word in str(text).split(",")]
     if not all(read_index(word, 10**9) for word in words):
         raise InputError(
-            f"{flag}={text}: expected whole numbers above 0 with commas "
-            "between, such as 1,10"
+            f"{flag}={text}: expected whole numbers above 0, separated "
+            "by commas, such as 1,10"
         )
     return tuple(sorted({int(word) for word in words}))

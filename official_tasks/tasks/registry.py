@@ -205,8 +205,8 @@ def complete_flags(values):
         )
     if task not in TASKS or values.task not in (None, task):
         return
-    # The model's folder states long_text too. A value that is set here would
-    # override the model's.
+    # The task takes long_text from the model's folder, unless the user sets it.
+    # A value copied from the run would count as set by the user.
     names = {"task", *TASKS[task].options} - {"long_text"}
     for name in names:
         if name in settings and not values[name].present:
@@ -256,7 +256,7 @@ def load_task_class(path):
             f"official_tasks.tasks.base.Task, got {len(classes)}"
         )
     missing = sorted(classes[0].__abstractmethods__)
-    if missing:  # refused now, and not after training
+    if missing:  # refused before training
         raise InputError(
             f"{path}: the class {classes[0].__name__} lacks "
             f"{', '.join(missing)}: see official_tasks/tasks/base.py"

@@ -32,8 +32,8 @@ class RetrievalTask(Problem):
 
     Args:
         source: `PairTable`.
-        recall_at: the values of k in recall at k, separated by commas; None:
-            1, and 10 if there are that many passages.
+        recall_at: the values of k in recall at k, separated by commas; None
+            takes 1, and also 10 if there are 10 passages or more.
         recipe, pooling: see `Problem`.
     """
 
@@ -52,7 +52,6 @@ class RetrievalTask(Problem):
         return np.array(labels, np.float32) / self.source.max_score
 
     def _check_cutoffs(self, most):
-        """Raise InputError if there are fewer passages than the largest k."""
         if max(self.cutoffs or [0]) > most:
             raise InputError(
                 f"--recall_at={','.join(map(str, self.cutoffs))}: expected at "

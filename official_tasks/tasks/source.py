@@ -30,18 +30,17 @@ RECIPE_OPTIONS = {
 
 
 class Source:
-    """The files of a task, or a data set instead of them.
+    """The examples of a task, from files or from a Hugging Face data set.
 
     Args:
-        row: description of one data set, a NamedTuple with these fields.
-            `name`: name of the task. `files`: split -> possible names of its
-            official file. `read_file`: function of the row, a path, the split
-            and a list that takes notes; it returns examples.
-            `read_data_set`: the same for a data set; it takes the data set's
-            name in place of a path.
+        row: NamedTuple that describes the task's data. `name` is the task's
+            name, `files` is split -> possible names of the official file.
+            `read_file` is a function of row, path, split and a list to which it
+            adds notes; it returns examples. `read_data_set` is such a function
+            too, with a data set's name as the path.
         data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
-        train, dev, test: path, or paths with commas between, instead of the
-            files in `data_dir`.
+        train, dev, test: a path, or several separated by commas; they replace
+            the split's files in `data_dir`.
     """
 
     labels: list[str] | None = None  # class names, if the files have them
@@ -55,8 +54,8 @@ class Source:
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.
 
-        A split in several parts is read part by part; `read_file` gets the
-        number of each part too.
+        If the split has several parts, the functions of the row also get the
+        number of the part.
         """
         notes: list[str] = []
         examples: list = []
@@ -84,7 +83,7 @@ class Source:
         return self.data_dir if is_named else None
 
     def paths(self, part) -> list:
-        """Return the files of a split or part; at least one, all existing."""
+        """Return the files of a split or part; raise if one is missing."""
         if part in self.files:
             return [self._check(path) for path in split_paths(self.files[part])]
         names = self.row.files.get(part, ())
@@ -161,7 +160,7 @@ class Problem(Task):
         self.source, self.name = source, source.name
         self.defaults = defaults or self.defaults
         if recipe:
-            find_recipe(recipe)  # refuses an unknown one
+            find_recipe(recipe)  # refuses an unknown recipe
             self.defaults = self.on_features
         self.recipe, self.pooling = recipe, pooling
         self.to_score = source.to_score

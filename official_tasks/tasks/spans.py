@@ -1,4 +1,4 @@
-"""Question answering by spans of a context; some have no answer."""
+"""Question answering by spans of a context, or by "no answer"."""
 
 import functools
 import json
@@ -15,13 +15,13 @@ from official_tasks.tasks.encoding import chunks, windowed_rows
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import read_json
 
-QUESTION_LENGTH = 64  # tokens at most, as in the original
+QUESTION_LENGTH = 64  # maximum number of tokens, as in the original
 SPAN_OPTIONS = {
     "stride": Option(128, "Tokens from one window to the next."),
     "null_threshold": Option(
         0.0,
-        "Predict no answer if its score exceeds the best answer's by more than "
-        "this.",
+        "Predict 'no answer' if its score exceeds the best answer's score by "
+        "more than this.",
     ),
 }
 
@@ -31,8 +31,8 @@ class Question(NamedTuple):
 
     Attributes:
         id: unique in its split.
-        answers: the true answers: () if the context has no answer, None if
-            they are unknown (a test file).
+        answers: the true answers, () if the context has no answer, or None if
+            they are unknown, as in a test file.
         start: the character of the context at which the first answer begins;
             None where unknown.
         title: title of the article with the context.
@@ -73,9 +73,9 @@ class SpanTask(Problem):
         may_be_none: whether a question may have no answer, as in SQuAD 2.0;
             None: True if a row in train or dev has no answer.
         stride: number of tokens between the starts of successive windows.
-        null_threshold: no answer is predicted where its score exceeds the
-            best answer's by more than this; None: the model's threshold, 0
-            for a new model.
+        null_threshold: "no answer" is predicted if its score exceeds the best
+            answer's score by more than this. None takes the model's
+            threshold, which is 0 for a new model.
         null_odds: file of these score differences, for `read_predictions`.
         defaults: `Defaults`.
     """
@@ -164,7 +164,6 @@ class SpanTask(Problem):
                 )
 
     def _select_trainable(self, questions):
-        """Return the questions with a known position of their answer."""
         kept, problems = [], {"not found": [], "ambiguous": []}
         for question in questions:
             span = question.answers and answer_span(question)
@@ -320,7 +319,6 @@ def _index_by_id(examples, predictions):
 
 
 def _read_by_id(path, kind, form) -> dict:
-    """Return the dict of question id -> value in a JSON file."""
     content = read_json(path, f"JSON, {form}")
     if not isinstance(content, dict) or not all(
         isinstance(value, kind) for value in content.values()

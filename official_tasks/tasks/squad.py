@@ -134,6 +134,6 @@ SQUAD_OPTIONS = {
 def squad_task(
     row, data_dir=None, train=None, dev=None, test=None, **options
 ) -> SpanTask:
-    """Return the task of a row; see `Source` and `SpanTask`."""
+    """Return the `SpanTask` of a `SquadRow`; for the files see `Source`."""
     source = Source(row, data_dir, train, dev, test)
     return SpanTask(source, row.may_be_none, defaults=row.defaults, **options)

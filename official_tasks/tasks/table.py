@@ -79,7 +79,7 @@ def read_rows(
         lists: columns with cells that may be lists, in all formats but CSV and
             TSV; such lists are yielded unchanged.
         optional: columns that may be missing; their cells are then "".
-        dialect: form of a user's file; messages then name its flags.
+        dialect: `Dialect` of a user's file; errors then suggest its flags.
         notes: list that takes notes for the user.
         split: split to read if the data set's name has none.
         faults: list that takes the error of each bad row, which is left out;
@@ -235,7 +235,6 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
 
 
 def _separator_hint(header, kind, dialect):
-    """Return advice for the message about a column missing in the header."""
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
@@ -256,7 +255,7 @@ def plain_errors(path, dialect=None):
 
     Args:
         path: file that messages name.
-        dialect: form of a user's file; messages then name its flags.
+        dialect: `Dialect` of a user's file; errors then suggest its flags.
     """
     try:
         yield
@@ -276,13 +275,13 @@ def plain_errors(path, dialect=None):
         ) from error
     except csv.Error as error:
         raise InputError(
-            f"{path}: cannot be read: {error}: a quote opens that is not "
-            "closed, or text follows a closing one. Double each quote inside "
-            "quotes. If the file does not quote cells, name it .tsv"
+            f"{path} cannot be read ({error}): a quote opens but is not "
+            "closed, or text follows a closing quote. Double each quote inside "
+            "quotes. If the file does not quote cells, rename it to .tsv"
         ) from error
     # UTF-16 without a byte order mark raises UnicodeError.
     except (UnicodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 # Cells.
@@ -310,7 +309,7 @@ def to_text(where, column, value) -> str:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, float) and math.isnan(value):
-        return ""  # pandas writes it for a missing number
+        return ""  # pandas writes NaN for a missing number
     is_json = isinstance(value, bool | int | float)
     return json.dumps(value) if is_json else str(value)  # str: e.g. a date
 

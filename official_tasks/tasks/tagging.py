@@ -141,7 +141,6 @@ class TagTask(Problem):
         )
 
     def _join_documents(self, split, sentences):
-        """Return the sentences of each document as one text."""
         documents: dict = {}
         for sentence in sentences:
             documents.setdefault(sentence.document, []).append(sentence)
@@ -211,7 +210,7 @@ class TagTask(Problem):
         notes = encoded.notes
         words = zip(notes["row"], notes["position"], strict=True)
         logits = np.stack([outputs[row][position] for row, position in words])
-        best = probabilities(logits).max(axis=-1).tolist()  # one a word
+        best = probabilities(logits).max(axis=-1).tolist()  # one per word
         labels = [self.labels[i] for i in logits.argmax(axis=-1)]
         predictions, first = [], 0
         for example in examples:
