@@ -175,7 +175,7 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     task = embedding_task(train=data, dev=data, pooling="max")
     before = evaluate(task, [init])  # no head: it needs no training
     run = tmp_path / "run"
-    results = learn(task, init, run, epochs=5, learning_rate=1e-2)
+    results = learn(task, init, run, epochs=3, learning_rate=1e-2)
     assert (results["rows"], results["dev_rows"]) == (12, 12)
     assert results["ndcg_at_10"] > before["ndcg_at_10"]
     # How it pools comes with the model.

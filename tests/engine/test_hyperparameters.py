@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from run_script import call_script
-from task_samples import QUICK, save_toy_model, sentences, write_csv
+from task_samples import (
+    QUICK,
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
 
 import bert_keras
 from bert_keras import InputError
@@ -221,7 +227,9 @@ def test_smoothed_labels_have_the_loss_that_keras_has(shape):
             smooth(task, wrong.get("loss", plain), 0.3)
 
 
-def test_averaged_weights_are_scored_and_saved(place, task, tmp_path, eagerly):
+def test_averaged_weights_are_scored_and_saved(place, tmp_path, eagerly):
+    train = write_reviews(tmp_path / "train.csv", 24)
+    task = custom_task(train, str(place / "dev.csv"))
     quick = {**QUICK, "ema": 0.9, "schedule": "constant", "epochs": 2}
     quick |= {"label_smoothing": 0.1}
     watch, run = Watch(), tmp_path / "run"
@@ -400,13 +408,6 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
             Hyperparameters(**{name: value}).check()
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"lora_rank": 2, "freeze_layers": 1}, "LoRA freezes the entire"),
-        ({"optimizer": None}, "optimizer is None; expected one of adamw"),
-    ],
-)
-def test_values_without_effect_are_refused_in_python_too(values, message):
-    with pytest.raises(InputError, match=message):
-        Hyperparameters(**values).check()
+def test_a_choice_of_none_is_refused_in_python_too():
+    with pytest.raises(InputError, match="optimizer is None; .* of adamw"):
+        Hyperparameters(optimizer=None).check()

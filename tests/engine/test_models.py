@@ -59,7 +59,9 @@ def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
     )
 
 
-def test_an_ensemble_is_the_mean_of_its_models(place, task, trained, tmp_path):
+def test_an_ensemble_is_the_mean_of_its_models(
+    place, task, trained, tmp_path, eagerly
+):
     preprocess = BertPreprocessor.from_preset(trained / "model")
     load_model(task, place / "init").save_preset(tmp_path / "b", preprocess)
     models = [trained, tmp_path / "b"]
