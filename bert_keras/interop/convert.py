@@ -77,7 +77,7 @@ def convert(source, folder, lowercase=None):
     model = _load(cls, checkpoint)
     text = None
     if checkpoint.read_text or lowercase is not None:
-        # Imported here: it needs TensorFlow, a preset without text does not.
+        # Imported here, as it needs TensorFlow. A preset without text does not.
         from bert_keras.text.preprocessor import BertPreprocessor
 
         text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
@@ -127,9 +127,6 @@ def _load(cls, checkpoint, **arguments):
 
 def _is_spare(name):
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
-
-
-# Outputs of two models on the same rows.
 
 
 def compare_models(first, second):

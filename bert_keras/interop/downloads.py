@@ -239,7 +239,7 @@ def _find_members(archive):
 
 
 def _download(name, path):
-    # keras.utils.get_file is not used: it prints, and it has no timeout.
+    # keras.utils.get_file is not used, as it prints and has no timeout.
     url = URL.format(date=RELEASED[name], name=name)
     logger.info("Fetching %s to %s", url, path)
     try:

@@ -52,9 +52,6 @@ NAMES = {
 TRANSPOSED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
 
-# Reading.
-
-
 def open_google(prefix, source=None):
     """Return the `Checkpoint` of the original's files.
 

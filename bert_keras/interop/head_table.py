@@ -125,7 +125,7 @@ BY_ARCHITECTURE = {
     for name, head in HEADS.items()
     for architecture in head.architectures
 }
-# Weights with one output per label, on their last axis.
+# Weights whose last axis has one output per label.
 LABELED_WEIGHTS = tuple(
     f"{head.layer}/{end}"
     for head in HEADS.values()

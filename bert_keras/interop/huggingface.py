@@ -110,9 +110,6 @@ def names(head):
     }
 
 
-# Reading.
-
-
 def open_huggingface(folder):
     """Return the `Checkpoint` of a Hugging Face folder.
 
@@ -274,7 +271,6 @@ def _check_model(config, fields):
 
 
 def _read_encoder(config):
-    """Return the arguments of `BertEncoder`."""
     activation = config.choice("hidden_act", ACTIVATIONS, "gelu")
     is_decoder = config.boolean("is_decoder", False)
     return {
@@ -440,9 +436,6 @@ def _normalize_name(name):
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
     return re.sub(r"(?<=LayerNorm\.)beta$", "bias", name)
-
-
-# Writing a folder that transformers opens.
 
 
 def describe(model, preprocessor=None, without=()):

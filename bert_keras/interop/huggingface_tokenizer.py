@@ -21,7 +21,7 @@ SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 OUTPUT_FILES = (VOCABULARY, TOKENIZER, SETTINGS)
 INPUT_FILES = (*OUTPUT_FILES, SPECIAL, ADDED)
-# Characters; transformers reads a longer word as [UNK]. The original has 200.
+# Maximum number of characters in transformers. The original's limit is 200.
 MAX_WORD_LENGTH = 100
 CLASSES = (
     *("BertTokenizer", "BertTokenizerFast"),
@@ -85,7 +85,7 @@ TOKENIZER_RULES = {
     "model": {
         "continuing_subword_prefix": ("##", None),
         "max_input_chars_per_word": ANY,
-        "type": ("WordPiece", None),  # early files lack it
+        "type": ("WordPiece", None),  # early files lack the type
         "unk_token": (UNKNOWN, None),
         "vocab": ANY,
     },
@@ -113,9 +113,6 @@ TOKENIZER_RULES = {
         "stride": ANY,
     },
 }
-
-
-# Reading.
 
 
 def make_reader(folder, config, positions):
@@ -249,9 +246,6 @@ def _read_pieces(tokenizer):
     return text_settings.check_pieces(sorted(ids, key=ids.get), path)
 
 
-# Checks that the tokenizer has the same ids as the original BERT's.
-
-
 def _check_files(settings, special, tokenizer, config):
     """Raise `InputError` if the ids may differ from the original BERT's.
 
@@ -269,7 +263,7 @@ def _check_files(settings, special, tokenizer, config):
             "the folder asks to run code that came with it (auto_map)",
             "If the tokenizer is plain WordPiece, keep only its vocab.txt",
         )
-    # AutoTokenizer also prefers tokenizer_config.json.
+    # Like AutoTokenizer, prefer the class in tokenizer_config.json.
     states = settings if "tokenizer_class" in settings else config
     states.choice("tokenizer_class", CLASSES, CLASSES[0])
     _check_keys(settings, SETTINGS_RULES)
@@ -453,9 +447,6 @@ def _find_extra_tokens(added, special, settings, tokenizer):
                 yield from read(values, fields, name)
             elif name.endswith("_token") and isinstance(value, str | dict):
                 yield from read([value], fields, name)
-
-
-# Writing.
 
 
 def write_tokenizer(folder, preprocessor):

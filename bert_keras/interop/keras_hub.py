@@ -85,9 +85,6 @@ TASK_NAMES = {
 }
 
 
-# Reading.
-
-
 def open_keras_hub(folder):
     """Return the `Checkpoint` of a preset folder."""
     files.check_inside(os.path.join(folder, ASSETS), folder)
@@ -134,7 +131,6 @@ def _normalize_path(path):
 
 
 def _read_encoder(folder):
-    """Return the arguments of `BertEncoder` for the folder's backbone."""
     config = _read_class_config(
         tensor_files.read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
     )

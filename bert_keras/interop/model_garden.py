@@ -161,9 +161,6 @@ def _find_stated_case(prefix):
     return {f"{entry.file}, do_lower_case": lowercase}
 
 
-# Normalization of both kinds of names.
-
-
 def plain_names(keys, variable_names):
     """Return dict of key -> normalized name, "" if a variable has no name.
 

@@ -209,7 +209,7 @@ def load_lora(
             kernel.assign(kernel.numpy() + change)
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
-            if hasattr(layers[name], "lora_dropout"):  # embeddings lack it
+            if hasattr(layers[name], "lora_dropout"):  # not in embeddings
                 layers[name].lora_dropout = dropout
     if not merge:
         weights.freeze_encoder(model, found)

@@ -147,9 +147,6 @@ def _make_tokenizer(cls, source, text, arguments):
     )
 
 
-# From a name or a path to the description of a checkpoint.
-
-
 def open_checkpoint(preset, revision=None):
     """Return the `Checkpoint` of a preset.
 
@@ -289,11 +286,7 @@ def choose_class(name, checkpoint):
     return read() if read else checkpoint
 
 
-# Arguments and tensors that the class takes from the checkpoint.
-
-
 def _split_arguments(cls, arguments):
-    """Return two dicts, the arguments for the encoder and for the head."""
     encoder_class = getattr(cls, "encoder_class", cls)
     encoder_names = list_argument_names(encoder_class)
     head_names = [] if cls is encoder_class else list_argument_names(cls)
@@ -331,7 +324,7 @@ def _select_head(cls, checkpoint, arguments):
     if stored.get("recipe") and not arguments.get("recipe"):
         # The stored pooling only applies with a recipe, which is None here.
         arguments["pooling"] = new.get("pooling")
-    if new.get("problem") == "ranking":  # its one output has no name
+    if new.get("problem") == "ranking":  # a score has no name
         arguments["labels"] = None
     if stored and hasattr(cls, "encoder_class"):
         _check_stored_arguments(cls, checkpoint, arguments)
@@ -400,7 +393,7 @@ def check_tensors(head, checkpoint, found, head_arguments, why=None):
     The shapes follow from the settings; no weight is allocated for the check.
     """
     needed = tensors.encoder_shapes(checkpoint.encoder)
-    for name in POOLER:  # some heads do not use it
+    for name in POOLER:  # some heads do not use the pooler
         if name not in found:
             del needed[name]
     head_shapes = tensors.head_shapes(head, head_arguments, checkpoint.encoder)
@@ -435,9 +428,6 @@ def _refuse_missing(checkpoint, name, expected):
         expected=expected,
         found="none",
     )
-
-
-# Assignment of a model's weights, and its report.
 
 
 @dataclasses.dataclass
@@ -528,11 +518,8 @@ def _warn_about_new_weights(model, checkpoint, report, why):
         f"{type(model).__name__} from {checkpoint.source}: these weights are "
         f"new, and random until they are trained{why}: {list_names(new)}",
         UntrainedWarning,
-        stacklevel=4,  # the call of `from_preset`
+        stacklevel=4,  # points at the call of `from_preset`
     )
-
-
-# Vocabulary and sequence length.
 
 
 def _read_text(checkpoint):

@@ -142,9 +142,6 @@ def _read_pooling(folder):
     return chosen[0]
 
 
-# Writing.
-
-
 def write_modules(folder, model, preprocessor):
     """Write the files that sentence-transformers needs to open the folder.
 

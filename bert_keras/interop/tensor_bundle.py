@@ -184,8 +184,6 @@ def read_bytes(entry):
         return file.read(entry.size)
 
 
-# Variables of a TensorFlow checkpoint as tensors.
-
 FLOATS = (1, 2, 14, 19)
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 

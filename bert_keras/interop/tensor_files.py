@@ -176,9 +176,6 @@ def shorten(value):
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# Values in C order, read by rows.
-
-
 def stored_tensor(path, name, dtype, shape, offset):
     """Return the `Tensor` of values in C order from byte `offset` on.
 

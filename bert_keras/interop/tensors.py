@@ -25,7 +25,7 @@ from bert_keras.modeling.recipes import find_recipe
 LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # the file that is written
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
-MAX_BYTES = 200_000  # bytes that are read from such a file
+MAX_BYTES = 200_000  # number of bytes to read of a text file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +70,6 @@ def _read_start(folder, name):
     except OSError:
         return None
 
-
-# Errors, tensors and their description.
 
 MAX_PART_LENGTH = 400  # characters of each part of a message
 FETCH = "Fetch the file again"
@@ -312,9 +310,6 @@ def map_name(name, table):
     return None
 
 
-# A file's tensors under the library's names.
-
-
 def rename_tensors(tensors, table, source, normalize=lambda name: name):
     """Return dict of library name -> `Tensor`, and list of unmatched names.
 
@@ -421,8 +416,6 @@ def _norm(prefix, size):
 def _dense(prefix, inputs, outputs):
     return {f"{prefix}/kernel": (inputs, outputs), f"{prefix}/bias": (outputs,)}
 
-
-# Attention weights of formats in which the heads have an axis of their own.
 
 _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
 

@@ -98,8 +98,6 @@ def write_pieces(preprocessor, path):
     vocabulary.write_vocabulary(preprocessor.tokenizer.vocabulary, path)
 
 
-# The case of the text: from the folder, the caller, and the pieces.
-
 # A lower-cased vocabulary has no capitals. A cased vocabulary has thousands, if
 # the language has capitals. The case is unknown if there are fewer words than
 # FEW_PIECES, or if some words have capitals, but at most CASED_FRACTION do.

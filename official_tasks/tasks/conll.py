@@ -93,7 +93,7 @@ def read_tagged_data_set(row, source, split, notes):
     return texts
 
 
-# Files of columns: one word a line, an empty line after each sentence, and
+# Files of columns: a word on each line, an empty line after a sentence, and
 # `-DOCSTART-` before each document where the file has documents. A line of
 # blanks and tabs counts as empty. If the file has labels, a line of any other
 # white space counts as empty too.

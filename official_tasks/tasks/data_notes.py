@@ -4,7 +4,7 @@ from collections import Counter
 
 from official_tasks.tasks.table import line_or_row
 
-MAX_LINES = 5  # line numbers that a note names
+MAX_LINES = 5  # maximum number of line numbers in a note
 RARE = 0.2  # a class with fewer than RARE * rows / classes rows is rare
 MAX_CLASSES = 20  # with more integer labels, regression is suggested
 

@@ -173,7 +173,7 @@ QNLI = GlueRow(
 )
 RTE = GlueRow("rte", "RTE", ENTAILED, ENTAILED)
 WNLI = GlueRow("wnli", "WNLI", ["not_entailment", "entailment"], BINARY)
-# The diagnostic set: predicted by a model of MNLI, never trained on.
+# The diagnostic set has no training split. A model of MNLI predicts it.
 AX = GlueRow(
     "ax",
     "diagnostic",

@@ -136,7 +136,7 @@ def spearman(first, second) -> float:
 
 
 def _compute_correlation(name, first, second):
-    from scipy import stats  # takes half a second
+    from scipy import stats  # this import takes half a second
 
     first, second = (np.asarray(x, np.float64) for x in (first, second))
     if np.isnan(first).any() or np.isnan(second).any():

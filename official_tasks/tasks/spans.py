@@ -235,7 +235,7 @@ class SpanTask(Problem):
             )
         else:
             scores = metrics.scores_v1(answers, texts)
-        # The baseline always predicts no answer.
+        # The baseline always predicts "no answer".
         empty = sum(not true for true in answers.values()) / len(answers)
         return {**scores, "majority_baseline": empty}
 
@@ -325,9 +325,6 @@ def _read_by_id(path, kind, form) -> dict:
     ):
         raise InputError(f"{path}: expected {form}, got other JSON")
     return content
-
-
-# Questions and their contexts as rows, and the positions of the answers.
 
 
 def answer_span(question: Question) -> tuple[int, int] | str:

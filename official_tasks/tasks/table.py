@@ -100,7 +100,7 @@ def read_rows(
     for number, values in rows:
         where = f"{path}, {line_or_row(path)} {number}"
         with collect_faults(faults):
-            if isinstance(values, str):  # the fault of a row
+            if isinstance(values, str):  # a message instead of cells
                 raise InputError(f"{where}: {values}")
             yield (
                 number,
@@ -284,8 +284,6 @@ def plain_errors(path, dialect=None):
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-# Cells.
-
 LARGEST_NUMBER = 1e18  # float32 holds the square of such a number
 
 
@@ -311,7 +309,7 @@ def to_text(where, column, value) -> str:
     if isinstance(value, float) and math.isnan(value):
         return ""  # pandas writes NaN for a missing number
     is_json = isinstance(value, bool | int | float)
-    return json.dumps(value) if is_json else str(value)  # str: e.g. a date
+    return json.dumps(value) if is_json else str(value)  # such as a date
 
 
 def read_number(text: str) -> float | None:
@@ -328,9 +326,6 @@ def read_index(text: str, count: int) -> int | None:
     is_short = len(text) <= 9  # Python refuses to read thousands of digits
     number = int(text) if is_short and text.isdecimal() else count
     return number if number < count else None
-
-
-# Whole files.
 
 
 def write_csv(path, rows) -> None:
