@@ -31,7 +31,7 @@ URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 # Maximum size of a zip's unpacked files. A large model has 1.4 GB.
 MAX_UNPACKED = 2 * 1024**3
 # Name -> date in its URL. The uncased base model was released twice. Papers
-# used the first release, so its date stands here.
+# used the first release, so this table has the first date.
 RELEASED = {
     **{name: "2020_02_20" for name in SIZES if name.startswith("uncased_L")},
     "uncased_L-12_H-768_A-12": "2018_10_18",
@@ -140,7 +140,7 @@ HUB_NAMES |= {name: HUB_NAMES[hub] for name, hub in _EMBEDDERS.items()}
 
 
 def presets() -> list[str]:
-    """Return the names that `from_preset` takes, besides paths and org/name.
+    """Return the names that `from_preset` accepts besides paths and org/name.
 
     Returns:
         list of str: names of the weights in this package, which need no

@@ -23,7 +23,7 @@ class Head:
         parts: prefixes of weight names, one for each part of the head; a file
             may lack an entire part.
         has_labels: True if the layer has one output for each label.
-        has_dropout: True if the class takes `dropout` for its head.
+        has_dropout: True if the class has an argument `dropout`.
         is_tied: True if the head's output matrix is the token table.
         signatures: names of the signatures of an export, the default first.
         peft_task: `task_type` of PEFT; None if PEFT has none for this head.

@@ -390,7 +390,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
     """Raise `WeightsError` if the tokenizer has added tokens.
 
     transformers finds an added token anywhere in a text and never splits it.
-    The original has no added tokens: it splits "[unused0]" at the brackets.
+    The original has no added tokens and splits "[unused0]" at the brackets.
 
     Args:
         added: `Fields` of added_tokens.json.

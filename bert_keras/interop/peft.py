@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # the metadata's key
-USE_SAME_MODEL = "Load it into a model like the one that was saved"
+USE_SAME_MODEL = "Load the adapters into a model like the saved model"
 # Settings with which an adapted kernel is not W + alpha / r B A.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),

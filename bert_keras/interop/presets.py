@@ -489,7 +489,6 @@ def _assign(model, checkpoint, found):
 
 
 def _check_complete(model, checkpoint, report):
-    """Raise `WeightsError` if a trained head lacks some of its weights."""
     name = type(model).__name__
     if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return

@@ -280,9 +280,8 @@ def expand_names(dense, norm=None, ends=None):
     """Return a table of weights from two tables of layers.
 
     Args:
-        dense: dict of the library's prefix -> the other format's prefix, of
-            dense layers.
-        norm: the same for layer normalisations.
+        dense: dict of dense layers, the library's prefix -> the format's.
+        norm: such a dict for layer normalisations.
         ends: the other format's names of the layer's two weights, with the
             separator; None: the library's names.
     """

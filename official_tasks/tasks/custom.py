@@ -354,7 +354,7 @@ def custom_tags(**options) -> TagTask:
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # None takes the width of the model to evaluate.
+    # None means the width of the model to evaluate.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 

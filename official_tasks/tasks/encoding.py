@@ -54,7 +54,7 @@ def encode_with_prompt(preprocess, texts):
 
 
 def chunks(count) -> list[slice]:
-    """Return slices of at most `CHUNK` over `count` texts; at least one."""
+    """Return slices over `count` texts, one at least, of up to `CHUNK` each."""
     begins = range(0, max(1, count), CHUNK)
     return [slice(begin, min(begin + CHUNK, count)) for begin in begins]
 

@@ -226,8 +226,7 @@ class GlueTask(TextTask):
     def score(self, examples, predictions):
         """Return the official metrics.
 
-        For MNLI, names with the prefix "mismatched_" are the metrics of the
-        mismatched part, the other names those of the matched part.
+        For MNLI, metrics of the mismatched part have the prefix "mismatched_".
         """
         require_labels(self, [example.label for example in examples])
         scores = {}

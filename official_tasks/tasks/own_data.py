@@ -128,7 +128,7 @@ class Table(Source):
         """Return ((file, line), example) for each row, before `prepare`.
 
         Raises:
-            InputError: rows cannot be used; the message has a line for each.
+            InputError: the message has a line for each row that cannot be used.
         """
         rows: list = []
         notes: list[str] = []

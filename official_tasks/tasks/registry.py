@@ -63,7 +63,7 @@ def define_task_flags(default=None, more=None):
 
     Args:
         default: default of --task.
-        more: dict of name -> options, for names that --task takes besides
+        more: dict of name -> options, for names that --task has besides
             `TASKS`. The key None has the options that apply without --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}

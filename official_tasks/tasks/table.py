@@ -80,10 +80,10 @@ def read_rows(
             TSV; such lists are yielded unchanged.
         optional: columns that may be missing; their cells are then "".
         dialect: `Dialect` of a user's file; errors then suggest its flags.
-        notes: list that takes notes for the user.
+        notes: list to which notes for the user are added.
         split: split to read if the data set's name has none.
-        faults: list that takes the error of each bad row, which is left out;
-            with None the first error is raised.
+        faults: list to which the error of each bad row is added; None raises
+            the first error.
         stream: open text to read instead of the file `path`, such as a pipe.
         kind: one of `KINDS`; None: by the file's name.
 
