@@ -292,10 +292,7 @@ def _check_files(settings, special, tokenizer, config):
 def _check_ids(tokenizer, pieces):
     """Raise `WeightsError` if tokenizer.json has other ids than vocab.txt.
 
-    Args:
-        tokenizer: `Fields` of the file.
-        pieces: pieces of vocab.txt, in the order of their ids; an empty or
-            repeated line is the piece "[lineN]".
+    In `pieces`, an empty or repeated line of vocab.txt is the piece "[lineN]".
     """
     ids = tokenizer.object("model").object("vocab").values
     indices = {piece: index for index, piece in enumerate(pieces)}
@@ -392,13 +389,8 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
     transformers finds an added token anywhere in a text and never splits it.
     The original has no added tokens and splits "[unused0]" at the brackets.
 
-    Args:
-        added: `Fields` of added_tokens.json.
-        special: `Fields` of special_tokens_map.json.
-        settings: `Fields` of tokenizer_config.json.
-        tokenizer: `Fields` of tokenizer.json.
-        pieces: the vocabulary, in the order of the ids.
-        lowercase: False if the text is known to keep its case.
+    The first four arguments are `Fields`, `added` those of added_tokens.json.
+    `lowercase` is False if the text keeps its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, tokenizer):
         content = token.text("content")
@@ -510,11 +502,7 @@ def _make_tokenizer_json(tokenizer):
 
 
 def _make_template(ids):
-    """Return dict of the post-processor: [CLS] A [SEP] B [SEP], B in segment 1.
-
-    Args:
-        ids: dict of piece -> id.
-    """
+    """Return the post-processor: [CLS] A [SEP] B [SEP], B in segment 1."""
 
     def special(token, segment):
         return {"SpecialToken": {"id": token, "type_id": segment}}

@@ -95,9 +95,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 def _collect_weights(model, names):
     """Return the head's weights and the encoder's trainable ones, not LoRA's.
 
-    Args:
-        model: the model.
-        names: dict of published name -> name in transformers.
+    `names` is a dict of published name -> name in transformers.
 
     Returns:
         dict of name in transformers -> (shape, function that returns values).
@@ -229,14 +227,7 @@ def _read_ranks(found, adapted):
 
 
 def _expect_shapes(bases, layers, found, ranks):
-    """Return dict of tensor name -> the shape that the model needs.
-
-    Args:
-        bases: published weights of the model.
-        layers: the layers that can have LoRA, by published name.
-        found: tensors of the file.
-        ranks: dict of adapted layer -> rank.
-    """
+    """Return dict of tensor name -> the shape that the model needs."""
     expected = {
         name: tuple(bases[name].shape) for name in found if name in bases
     }
@@ -263,11 +254,6 @@ def _check_new_weights(model, path, found):
 
 def _read_folder(model, folder, bases):
     """Return the folder's settings, tensors and adapted layers.
-
-    Args:
-        model: the model.
-        folder: the folder.
-        bases: published weights of the model.
 
     Returns:
         `Fields` of adapter_config.json; dict of published name -> `Tensor`,
@@ -327,10 +313,7 @@ def _read_alpha(config, adapted, ranks):
     The layers of bert_keras scale B A by alpha / r, rsLoRA by alpha / sqrt(r).
     So the alpha of rsLoRA is multiplied by sqrt(r).
 
-    Args:
-        config: `Fields` of adapter_config.json.
-        adapted: dict of published name of a layer -> its stored name.
-        ranks: dict of published name of a layer -> rank.
+    `adapted` and `ranks` have the stored name and the rank of each layer.
     """
     default = _check_alpha(config, "lora_alpha", config.raw("lora_alpha", 8))
     alpha = dict.fromkeys(adapted, default)

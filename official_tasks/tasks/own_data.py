@@ -178,8 +178,7 @@ class Table(Source):
     def _drop_or_refuse(self, unlabelled) -> list[str]:
         """Return a note on unlabelled rows; raise without --drop_unlabelled.
 
-        Args:
-            unlabelled: list of (location of a row, its empty columns).
+        `unlabelled` is a list of (location of a row, its empty columns).
         """
         if not unlabelled:
             return []
