@@ -96,9 +96,10 @@ def free_port():
 
 
 @functools.cache
-def reference(dtype="float32"):
+def reference(optimizer, dtype="float32"):
+    """The weights of one device."""
     pytest.importorskip("tensorflow")
-    return train("1", ["adamw-1", "lamb-1"], dtype=dtype)
+    return train("1", [f"{optimizer}-1"], dtype=dtype)
 
 
 def test_what_two_replicas_in_one_process_do(tmp_path):
@@ -120,7 +121,7 @@ ALL = [f"{case}{option}" for case in PLAIN for option in ("", "-xla", "-five")]
 
 
 def test_two_workers_end_with_the_weights_of_one_device():
-    check(train("worker/1", ["adamw-4"]), reference())
+    check(train("worker/1", ["adamw-4"]), reference("adamw"))
 
 
 @pytest.mark.long
@@ -135,7 +136,8 @@ def test_two_workers_end_with_the_weights_of_one_device():
 def test_any_number_of_replicas_ends_with_the_same_weights(
     devices, dtype, cases
 ):
-    check(train(devices, cases, dtype=dtype), reference(dtype), dtype)
+    expected = reference("adamw", dtype)
+    check(train(devices, cases, dtype=dtype), expected, dtype)
 
 
 @functools.cache
@@ -152,7 +154,7 @@ def train_on_jax(devices, *cases):
 
 
 def test_two_jax_devices_end_with_the_weights_of_tensorflow():
-    check(train_on_jax("2", "lamb-4"), reference())
+    check(train_on_jax("2", "lamb-4"), reference("lamb"))
 
 
 @pytest.mark.long
@@ -163,4 +165,5 @@ def test_two_jax_devices_end_with_the_weights_of_one():
 
 @pytest.mark.long
 def test_jax_ends_with_the_weights_of_tensorflow():
-    check(train_on_jax("1", "adamw-1", "lamb-1"), reference())
+    expected = reference("adamw") | reference("lamb")
+    check(train_on_jax("1", "adamw-1", "lamb-1"), expected)
