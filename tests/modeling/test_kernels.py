@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from unittest import mock
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 from model_samples import make_model, random_inputs
 
 from bert_keras.modeling import kernels, modes
-from bert_keras.training.optimizers import adamw, lamb
+from bert_keras.training.optimizers import lamb
 
 RANDOM = np.random.default_rng(5)
 
@@ -81,7 +82,20 @@ def in_a_loop(function, *tensors):
     return [x / 2 for x in trace(loop)]
 
 
-WAYS = [differentiate, in_a_graph, around_a_graph, in_a_loop, by_xla]
+def where_large(function, *tensors):
+    arithmetic = modes.use(compile_large=True)
+    with arithmetic, mock.patch.object(kernels, "LARGE", 1):
+        return in_a_graph(function, *tensors)
+
+
+WAYS = [
+    differentiate,
+    in_a_graph,
+    around_a_graph,
+    in_a_loop,
+    by_xla,
+    where_large,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -92,6 +106,16 @@ def test_a_kernels_gradient_equals_that_of_its_plain_formula(name, way):
     found = way(*KERNELS[name])
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gelu_tanh", "gelu_exact", "cross_entropy"])
+def test_long_arithmetic_on_large_tensors_is_compiled(name):
+    with modes.use(compile_large=True), mock.patch.object(kernels, "LARGE", 1):
+        graph = tf.function(KERNELS[name][0]).get_concrete_function(
+            KERNELS[name][1]
+        )
+    functions = graph.graph.as_graph_def().library.function
+    assert any(f"_{name}_" in x.signature.name for x in functions)
 
 
 def test_cross_entropy_compares_no_label_with_every_class():
@@ -136,8 +160,10 @@ def train_once(optimizer, **arguments):
 @pytest.mark.parametrize(
     ("optimizer", "arguments"),
     [
-        (lambda: adamw(1e-3, steps=2), {"rematerialize": True}),
-        (lambda: lamb(1e-3, steps=2), {"dtype": "mixed_bfloat16"}),
+        (
+            lambda: lamb(1e-3, steps=2),
+            {"rematerialize": True, "dtype": "mixed_bfloat16"},
+        ),
         (keras.optimizers.Adam, {"dtype": "mixed_float16"}),
     ],
 )
