@@ -1,9 +1,9 @@
 """XLA at its default optimisation level, which conftest.py turns off."""
 
 import os
-import subprocess
 import sys
 
+import forks
 from run_script import ROOT
 
 FILES = ["modeling/test_kernels.py", "training/test_optimizers.py"]
@@ -11,11 +11,9 @@ FILES = ["modeling/test_kernels.py", "training/test_optimizers.py"]
 
 def test_gelu_loss_and_adam_hold_at_the_default_level():
     words = ["-m", "pytest", "-k", "xla", "-p", "no:cacheprovider"]
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, *words, *(ROOT / "tests" / name for name in FILES)],
-        cwd=ROOT,
+        cwd=str(ROOT),
         env={**os.environ, "XLA_FLAGS": ""},
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == 0, done.stdout[-3000:]
