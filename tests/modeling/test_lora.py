@@ -21,7 +21,7 @@ def trained(dtype="float32"):
     """Trained once for all tests, which leave it as it is."""
     model = adapted(dtype)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(adamw(1e-2, 4, warmup=0), loss)
+    model.compile(adamw(1e-2, 4, warmup=0), loss, run_eagerly=True)
     model.fit(random_inputs(), np.array([0, 1, 1]), epochs=2, verbose=0)
     return model
 
@@ -126,7 +126,7 @@ def test_a_saved_lora_model_loads_as_it_was(tmp_path):
     model.encoder.embeddings.token.enable_lora(2)
     model.encoder.pooler.enable_lora(3, lora_alpha=6)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(adamw(1e-2, 4, warmup=0), loss)
+    model.compile(adamw(1e-2, 4, warmup=0), loss, run_eagerly=True)
     model.fit(random_inputs(), np.array([0, 1, 1]), epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
