@@ -114,6 +114,12 @@ CASES |= {
         {"loss": sparse("mean_with_sample_weight")},
         {"sample_weight": 0 * ROWS},
     ),
+    "several labels a row": (
+        lambda: classifier("multi"),
+        HOT,
+        {"loss": keras.losses.BinaryCrossentropy(from_logits=True)},
+        {"sample_weight": ROWS},
+    ),
     "a loss by name": (classifier, HOT, {"loss": "mse"}, {}),
     "a scalar": (classifier, HOT, {"loss": scalar}, {}),
 }
