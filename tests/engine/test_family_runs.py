@@ -179,19 +179,18 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     assert (results["rows"], results["dev_rows"]) == (12, 12)
     assert results["ndcg_at_10"] > before["ndcg_at_10"]
     # How it pools comes with the model.
-    loaded = evaluate(embedding_task(dev=data), [str(run)])
+    again = embedding_task(dev=data)
+    loaded = evaluate(again, [str(run)], output=tmp_path / "out")
     assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
-    # The sign of one value tells few texts apart.
+    assert len((tmp_path / "out" / "predictions.csv").read_text()) > 12 * 10
     # A model that has learned several sizes is scored by shorter vectors.
     task = embedding_task(dev=data, matryoshka="4,2", truncate_dim=1)
     cut = evaluate(task, [str(run)])
     assert cut["ndcg_at_10"] < loaded["ndcg_at_10"]
-    with pytest.raises(InputError, match="at most 1, --truncate_dim"):
+    with pytest.raises(InputError, match="at most 1 .*truncate_dim"):
         task.loss()
     with pytest.raises(InputError, match="--matryoshka=4,99: expected at most"):
         evaluate(embedding_task(dev=data, matryoshka="4,99"), [str(run)])
-    predict_task(embedding_task(test=data), [str(run)], tmp_path / "out")
-    assert len((tmp_path / "out" / "predictions.csv").read_text()) > 12 * 10
     model = BertEmbedder.from_preset(run / "model")
     assert model.arguments() == {
         "pooling": "max",

@@ -67,7 +67,7 @@ def several(place, tmp_path_factory):
     folder = tmp_path_factory.mktemp("several")
     rows = [
         (text, ",".join(["good"] * y + ["film"] * ("film" in text)))
-        for text, y in sentences(80)
+        for text, y in sentences(32)
     ]
     path = write_csv(folder / "t.csv", rows)
     task = custom_task(path, path, problem="multi")
