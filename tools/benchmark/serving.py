@@ -8,10 +8,10 @@ bfloat16), a Hugging Face folder for transformers and a file for ONNX Runtime.
 Each system runs in a separate process, and the systems take turns. They get the
 same strings, of 16, 128 and 512 tokens, one at a time and 32 together.
 --texts=FILE:COLUMN (any table; may be repeated) adds texts of natural lengths.
-Out, for each system: milliseconds a text by the clock, those of processor time,
-and the ratio of its processor time to that of the first system. Every system
-must answer the same to 1e-3 (bfloat16: 0.05). On a busy machine --threads=1
-avoids threads that wait for each other.
+Out, for each system: wall time and processor time in milliseconds for each
+text, and the ratio of its processor time to that of the first system. The
+probabilities of all systems must agree to 1e-3 (bfloat16: 0.05). On a busy
+machine --threads=1 avoids threads that wait for each other.
 
 Takes about five minutes for a small model. Needs:
 pip install 'bert_keras[onnx,peers]'.
@@ -51,9 +51,9 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of a classifier.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("turns", 15, "Calls of each system.", 1)
+    flags.DEFINE_integer("turns", 15, "Number of turns of each system.", 1)
     flags.DEFINE_integer(
-        "threads", 0, "Threads of each system; 0: its own choice.", 0
+        "threads", 0, "Threads of each system; 0: its default.", 0
     )
     flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens of a text.")
     flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of natural texts.")
@@ -94,11 +94,7 @@ def read_batches(spec):
 
 
 def measure_case(title, steps, batches):
-    """Let the systems answer in turns; print a table and return its rows.
-
-    Raises:
-        InputError: a system answers differently from the first one.
-    """
+    """Print and return times; raise InputError if the answers differ."""
     answers, _ = turns.take_turns(steps, [[batch] for batch in batches])
     systems = {}
     count = sum(map(len, batches)) / len(batches)

@@ -3,14 +3,14 @@ r"""Measure this package and other libraries in one run on one machine.
     python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 
 In: some rows need text (--input, --vocabulary), the folder of glue/, squad/ and
-wikiann_en/ (--data) or weights (--init); without them they end with an error.
-Out: tables on the terminal, and a JSON file with the times in seconds. For each
-row and system they have the time of an example (median, least and most of turns
-that alternate), the processor time and the peak memory (the GPU's where there
-is one). A library that is not installed is left out
-(pip install 'bert_keras[onnx,peers]' has all), and so are rows in bfloat16 on
-devices that are not faster in it. Takes 1 to 5 minutes a row on a CPU. The
-steps use a GPU where there is one; --batch_size=256 fills it.
+wikiann_en/ (--data) or weights (--init). Without its input a row ends with an
+error. Out: tables on the terminal, and a JSON file with times in seconds. For
+each row and system they give the time of an example (median, minimum and
+maximum over the turns), the processor time and the peak memory (of the GPU if
+there is one). A library that is not installed is left out; to install all:
+pip install 'bert_keras[onnx,peers]'. Rows in bfloat16 are left out on devices
+that are not faster in it. A row takes 1 to 5 minutes on a CPU. The steps use a
+GPU if there is one; --batch_size=256 fills it.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -36,7 +36,7 @@ def define_flags():
     flags.DEFINE_integer("turns", 9, "Turns of each system.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 0, "Batch size; 0: as the row has.", 0)
     flags.DEFINE_integer(
-        "lines", 20_000, "Most lines or questions that a command reads.", 1
+        "lines", 20_000, "Maximum lines or questions that a command reads.", 1
     )
     flags.DEFINE_string("input", None, "Text of any kind.")
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")

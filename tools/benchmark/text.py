@@ -45,7 +45,7 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("megabytes", 8, "Most megabytes of text to read.", 1)
+    flags.DEFINE_integer("megabytes", 8, "Maximum megabytes to read.", 1)
     flags.DEFINE_integer("turns", 5, "Turns of each tokenizer.", 1)
     flags.DEFINE_float("seconds", 3, "Time to draw each type of batch.", 0.01)
     flags.mark_flags_as_required(["input", "vocabulary"])
@@ -129,13 +129,9 @@ def time_tokenizers(documents, values):
 
 
 def measure(unit, runs, count, size):
-    """Let tokenizers take turns; print a table and return its rows as a dict.
+    """Let tokenizers take turns; print a table and return its rows.
 
-    Args:
-        unit: unit of the results.
-        runs: name -> function of no argument.
-        count: number of turns.
-        size: size of the text that a run reads, in this unit.
+    Seconds are divided by `size`, the number of units that a run reads.
     """
     steps = {n: functools.partial(time_step, run) for n, run in runs.items()}
     turns.take_turns(steps, [()])  # warm
@@ -171,7 +167,6 @@ def time_records(documents, tokenizer, folder):
 
 
 def time_batches(store, seconds):
-    """Return a dict of the rates of batches that are sampled on the fly."""
     from bert_keras.data.batches import pretraining_dataset
 
     rates = {}

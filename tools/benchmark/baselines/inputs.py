@@ -25,7 +25,6 @@ FILES = {
     )
     for part in ("train", "dev")
 }
-# Name of a head -> function that makes a model from weights.
 MODELS = {
     "classifier": lambda init: bert_keras.BertClassifier.from_preset(
         init, labels=["negative", "positive"]
@@ -42,14 +41,9 @@ MODELS = {
 class Inputs:
     """Settings of jobs that depend on the machine.
 
-    Attributes:
-        folder: folder for the files that jobs need.
-        text: files of text, as `read_documents` takes them.
-        data: folder of the official files of tasks.
-        init: weights to fine-tune.
-        vocabulary: file of word pieces.
-        batch: replaces the batch size of each row; 0 keeps it.
-        lines: number of lines or questions that whole commands read.
+    `folder` holds the files that are made for jobs. `batch` replaces the batch
+    size of each row; 0 keeps the row's. `lines` is the maximum number of lines
+    or questions that a whole command reads.
     """
 
     folder: str | os.PathLike
@@ -75,19 +69,13 @@ class Inputs:
     def __getitem__(self, name):
         """Return the path of a file or folder; make it at the first call.
 
-        Args:
-            name: one of:
-                "init", "data", "text": the path that the flag gives.
-                "base": random weights of base size.
-                a key of `MODELS`: the weights of --init with such a head.
-                "served_" and a key of `MODELS`: the SavedModel of that model.
-                "onnx_" and a key of `MODELS`: the ONNX files of that model.
-                "lines" or a key of `FILES`: the first lines of these files.
-                "squad_train": SQuAD's training file.
-                "squad": the first questions of SQuAD's dev split.
-                "questions": the same questions as JSON lines.
-                "here": the folder of this script.
-                "output": a file that a job may write.
+        "base": random weights of base size.
+        a key of `MODELS`: the weights of --init with such a head.
+        "served_" or "onnx_" before the key: the model's SavedModel or ONNX.
+        "lines" or a key of `FILES`: the first lines of these files.
+        "squad": the first questions of SQuAD's dev split.
+        "questions": the same questions as JSON lines.
+        "output": a file that a job may write.
         """
         path = os.path.join(self.folder, name)
         kind, _, model = name.rpartition("_")
@@ -115,7 +103,7 @@ class Inputs:
 
     def _find(self, pattern):
         pattern = os.path.join(self["data"], pattern)
-        # If no file matches, return the pattern: the error at opening shows it.
+        # If no file matches, return the pattern. The reader's error names it.
         return next(glob.iglob(pattern), pattern)
 
     def _write(self, path, lines):
@@ -162,7 +150,6 @@ class Inputs:
         encoder.save_preset(path, preprocess)
 
     def require(self, name, flag):
-        """Return the attribute `name`; raise if its flag was not set."""
         value = getattr(self, name)
         if value is None:
             raise InputError(f"This row needs --{flag}.")

@@ -127,7 +127,6 @@ def transformers_step(settings):
 
 
 def choose_device():
-    """Return "cuda" where PyTorch has it, else "cpu"."""
     import torch
 
     # Multiply float32 in TF32 on a GPU, as the other backends do.
@@ -136,7 +135,6 @@ def choose_device():
 
 
 def classify(settings):
-    """Classify by an exported SavedModel."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers its operations)
 
@@ -151,7 +149,6 @@ def classify(settings):
 
 
 def transformers_classify(settings):
-    """Classify by the pipeline of transformers."""
     from transformers import pipeline
 
     folder = settings["folder"]

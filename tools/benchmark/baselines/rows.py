@@ -13,29 +13,18 @@ TEXT = "An hour well spent."
 
 
 class Job(NamedTuple):
-    """The task of one worker.
-
-    Attributes:
-        function: name of a function of `jobs.py`, which prepares a step.
-        settings: argument of the function, a dict that JSON can hold.
-    """
+    """The name of a function of `jobs.py`, and its settings for JSON."""
 
     function: str
     settings: dict
 
 
 class Row(NamedTuple):
-    """Jobs that a benchmark compares.
-
-    Attributes:
-        title: title of the row.
-        jobs: dict: name of a system -> `Job`; `THIS` comes first.
-        turns: maximum number of turns; None means that of --turns.
-    """
+    """Jobs that a benchmark compares; `THIS` is the first key of `jobs`."""
 
     title: str
     jobs: dict
-    turns: int | None = None
+    turns: int | None = None  # maximum number; None means --turns
 
 
 def step(size, batch, dtype, length=128):
@@ -68,12 +57,9 @@ def step(size, batch, dtype, length=128):
 def compare(title, turns=3, **commands):
     """Return a row of whole commands, from start to end of the process.
 
-    Args:
-        title: title of the row.
-        turns: maximum number of turns; 1 if a second turn would only resume
-            the first.
-        **commands: system -> words after `python`. `{name}` in a word stands
-            for a file or folder of `Inputs`.
+    `commands` is a dict: system -> words after `python`. `{name}` in a word
+    stands for a file or folder of `Inputs`. Set `turns` to 1 if a second turn
+    would only resume the first.
     """
     jobs = {
         name: Job("command", {"words": words, "warm": 0})
@@ -87,7 +73,6 @@ def _extend(job, **settings):
 
 
 def _predict(model, signature, ending, *input_words):
-    """Return a command of `predict` for a model of `Inputs`."""
     return [
         *("-m", "official_tasks.predict", f"--signature={signature}"),
         *(f"--model={{served_{model}}}", f"--output={{output}}.{ending}"),

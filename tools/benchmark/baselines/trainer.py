@@ -99,11 +99,9 @@ def read_questions(path):
 
 
 def encode_windows(tokenizer, questions):
-    """Return the windows of all questions, and where each comes from.
+    """Return windows (dicts of inputs and targets), and their sources.
 
-    Returns:
-        list of dict, the model's inputs and targets for each window; and list
-        of (index of the question, encoding of the window).
+    A source is a pair (index of the question, encoding of the window).
     """
     rows, places = [], []
     for number, question in enumerate(questions):

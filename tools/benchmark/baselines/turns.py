@@ -28,13 +28,8 @@ PAUSE = 0.3
 class Worker:
     """A job in a separate process, prepared and waiting for its turn.
 
-    Args:
-        job: name of a function of `jobs.py`.
-        settings: settings of the function, filled in.
-        variables: dict of more environment variables.
-
-    Raises:
-        InputError: the job failed, at its start or in `ask`.
+    `job` is the name of a function of `jobs.py`. If the job fails, the
+    constructor or `ask` raises an InputError.
     """
 
     def __init__(self, job, settings, variables=None):
@@ -77,14 +72,7 @@ def start_workers(jobs, variables=None):
     """Start a worker for each job; yield two dicts, and end the workers.
 
     The first dict is name -> `Worker`. The second is name -> error message, for
-    each worker that failed to start.
-
-    Args:
-        jobs: name -> `rows.Job`, its settings filled in.
-        variables: dict of more environment variables.
-
-    Raises:
-        InputError: the first worker, which runs this package, failed.
+    each worker that failed to start. An error of the first worker is raised.
     """
     workers, left_out = {}, {}
     try:
@@ -182,11 +170,8 @@ def measure_row(row, inputs, turns):
 def print_systems(title, systems, unit="an example"):
     """Print a table with a line for each system, times in milliseconds.
 
-    Args:
-        title: title of the table.
-        systems: name -> dict that `summarize` returns, in seconds;
-            "peak_megabytes" is optional.
-        unit: what the times are for, such as "a text".
+    `systems` is a dict: name -> dict from `summarize`, in seconds, which may
+    also have "peak_megabytes".
     """
     first = next(iter(systems.values()))["processor"]
     columns = [f"ms {unit}", "least", "most", "CPU ms", "by the first"]
@@ -214,7 +199,6 @@ def print_table(title, columns, rows):
 
 
 def machine() -> dict:
-    """Return the properties of the machine that results depend on."""
     from bert_keras.training.strategy import fast_bfloat16, instructions
 
     kinds = ("avx512_vnni", "avx2")
