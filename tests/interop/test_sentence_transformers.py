@@ -1,16 +1,18 @@
 """sentence-transformers folders: the encoder, and how it pools."""
 
+import functools
 import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 from record_sentences import CHANGES, changed
 from test_huggingface import folder_of, write_json
 
-from bert_keras import export_saved_model, load_saved_model
+from bert_keras import export_saved_model
 from bert_keras.errors import InputError
 from bert_keras.interop.convert import convert
 from bert_keras.interop.presets import (
@@ -20,7 +22,13 @@ from bert_keras.interop.presets import (
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
+from bert_keras.serving.graph import Rows
 from bert_keras.serving.portable_formats import export_on_ids
+from bert_keras.serving.signatures import (
+    OPTIONS,
+    make_signatures,
+    resolve_options,
+)
 from bert_keras.text.preprocessor import BertPreprocessor
 
 MODULE = "sentence_transformers.models."
@@ -83,8 +91,9 @@ def test_the_ways_of_pooling_are_told_apart(tmp_path, mode, value, pooling):
     assert embedding == {"pooling": pooling, "normalize": False}
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+@pytest.mark.parametrize(
+    ("pooling", "normalize"), [("mean", True), ("max", False), ("cls", True)]
+)
 def test_a_written_folder_gives_the_same_embedder(tmp_path, pooling, normalize):
     model = BertEmbedder(tiny.model("BertEncoder"), pooling, normalize)
     save_model(tmp_path / "a", model, tiny.preprocessor())
@@ -127,60 +136,65 @@ def test_a_cross_encoder_is_a_classifier(tmp_path):
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
+def loaded_again(source, folder):
+    """Model and preprocessor of a folder, saved and loaded once more."""
+    model = BertEmbedder.from_preset(source)
+    model.save_preset(folder, BertPreprocessor.from_preset(source))
+    return (
+        BertEmbedder.from_preset(folder),
+        BertPreprocessor.from_preset(folder),
+    )
+
+
+def assert_signatures(model, preprocess, texts, recorded, names):
+    """What an export answers, without the export."""
+    options = resolve_options([model], dict.fromkeys((*OPTIONS, "hypothesis")))
+    signatures = make_signatures(model, Rows(preprocess), options)
+    for name in names:
+        (function,) = (s.function for s in signatures if s.name == name)
+        vectors = function(tf.constant(texts))["embedding"]
+        np.testing.assert_allclose(vectors, recorded[name], atol=1e-5)
+
+
 def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path):
     theirs = json.loads((GOLDEN / "sentences.json").read_text())
-    texts, source = theirs.pop("texts"), GOLDEN / "sentences"
-    for folder in (source, tmp_path / "again"):
-        model = BertEmbedder.from_preset(folder)
-        preprocess = BertPreprocessor.from_preset(folder)
-        for name, prompt in (
-            ("embed", "other"),
-            ("embed_query", "query"),
-            ("embed_document", "document"),
-            ("none", None),
-        ):
-            asked = preprocess.with_prompt(prompt)
-            vectors = model.predict(asked(texts), verbose=0)
-            np.testing.assert_allclose(vectors, theirs[name], atol=1e-5)
-        assert preprocess.prompt == "other"
-        if folder == source:
-            model.save_preset(tmp_path / "again", preprocess)
-    export_saved_model(model, preprocess, tmp_path / "served")
-    served = load_saved_model(tmp_path / "served")
-    for name in ("embed", "embed_query", "embed_document"):
-        vectors = getattr(served, name)(texts)["embedding"]
+    texts = theirs["texts"]
+    model, preprocess = loaded_again(GOLDEN / "sentences", tmp_path / "a")
+    prompts = {"embed": "other", "embed_query": "query"}
+    prompts |= {"embed_document": "document", "none": None}
+    for name, prompt in prompts.items():
+        vectors = model(preprocess.with_prompt(prompt)(texts))
         np.testing.assert_allclose(vectors, theirs[name], atol=1e-5)
+    assert preprocess.prompt == "other"
+    names = "embed", "embed_query", "embed_document"
+    assert_signatures(model, preprocess, texts, theirs, names)
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
     recorded = json.loads((GOLDEN / "sentences.json").read_text())
     texts, recorded = recorded["texts"], recorded[name]
-    prompts = {"embed": "other", "embed_query": "query", "none": None}
     changed(tmp_path / "a", name)
-    for folder in ("a", "b"):
-        model = BertEmbedder.from_preset(tmp_path / folder)
-        preprocess = BertPreprocessor.from_preset(tmp_path / folder)
-        for key, prompt in prompts.items():
-            vectors = model.encode(texts, preprocess.with_prompt(prompt))
-            np.testing.assert_allclose(vectors, recorded[key], atol=1e-5)
-        if folder == "a":
-            model.save_preset(tmp_path / "b", preprocess)
-    # `predict` is traced for two axes, then for three.
-    for each in (False, True):
-        for key, prompt in prompts.items():
-            prompted = preprocess.with_prompt(prompt)
-            rows = prompted.each((texts,)) if each else prompted(texts)
-            vectors = model.predict(rows, verbose=0)
+    model, preprocess = loaded_again(tmp_path / "a", tmp_path / "b")
+    prompts = {"embed": "other", "embed_query": "query", "none": None}
+    prompted = {k: preprocess.with_prompt(p) for k, p in prompts.items()}
+    call = model
+    if name == "without_prompt_mean":  # traced for two axes, then for three
+        call = functools.partial(model.predict, verbose=0)
+    for rows_of in (
+        lambda preprocess: preprocess(texts),
+        lambda preprocess: preprocess.each((texts,)),
+    ):
+        for key in prompts:
+            vectors = np.array(call(rows_of(prompted[key])))
             expected = np.reshape(recorded[key], vectors.shape)
             np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    if name not in ("truncate_dim", "without_prompt_mean"):
-        return  # an export pools as `encode` does
-    export_saved_model(model, preprocess, tmp_path / "served")
-    served = load_saved_model(tmp_path / "served")
-    for key in ("embed", "embed_query"):
-        vectors = getattr(served, key)(texts)["embedding"]
-        np.testing.assert_allclose(vectors, recorded[key], atol=1e-5)
+    if name in ("truncate_dim", "without_prompt_mean"):
+        for key in prompts:  # `encode` pools as a call does
+            vectors = model.encode(texts, prompted[key])
+            np.testing.assert_allclose(vectors, recorded[key], atol=1e-5)
+    names = "embed", "embed_query"
+    assert_signatures(model, preprocess, texts, recorded, names)
 
 
 def test_a_prompt_that_is_not_pooled_needs_room_and_whole_texts(tmp_path):
