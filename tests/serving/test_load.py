@@ -10,7 +10,7 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import encoder, preprocessor, spread
+from served_samples import encoder, preprocessor
 
 from bert_keras import json_files
 from bert_keras.errors import InputError
@@ -96,15 +96,6 @@ def test_a_damaged_or_missing_file_is_named(export, name, change):
     change(export / name)
     with pytest.raises(InputError, match=name):
         load_saved_model(export)
-
-
-@pytest.mark.parametrize("name", ["exp[1]", "a*b?", "x" * 250, b"caf\xe9"])
-def test_any_name_of_a_folder_is_exported_to_and_loaded(tmp_path, name):
-    folder = os.path.join(tmp_path, os.fsdecode(name), "served")
-    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
-    export_saved_model(model, preprocessor(), folder, verify=True)
-    assert load_saved_model(folder).classify(["bad"])["label"]
-    assert os.listdir(os.path.dirname(folder)) == ["served"]
 
 
 def test_a_name_that_no_folder_can_have_is_refused_before_the_work(
