@@ -1,18 +1,18 @@
 """`entail`: zero-shot labels by a model of entailment."""
 
-import json
-
 import numpy as np
 import pytest
-from run_script import call_script
 from served_samples import encoder, preprocessor, spread
-from serving_process import predict, server
 
-from bert_keras import (
-    BertClassifier,
-    InputError,
-    export_saved_model,
-    load_saved_model,
+from bert_keras import BertClassifier, InputError, export_saved_model
+from bert_keras.serving.classification import entail
+from bert_keras.serving.graph import Rows
+from bert_keras.serving.load import as_tensor
+from bert_keras.serving.pieces import tokenize
+from bert_keras.serving.signatures import (
+    OPTIONS,
+    make_signatures,
+    resolve_options,
 )
 
 NLI = ["contradiction", "neutral", "entailment"]
@@ -23,6 +23,19 @@ CANDIDATES = [["good", "bad"], ["gladly"], ["film", "hour", "was"], []]
 
 def entailment_model(labels=NLI, **arguments):
     return spread(BertClassifier(encoder(), labels=labels, **arguments))
+
+
+def signatures(model, hypothesis=None):
+    """Of an export, by name, in order."""
+    options = dict.fromkeys(OPTIONS) | {"hypothesis": hypothesis}
+    options = resolve_options([model], options)
+    made = make_signatures(model, Rows(preprocessor()), options)
+    return {signature.name: signature for signature in made}
+
+
+def answer(signature, function, texts, candidates):
+    tensors = map(as_tensor, (texts, candidates), signature.specs())
+    return {name: x.numpy() for name, x in function(*tensors).items()}
 
 
 def answer_as_transformers(model, text, candidates, entailment_id):
@@ -36,42 +49,23 @@ def answer_as_transformers(model, text, candidates, entailment_id):
     return entailed / entailed.sum(), both[:, 1] / both.sum(axis=-1)
 
 
-@pytest.fixture(scope="module")
-def model():
-    return entailment_model(pair=True)
-
-
-@pytest.fixture(scope="module")
-def folder(model, tmp_path_factory):
-    path = tmp_path_factory.mktemp("entail") / "served"
-    return export_saved_model(
-        model, preprocessor(), path, hypothesis=HYPOTHESIS, verify=True
-    )
-
-
-@pytest.fixture(scope="module")
-def expected(model):
-    return [
-        answer_as_transformers(model, text, candidates, 2)
-        for text, candidates in zip(TEXTS[:3], CANDIDATES[:3], strict=True)
-    ]
-
-
-def test_candidates_get_the_scores_of_transformers(folder, expected):
-    served = load_saved_model(folder)
-    answer = served.entail(TEXTS, CANDIDATES)
-    for row, (scores, alone) in enumerate(expected):
-        count = len(scores)
-        found = answer["probabilities"][row]
-        np.testing.assert_allclose(found[:count], scores, atol=1e-5)
-        assert not found[count:].any()
-        found = answer["entailment"][row]
-        np.testing.assert_allclose(found[:count], alone, atol=1e-5)
-        assert not found[count:].any()
-        assert answer["label"][row] == CANDIDATES[row][scores.argmax()]
-    assert answer["label"][3] == ""
-    assert not answer["probabilities"][3].any()
-    assert served.card["default"] == "classify"
+def test_candidates_get_the_scores_of_transformers():
+    """In the graph that an export holds."""
+    model = entailment_model(pair=True)
+    made = signatures(model, HYPOTHESIS)
+    assert list(made) == ["classify", "entail"]
+    found = answer(made["entail"], made["entail"].trace(), TEXTS, CANDIDATES)
+    for row, candidates in enumerate(CANDIDATES[:3]):
+        count = len(candidates)
+        scores, alone = answer_as_transformers(model, TEXTS[row], candidates, 2)
+        expected = {"probabilities": scores, "entailment": alone}
+        for name, right in expected.items():
+            values = found[name][row]
+            np.testing.assert_allclose(values[:count], right, atol=1e-5)
+            assert not values[count:].any()
+        assert found["label"][row].decode() == candidates[scores.argmax()]
+    assert found["label"][3] == b""
+    assert not found["probabilities"][3].any()
 
 
 @pytest.mark.parametrize(
@@ -82,46 +76,32 @@ def test_candidates_get_the_scores_of_transformers(folder, expected):
         (["not_entailment", "entailment"], 1),
     ],
 )
-def test_the_label_for_entailment_is_known_by_its_name(
-    labels, entailment_id, tmp_path
-):
+def test_the_label_for_entailment_is_known_by_its_name(labels, entailment_id):
     model = entailment_model(labels, pair=True)
-    folder = export_saved_model(
-        model, preprocessor(), tmp_path / "a", hypothesis=HYPOTHESIS
-    )
-    answer = load_saved_model(folder).entail(TEXTS[:1], CANDIDATES[:1])
+    signature = entail(model, Rows(preprocessor()), HYPOTHESIS)
+    found = answer(signature, signature.function, TEXTS[:1], CANDIDATES[:1])
     scores, alone = answer_as_transformers(
         model, TEXTS[0], CANDIDATES[0], entailment_id
     )
-    np.testing.assert_allclose(answer["probabilities"][0], scores, atol=1e-5)
-    np.testing.assert_allclose(answer["entailment"][0], alone, atol=1e-5)
+    np.testing.assert_allclose(found["probabilities"][0], scores, atol=1e-5)
+    np.testing.assert_allclose(found["entailment"][0], alone, atol=1e-5)
 
 
-def test_the_server_and_predict_answer_it_too(folder, expected, tmp_path):
-    rows = [
-        {"text": text, "candidates": candidates}
-        for text, candidates in zip(TEXTS[:3], CANDIDATES[:3], strict=True)
-    ]
-    with server(folder) as (port, _):
-        content = {"signature_name": "entail", "instances": rows}
-        status, answer = predict(port, content)
-    assert status == 200
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "texts.jsonl").write_text(lines)
-    done = call_script(
-        *("-m", "official_tasks.predict", f"--model={folder}"),
-        *("--signature=entail", "--input=texts.jsonl", "--output=a.jsonl"),
-        folder=tmp_path,
+def test_the_server_counts_the_hypothesis_with_each_candidate():
+    server = pytest.importorskip("bert_keras.serving.server")
+    inputs = {"text": "string (B,)", "candidates": "string (B, N)"}
+    card = {
+        "signatures": {"entail": {"inputs": inputs}},
+        "options": {"hypothesis": HYPOTHESIS, "long_text": "truncate"},
+        "sequence_length": 12,
+    }
+    columns = {"text": [b"an hour"], "candidates": [[b"good", b"bad"]]}
+    (count,) = server._count_tokens(
+        "entail", columns, card, tokenize(Rows(preprocessor())).function
     )
-    assert done.returncode == 0, done.stderr
-    written = (tmp_path / "a.jsonl").read_text().splitlines()
-    for row, (scores, _) in enumerate(expected):
-        for found in (
-            answer["predictions"][row],
-            json.loads(written[row])["answer"],
-        ):
-            values = found["probabilities"][: len(scores)]
-            np.testing.assert_allclose(values, scores, atol=1e-5)
+    row = preprocessor()(("an hour", HYPOTHESIS.format("good")))
+    tokens = int(np.sum(row["padding_mask"]))
+    assert 2 * tokens <= count <= 2 * 12
 
 
 @pytest.mark.parametrize(
@@ -144,6 +124,9 @@ def test_what_cannot_entail_is_refused(
         )
 
 
-def test_a_model_without_such_a_label_has_no_entail(toy_served):
-    with pytest.raises(AttributeError, match="no signature 'entail'"):
-        toy_served.entail  # noqa: B018
+@pytest.mark.parametrize(
+    ("labels", "pair"), [(["bad", "good"], True), (NLI, False)]
+)
+def test_a_model_without_such_a_label_or_pairs_has_no_entail(labels, pair):
+    model = entailment_model(labels, pair=pair)
+    assert list(signatures(model)) == ["classify"]
