@@ -12,7 +12,7 @@ from live_answers import windows as plain_windows
 from bert_keras.serving.classification import choose, classify
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.pieces import MASKS_AT_ONCE, _likeliest, tokenize
-from bert_keras.serving.spans import answer, cut_out, tag
+from bert_keras.serving.spans import MAX_ANSWERS, answer, cut_out, tag
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.windows import best_context, in_chunks, windows
@@ -70,47 +70,47 @@ def called(signature, *texts):
 
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "X-DAY"]
+LETTERS = dict(zip(TAGS, "abcdefg", strict=True))  # a word of each label
 
 
-def tagger(**pieces):
+@functools.cache
+def tagger(sequence_length=16, long_text="truncate"):
+    """The signature `tag` of a model that knows the label of each piece."""
+    pieces = {letter: label for label, letter in LETTERS.items()}
+    pieces |= {"met": "O", "love": "B-PER", "caf\u00e9": "B-LOC"}
     logits = {
         piece: 9.0 * np.eye(len(TAGS))[TAGS.index(label)]
         for piece, label in pieces.items()
     }
-    return ByPiece({"met": 9.0 * np.eye(len(TAGS))[0], **logits}, labels=TAGS)
+    return tag(ByPiece(logits, labels=TAGS), rows(sequence_length), long_text)
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        ("B-PER I-PER", [("ada love", "PER")]),
-        ("B-PER B-PER", [("ada", "PER"), ("love", "PER")]),
-        ("I-PER I-PER", [("ada love", "PER")]),  # I- after O begins one
-        ("B-PER I-LOC", [("ada", "PER"), ("love", "LOC")]),
-        ("B-LOC E-LOC", [("ada love", "LOC")]),
-        ("E-LOC I-LOC", [("ada", "LOC"), ("love", "LOC")]),
-        ("O B-LOC", [("love", "LOC")]),
-        # A prefix of no scheme is part of the type, as in the metric.
-        ("X-DAY X-DAY", [("ada love", "X-DAY")]),
-        ("O O", []),
-    ],
-)
-def test_entities_follow_the_labels_of_their_words(labels, expected):
-    ada, love = labels.split()
-    signature = tag(tagger(ada=ada, love=love), rows())
-    outputs = signature.function(tf.constant(["met ada  love met"]))
-    found = {key: value.numpy() for key, value in outputs.items()}
-    texts = [" ".join(text.decode().split()) for text in found["text"][0]]
-    kinds = [kind.decode() for kind in found["type"][0]]
-    assert list(zip(texts, kinds, strict=True)) == expected
-    scored = entities(labels.split())
-    assert [entity.type for entity in scored] == kinds
+def test_entities_follow_the_labels_of_their_words():
+    """A prefix of no scheme is part of the type, as in the metric."""
+    expected = {
+        "B-PER I-PER": "bc PER",
+        "B-PER B-PER": "b PER, b PER",
+        "I-PER I-PER": "cc PER",  # I- after O begins one
+        "B-PER I-LOC": "b PER, e LOC",
+        "B-LOC E-LOC": "df LOC",
+        "E-LOC I-LOC": "f LOC, e LOC",
+        "O B-LOC": "d LOC",
+        "X-DAY X-DAY": "gg X-DAY",
+        "O O": "",
+    }
+    words = ["  ".join(LETTERS[x] for x in row.split()) for row in expected]
+    found = called(tagger(), [f"met {pair} met" for pair in words])
+    for row, (labels, wanted) in enumerate(expected.items()):
+        texts = [t.decode().replace(" ", "") for t in found["text"][row]]
+        kinds = [kind.decode() for kind in found["type"][row]]
+        pairs = zip(texts, kinds, strict=True)
+        assert ", ".join(map(" ".join, pairs)) == wanted
+        assert [entity.type for entity in entities(labels.split())] == kinds
 
 
 def test_an_entity_is_whole_words_cut_from_the_text_in_characters():
-    model = tagger(love="B-PER", café="B-LOC")
     text = "Met  Lovelace\u3000in\u00a0Caf\u00e9. met CAF\u00c9"
-    found = called(tag(model, rows()), ["met", text])
+    found = called(tagger(), ["met", text])
     assert found["count"].tolist() == [0, 3]
     cut = [t.decode() for t in found["text"][1]]
     assert cut == ["Lovelace", "Caf\u00e9", "CAF\u00c9"]
@@ -121,67 +121,91 @@ def test_an_entity_is_whole_words_cut_from_the_text_in_characters():
 
 
 def test_tags_of_a_long_text_are_cut_or_read_in_windows():
-    model = tagger(ada="B-PER")
-    text = ["met " * 40 + "ada", "ada"]
-    cut = called(tag(model, rows(8)), text)
+    text = ["met " * 40 + "love", "love"]
+    cut = called(tagger(), text)
     assert cut["count"].tolist() == [0, 1]
     assert cut["truncated"].tolist() == [True, False]
-    whole = called(tag(model, rows(8), "windows"), text)
+    whole = called(tagger(8, "windows"), text)
     assert whole["count"].tolist() == [1, 1]
     assert whole["start"][0] == [160]
 
 
 class Spans:
-    """Start logits by piece, end logits by piece."""
+    """Start logits by piece, end logits by piece; 0 until they are set."""
 
     may_be_none = False
 
-    def __init__(self, start, end, cls=0.0):
-        self.start = ByPiece({p: [x] for p, x in start.items()})
-        self.end = ByPiece({p: [x] for p, x in end.items()} | {"[CLS]": [cls]})
+    def __init__(self):
+        width = len(VOCABULARY), 2
+        self.table = tf.Variable(tf.zeros(width))
+
+    def set(self, start, end):
+        table = np.zeros(self.table.shape, "float32")
+        for side, logits in enumerate((start, end)):
+            for piece, logit in logits.items():
+                table[VOCABULARY.index(piece), side] = logit
+        self.table.assign(table)
 
     def __call__(self, inputs, training=False):
-        return {
-            "start": self.start(inputs)[..., 0],
-            "end": self.end(inputs)[..., 0],
-        }
+        logits = tf.gather(self.table, inputs["token_ids"])
+        return {"start": logits[..., 0], "end": logits[..., 1]}
+
+
+@functools.cache
+def spans():
+    """The model, and the signature `answer` of it, which is traced once."""
+    model = Spans()
+    return model, answer(model, rows(64), top_k=MAX_ANSWERS)
+
+
+def answered(start, end, questions, contexts):
+    model, signature = spans()
+    model.set(start, end)
+    return called(signature, questions, contexts)
 
 
 def test_an_answer_is_cut_from_the_context_and_never_from_the_question():
-    model = Spans({"ada": 5.0, "new": 4.0}, {"york": 3.0}, cls=1.5)
-    context = "In N\u00e9w  caf\u00e9 \u2014 New York.".replace("\u00e9w", "ew")
-    found = called(
-        answer(model, rows(32), top_k=3),
+    context = "In New  caf\u00e9 \u2014 New York."
+    found = answered(
+        {"ada": 5.0, "new": 4.0},
+        {"york": 3.0, "[CLS]": 1.5},
         ["ada new york", "met"],
         [context, ""],
     )
     assert found["answer"][0][0].decode() == "New  caf\u00e9 \u2014 New York"
     assert found["answer"][0][1].decode() == "New York"
-    assert found["score"][0][:2] == [7.0, 7.0]
+    assert found["score"][0][:3] == [7.0, 7.0, 4.0]
     start, end = found["start"][0][1], found["end"][0][1]
     assert context[start:end] == "New York"
-    assert found["count"].tolist() == [3, 0]
+    assert found["count"].tolist() == [28, 0]  # of 7 tokens, of none
     np.testing.assert_allclose(found["null_score"], [1.5, 1.5])
 
 
+def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for():
+    assert answered({}, {}, [""], [""])["count"].tolist() == [0]
+
+
 def test_an_answer_has_thirty_tokens_at_most_and_does_not_run_backwards():
-    model = Spans({"a": 5.0}, {"b": 5.0, "c": 1.0})
-    signature = answer(model, rows(64), top_k=1)
     contexts = ["b a " + "d " * between + "c" for between in (28, 29)]
-    found = called(signature, ["met", "met"], contexts)["answer"]
+    logits = {"a": 5.0}, {"b": 5.0, "c": 1.0}
+    found = answered(*logits, ["met", "met"], contexts)["answer"]
     assert found[0][0].decode().split() == ["a", *["d"] * 28, "c"]
     assert found[1][0] == b"b"
 
 
 def test_an_answer_is_found_wherever_it_stands_in_a_long_context():
-    model = Spans({"new": 5.0}, {"york": 5.0})
-    signature = answer(model, rows(24), top_k=1)
-    for words, before in [(3, 1), (50, 0), (50, 50), (700, 333)]:
-        context = "met " * before + "new york" + " met" * (words - before)
-        found = called(signature, ["ada met"], [context])
-        assert found["answer"][0] == [b"new york"]
-        assert found["start"][0] == [4 * before]
-        assert found["score"][0] == [10.0]
+    places = [(3, 1), (150, 0), (150, 150), (700, 333)]
+    contexts = [
+        "met " * before + "new york" + " met" * (words - before)
+        for words, before in places
+    ]
+    questions = ["ada met"] * len(places)
+    found = answered({"new": 5.0}, {"york": 5.0}, questions, contexts)
+    for row, (_, before) in enumerate(places):
+        assert found["answer"][row][0] == b"new york"
+        assert found["start"][row][0] == 4 * before
+        assert found["score"][row][0] == 10.0
+    assert found["count"].tolist()[1:] == [MAX_ANSWERS] * 3
 
 
 def test_the_best_choice_wins_and_an_empty_one_never_does():
@@ -367,37 +391,40 @@ INVALID = [
 ]
 
 
+@functools.cache
+def tokens():
+    return tokenize(rows())
+
+
 def test_offsets_in_invalid_utf_8_are_those_of_tokenize():
-    tokens = called(tokenize(rows()), INVALID)
-    model = tagger(love="B-PER", café="B-LOC")
-    tags = called(tag(model, rows()), INVALID)
-    spanned = called(
-        answer(Spans({"love": 5.0}, {"love": 5.0}), rows(32), 1),
-        ["met"] * 4,
-        INVALID,
-    )
+    found = called(tokens(), INVALID)
+    tags = called(tagger(), INVALID)
+    love = {"love": 5.0}
+    spanned = answered(love, love, ["met"] * 4, INVALID)
     for row in range(3):
         spans = {
             piece.decode(): span
             for piece, *span in zip(
-                tokens["pieces"][row],
-                tokens["start"][row],
-                tokens["end"][row],
+                found["pieces"][row],
+                found["start"][row],
+                found["end"][row],
                 strict=True,
             )
         }
         expected = sorted([spans["love"], spans["caf\u00e9"]])
-        found = zip(tags["start"][row], tags["end"][row], strict=True)
-        assert list(map(list, found)) == expected
+        cut = zip(tags["start"][row], tags["end"][row], strict=True)
+        assert list(map(list, cut)) == expected
         assert [spanned["start"][row][0], spanned["end"][row][0]] == spans[
             "love"
         ]
 
 
 def test_tokens_say_where_they_come_from():
-    text = "Ada\u3000met  caf\u00e9!"
-    found = called(tokenize(rows()), [text, ""])
-    assert found["count"].tolist() == [4, 0]
+    text = "Ada\u3000met  caf\u00e9 lovelace!"
+    found = called(tokens(), [text, "", "ada " * 40])
+    assert found["count"].tolist() == [6, 0, 40]  # beyond a row too
     spans = zip(found["start"][0], found["end"][0], strict=True)
-    assert [text[a:b] for a, b in spans] == ["Ada", "met", "caf\u00e9", "!"]
-    assert found["pieces"][0][:2] == [b"ada", b"met"]
+    slices = ["Ada", "met", "caf\u00e9", "love", "lace", "!"]
+    assert [text[a:b] for a, b in spans] == slices
+    assert found["pieces"][0][3:5] == [b"love", b"##lace"]
+    assert found["token_ids"][0][4] == VOCABULARY.index("##lace")
