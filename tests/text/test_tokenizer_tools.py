@@ -3,9 +3,6 @@
 import json
 import types
 
-import pytest
-
-from bert_keras.data.corpus import Document
 from bert_keras.text.vocabulary import write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 from tools.benchmark import text
@@ -24,18 +21,17 @@ def test_the_benchmark_leaves_out_lines_with_other_ids(tmp_path):
         seconds=0.01,
     )
     write_vocabulary(PIECES, values.vocabulary)
+    for name in "ab":
+        (tmp_path / f"{name}.text").write_text("an hour\n\na b\n\n" * 40)
     # To `tokenizers` [MASK] is a token.
-    documents = [Document("a", "", ["an hour", "[MASK]", "un…", "a b"])]
-    report = text.time_tokenizers(documents, values)
-    assert report["lines"] == 3 and report["lines left out"] == 1
+    (tmp_path / "c.text").write_text("un\u2026\n\n[MASK]\n", "utf-8")
+    text.main(values)
+    report = json.loads((tmp_path / "speed.json").read_text())
+    assert report["lines"] == 161 and report["lines left out"] == 1
     assert len(report["seconds a megabyte"]) == 2
     for row in report["seconds a line"].values():
         assert 0 < row["least"] <= row["most"]
-    for name in "ab":
-        (tmp_path / f"{name}.text").write_text("an hour\n\na b\n\n" * 40)
-    text.main(values)
-    written = json.loads((tmp_path / "speed.json").read_text())
-    assert written["lines"] == 160 and written["lines left out"] == 0
-    assert written["million characters of text"] == pytest.approx(8e-4)
-    rates = [written[name] for name in written if "/s" in name]
+    characters = 160 * 5 + len("un\u2026[MASK]")
+    assert report["million characters of text"] == characters / 1e6
+    rates = [report[name] for name in report if "/s" in name]
     assert len(rates) == 5 and min(rates) > 0
