@@ -33,6 +33,7 @@ def tokenizer():
     return WordPieceTokenizer(VOCABULARY)
 
 
+@functools.cache
 def preprocessor(sequence_length=12):
     return BertPreprocessor(tokenizer(), sequence_length=sequence_length)
 

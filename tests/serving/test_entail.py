@@ -1,5 +1,7 @@
 """`entail`: zero-shot labels by a model of entailment."""
 
+import functools
+
 import numpy as np
 import pytest
 from served_samples import encoder, preprocessor, spread
@@ -25,11 +27,16 @@ def entailment_model(labels=NLI, **arguments):
     return spread(BertClassifier(encoder(), labels=labels, **arguments))
 
 
+@functools.cache
+def rows():
+    return Rows(preprocessor())
+
+
 def signatures(model, hypothesis=None):
     """Of an export, by name, in order."""
     options = dict.fromkeys(OPTIONS) | {"hypothesis": hypothesis}
     options = resolve_options([model], options)
-    made = make_signatures(model, Rows(preprocessor()), options)
+    made = make_signatures(model, rows(), options)
     return {signature.name: signature for signature in made}
 
 
@@ -78,7 +85,7 @@ def test_candidates_get_the_scores_of_transformers():
 )
 def test_the_label_for_entailment_is_known_by_its_name(labels, entailment_id):
     model = entailment_model(labels, pair=True)
-    signature = entail(model, Rows(preprocessor()), HYPOTHESIS)
+    signature = entail(model, rows(), HYPOTHESIS)
     found = answer(signature, signature.function, TEXTS[:1], CANDIDATES[:1])
     scores, alone = answer_as_transformers(
         model, TEXTS[0], CANDIDATES[0], entailment_id
@@ -97,7 +104,7 @@ def test_the_server_counts_the_hypothesis_with_each_candidate():
     }
     columns = {"text": [b"an hour"], "candidates": [[b"good", b"bad"]]}
     (count,) = server._count_tokens(
-        "entail", columns, card, tokenize(Rows(preprocessor())).function
+        "entail", columns, card, tokenize(rows()).function
     )
     row = preprocessor()(("an hour", HYPOTHESIS.format("good")))
     tokens = int(np.sum(row["padding_mask"]))

@@ -35,6 +35,11 @@ CLIENTS = {
 
 
 @functools.cache
+def rows():
+    return Rows(preprocessor())
+
+
+@functools.cache
 def models():
     every = [*task_models(), spread(encoder())]
     return {type(model).__name__: model for model in every}
@@ -45,7 +50,7 @@ def test_every_model_answers_ids_under_every_name(name):
     model, live = models()[name], {}
     styles = zip(INPUTS, OUTPUTS[name].split(), strict=True)
     for style, outputs in styles:
-        signature = ids(model, Rows(preprocessor()), style)
+        signature = ids(model, rows(), style)
         assert " ".join(signature.inputs) == CLIENTS.get(
             style, " ".join(ID_INPUTS)
         )
@@ -81,7 +86,7 @@ def called(model, inputs):
 
 def test_an_embedder_gives_its_vectors_of_ids():
     model = spread(BertEmbedder(encoder(), "max"))
-    signature = ids(model, Rows(preprocessor()), "transformers")
+    signature = ids(model, rows(), "transformers")
     request = make_ids_request(signature, preprocessor(), TEXTS)
     tensors = map(as_tensor, request.values(), signature.specs())
     found = signature.function(*tensors)
@@ -93,18 +98,18 @@ def test_an_embedder_gives_its_vectors_of_ids():
 def test_several_labels_are_logits_under_the_originals_names():
     labels = list("abc")
     model = BertClassifier(encoder(), labels=labels, problem="multi")
-    signature = ids(model, Rows(preprocessor()), "original")
+    signature = ids(model, rows(), "original")
     assert list(signature.outputs) == ["logits"]
 
 
 def test_choices_are_three_axes():
-    signature = ids(models()["BertChooser"], Rows(preprocessor()), "ours")
+    signature = ids(models()["BertChooser"], rows(), "ours")
     assert [spec.shape.rank for spec in signature.specs()] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("wrong", [-1, 10_000])
 def test_an_id_that_the_vocabulary_has_not_is_refused(wrong):
-    signature = ids(spread(encoder()), Rows(preprocessor()), "ours")
-    rows = [tf.constant(x) for x in ([[2, wrong, 3]], [[1] * 3], [[0] * 3])]
+    signature = ids(spread(encoder()), rows(), "ours")
+    request = [[[2, wrong, 3]], [[1] * 3], [[0] * 3]]
     with pytest.raises(tf.errors.InvalidArgumentError, match="numbers from 0"):
-        signature.function(*rows)
+        signature.function(*map(tf.constant, request))

@@ -1,5 +1,7 @@
 """Each signature against what the live model says, both in this process."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,10 +37,15 @@ TEXTS = [*HARD_TEXTS[:-1], "an hour well spent, i would gladly. " * 9]
 TEXTS = [t.encode() if isinstance(t, str) else t for t in TEXTS]
 
 
+@functools.cache
+def rows():
+    return Rows(preprocessor())
+
+
 def asked(model, **options):
     """(compare, answer) of each signature; compare takes an answer."""
     options = OPTIONS | options
-    for signature in make_signatures(model, Rows(preprocessor()), options):
+    for signature in make_signatures(model, rows(), options):
         request = make_request(signature.inputs, TEXTS)
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = signature.function(*tensors)
@@ -78,7 +85,7 @@ def test_every_task_model_is_served_as_it_is(models, kind):
 def test_a_ranking_model_scores_each_passage_of_a_query():
     model = spread(BertClassifier(encoder(), problem="ranking", pair=True))
     assert greatest_difference(model) <= 1e-5
-    (signature,) = make_signatures(model, Rows(preprocessor()), OPTIONS)
+    (signature,) = make_signatures(model, rows(), OPTIONS)
     found = signature.function(
         tf.constant(["an hour", "a film"]),
         tf.constant([["good", "", "bad"], ["", "", ""]]),
@@ -94,7 +101,7 @@ def test_a_ranking_model_scores_each_passage_of_a_query():
 
 def test_no_texts_of_windows_get_no_answers(models):
     model, options = models["classifier"], OPTIONS | {"long_text": "windows"}
-    (signature,) = make_signatures(model, Rows(preprocessor()), options)
+    (signature,) = make_signatures(model, rows(), options)
     found = signature.trace()(tf.zeros([0], tf.string))
     assert set(found) == set(signature.outputs)
     assert {len(value) for value in found.values()} == {0}
@@ -130,7 +137,7 @@ def test_embeddings_and_features_are_as_asked(options):
 def test_features_come_with_their_pieces():
     model = spread(encoder())
     options = OPTIONS | {"features": "last"}
-    (signature,) = make_signatures(model, Rows(preprocessor()), options)
+    (signature,) = make_signatures(model, rows(), options)
     answer = signature.function(tf.constant(["Good,  film", "", "bad " * 50]))
     answer = {key: value.numpy() for key, value in answer.items()}
     assert set(answer) == set(signature.outputs)
@@ -159,7 +166,7 @@ def test_classifiers_of_every_kind_are_served(problem, labels, options):
 def test_several_labels_are_named_likeliest_first():
     labels = list("abcdefghijkl")
     model = spread(BertClassifier(encoder(), labels=labels, problem="multi"))
-    (signature,) = make_signatures(model, Rows(preprocessor()), OPTIONS)
+    (signature,) = make_signatures(model, rows(), OPTIONS)
     answer = signature.function(tf.constant(["bad", "an hour", "good film"]))
     answer = {key: value.numpy() for key, value in answer.items()}
     assert len(set(answer["count"])) > 1

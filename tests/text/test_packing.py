@@ -1,5 +1,7 @@
 """Segments are framed, numbered, cut and padded as they should be."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ A = tf.ragged.constant([[10, 11, 12], [13]])
 B = tf.ragged.constant([[20, 21], [22, 23, 24, 25]])
 
 
+@functools.cache
 def packer(sequence_length=8, **arguments):
     return SegmentPacker(sequence_length, cls_id=2, sep_id=3, **arguments)
 
@@ -20,7 +23,7 @@ def lists(rows):
 
 
 def test_it_is_traced_once_for_rows_of_any_number_and_length():
-    pack = packer(6)
+    pack = packer.__wrapped__(6)  # of its own
     for rows in (A, B, tf.ragged.constant([[7]]), tf.ragged.constant([[]])):
         pack(tf.cast(rows, "int32"))
     assert pack._graphs.rows.experimental_get_tracing_count() <= 2

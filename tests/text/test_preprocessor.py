@@ -1,5 +1,7 @@
 """Raw text becomes model inputs, whatever form it comes in."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ PAIR_SEGMENTS = [[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]]
 TOKENIZER = WordPieceTokenizer(VOCABULARY)
 
 
+@functools.cache
 def preprocessor(**arguments):
     return BertPreprocessor(TOKENIZER, **{"sequence_length": 8, **arguments})
 
@@ -63,15 +66,12 @@ def test_labels_and_weights_are_handed_through():
 
 
 def test_data_sets_are_mapped_as_they_are():
-    preprocess = preprocessor()
-    pairs = tf.data.Dataset.from_tensor_slices(((FIRST, SECOND), [0, 1]))
-    mapped = pairs.batch(2).map(preprocess)
+    examples = ((FIRST, SECOND), [0, 1], [1.0, 2.0])
+    dataset = tf.data.Dataset.from_tensor_slices(examples).batch(2)
+    mapped = dataset.map(preprocessor())
     assert mapped.element_spec[0]["token_ids"].shape == (None, 8)
-    ((rows, labels),) = mapped
+    ((rows, labels, weights),) = mapped
     assert ids(rows) == PAIR_ROWS and labels.numpy().tolist() == [0, 1]
-    weighted = tf.data.Dataset.from_tensors((FIRST, [0, 1], [1.0, 2.0]))
-    ((rows, labels, weights),) = weighted.map(preprocess)
-    assert ids(rows) == FIRST_ROWS and labels.numpy().tolist() == [0, 1]
     assert weights.numpy().tolist() == [1.0, 2.0]
 
 
@@ -88,8 +88,7 @@ def test_a_functional_model_reads_strings(tmp_path):
     assert ids(model(texts)) == PAIR_ROWS
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert ids(again(texts)) == PAIR_ROWS
-    model.export(tmp_path / "served", verbose=False)
+    again.export(tmp_path / "served", verbose=False)
     served = tf.saved_model.load(tmp_path / "served")
     assert ids(served.serve(texts)) == PAIR_ROWS
 
