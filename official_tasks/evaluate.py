@@ -104,11 +104,10 @@ def evaluate(
 
 
 def _check_held_out(task, models, split="dev") -> list[str]:
-    """Return a note for each file of the split that a model was trained on.
+    """Return a note for each file of the split that trained one of the models.
 
     Without a dev file, a tenth of --train is scored. Raise InputError if the
-    model's run held out other rows, so that it was trained on this tenth.
-    Files are compared by content, not by name.
+    model's run held out other rows and so was trained on this tenth.
     """
     source, notes = getattr(task, "source", None), []
     if not isinstance(source, Source):  # a user's task may have another class

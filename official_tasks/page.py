@@ -21,7 +21,6 @@ COLOURS = ("#2f6fde", "#e0872b")
 
 
 def _is_wide(value):
-    """Return True if the value has a word that makes its column too wide."""
     words = [] if isinstance(value, Markup) else str(value).split()
     return any(len(word) > LONG_WORD for word in words)
 
@@ -51,7 +50,7 @@ def write_report(folder, content):
 def note_finished(folder):
     """Print that a run is finished, and whether report or logs are missing.
 
-    A run without `report.html` and `logs` is finished too: no code reads them.
+    Without `report.html` or `logs` a run is finished too: no code reads them.
     """
     progress.console.print(
         f"{folder.path}: finished before; nothing trained", soft_wrap=True
@@ -110,7 +109,7 @@ def _is_number(value):
 
 
 def _round(value):
-    """Return a number as text: 3 significant digits, no fraction from 100."""
+    """Return text with 3 significant digits, without decimals from 100 on."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

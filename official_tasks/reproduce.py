@@ -35,7 +35,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
 from official_tasks import script
 
-RESULTS = "results.json"  # of a finished run
+RESULTS = "results.json"  # a finished run has this file
 BASE = "hf://google-bert/bert-base-uncased"
 LARGE = "hf://google-bert/bert-large-uncased"
 CASED = "hf://google-bert/bert-base-cased"

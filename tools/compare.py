@@ -2,13 +2,13 @@
 
     python tools/compare.py old.jsonl runs/served
 
-In: a JSONL file of recorded answers, and the folder of a SavedModel. The
-answers are from official_tasks.predict, or from another server, a line each:
+In: a JSONL file of answers that official_tasks.predict or a server recorded,
+and the folder of a SavedModel. Each line of the file has one answer:
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}}
-Out: for each output the fraction of answers that are equal (numbers to 1e-5),
-the greatest difference of numbers, and the worst cases. --label=COLUMN, a
-column that predict kept, also gives the accuracy of old and new answers. Takes
-some seconds to start, and then the model's time for the texts.
+Out: for each output, the fraction of equal answers (numbers: within 1e-5), the
+greatest difference of numbers, and the worst cases. --label=COLUMN names the
+column with the true labels, which predict must have kept; the accuracy of the
+old and the new answers is then printed too. Takes some seconds to start.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -25,8 +25,8 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 BATCH = 32
-# Allows for rounding on another CPU or in another batch, like the check that
-# tools/export.py makes.
+# Allows for rounding on another CPU or in another batch; tools/export.py checks
+# with the same tolerance.
 TOLERANCE = 1e-5
 
 
@@ -108,8 +108,8 @@ def compare(records, served, worst=5, label=None):
         The dict has `compared` (number of cases), `equal` (fraction of cases
         within `TOLERANCE`), `worst` (the cases that differ most, the greatest
         difference first), and for numbers `greatest_difference`. With the
-        argument `label`, the output `label` also has `accuracy`, a list of that
-        of the recorded and that of the new answers.
+        argument `label`, the output `label` also has `accuracy`, a list: the
+        accuracy of the recorded answers, then of the new ones.
     """
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():

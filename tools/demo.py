@@ -151,7 +151,7 @@ def write_task(folder):
         groups = sides[held_out(document, HELD_OUT_SHARE)]
         for sentence in document_sentences(document):
             if len(sentence) in LENGTHS:
-                groups[document.group][sentence] = None  # each once
+                groups[document.group][sentence] = None  # each sentence once
     by_size = sorted(sides[True], key=lambda name: -len(sides[True][name]))
     generator = np.random.default_rng(0)
     os.makedirs(f"{folder}/task", exist_ok=True)

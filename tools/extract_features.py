@@ -1,4 +1,4 @@
-r"""Writes features of texts: a vector for each token or word, from any layers.
+r"""Writes features of texts: a vector for each token or word.
 
     python tools/extract_features.py --input=texts.txt \
         --model=runs/pretrain/model --recipe=concat_last_four \

@@ -26,7 +26,7 @@ except ImportError:  # Windows
 # Errors that a line may raise if `predict` did not write it.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 BATCHES_AT_ONCE = 16  # batches whose rows are sorted by length together
-MAX_LABELS = 100  # probabilities of 5,000 labels would take 73 kB a row
+MAX_LABELS = 100  # with more, a row gets too long (5,000: 73 kB)
 BEST_LABELS = 10  # labels that are written if there are more than `MAX_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an output
 
@@ -200,7 +200,6 @@ class Answers:
         return group
 
     def _name_values(self, row):
-        """Return [inputs, kept values] of a row, each a dict by name."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]
@@ -268,7 +267,6 @@ def _answer_in_batches(signature, rows, batch_size, labels=()):
 
 
 def _find_best(probabilities, labels):
-    """Return the labels with the highest probabilities, the best first."""
     order = np.argsort(-np.array(probabilities), kind="stable")[:BEST_LABELS]
     return [
         {"label": labels[i], "probability": probabilities[i]} for i in order

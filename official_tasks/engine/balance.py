@@ -15,9 +15,9 @@ from bert_keras.errors import InputError
 def balance(task, encoded):
     """Return `Encoded` rows with weights, and the loss to train with.
 
-    If each row or token has one class, it gets the weight of its class. If a
-    text may have several labels, the rows keep their weights, and the loss
-    treats each label as a problem of two classes and weights these.
+    If each row or token has one class, its weight is multiplied by that of the
+    class. If a text may have several labels, rows keep their weights. The loss
+    then balances, for each label, the texts with the label and those without.
 
     Args:
         task: `Task`.

@@ -84,7 +84,7 @@ def training_batches(
 
 
 def shuffled_rows(position, count, seed):
-    """Return the row at each position of endless shuffled passes.
+    """Return the rows at positions of endless shuffled passes over the rows.
 
     Args:
         position: int64 `(P,)`; a pass has `count` positions.

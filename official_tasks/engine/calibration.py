@@ -17,7 +17,7 @@ LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search
 
 
 class Temperature(NamedTuple):
-    """Divisor of the logits; a saved head has its weights divided by it."""
+    """Divisor of the logits; in a saved head, the weights are divided by it."""
 
     value: float
 
@@ -68,7 +68,7 @@ def calibrate(task, examples, encoded, outputs) -> Temperature:
 
 
 def check_task(task):
-    """Raise InputError unless a task has one class for each text."""
+    """Raise InputError unless each text of the task has one class."""
     if not isinstance(task, TextTask) or task.problem != "single":
         raise InputError(
             f"calibrate is True, but the task {task.name} has not one class "

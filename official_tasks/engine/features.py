@@ -35,7 +35,7 @@ class Extractor:
     """Runs an encoder over texts of any number and length.
 
     A text that is longer than a row is read in windows that overlap by half;
-    a token's vector comes from the window where it has most context. A word
+    a token's vector comes from the window that gives it most context. A word
     without tokens is read as `[UNK]`.
 
     Args:

@@ -24,7 +24,7 @@ from official_tasks.tasks.own_data import Table
 def cross_validate(
     task, init, output, folds, *, seed=0, settings=None, **arguments
 ) -> dict:
-    """Fine-tune once for each fold: train on the others, score on the fold.
+    """Fine-tune once for each fold: train on other folds, score on this one.
 
     Writes runs/fold-1 and so on, predictions of each row by the run that was
     not trained on it, results.json and a report. The model of each fold stays
@@ -107,7 +107,7 @@ def check(task, folds, arguments):
 
 
 def read_all(task) -> Examples:
-    """Return all rows of train, also the tenth that is otherwise held out."""
+    """Return all rows of train, with the tenth that other runs hold out."""
     examples = task.read("train")
     if isinstance(task.source, Table):
         examples = Examples([*examples, *task.read("dev")], examples.notes)

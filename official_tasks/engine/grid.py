@@ -45,7 +45,7 @@ def run(
     Args:
         task: a `Task`.
         init: see `finetuning.run`.
-        output: the folder; None checks the first run, see `finetuning.run`.
+        output: the folder. None prints what the first run would train.
         learning_rates: the rates to try; None tries `learning_rate` alone.
         seeds: number of seeds, from `seed` on.
         learning_rate: see `finetuning.run`.

@@ -134,7 +134,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
 
 
 def columns(scores) -> dict[str, float]:
-    """Return a dict: column of the paper's table 1 -> score."""
+    """Return a dict: column of the table 1 in BERT's paper -> score."""
     values = {}
     for row in BENCHMARK:
         if row in (WNLI, AX) or row.name not in scores:
@@ -167,7 +167,7 @@ def write_zip(output):
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
         for name in names:
-            # One date for all, so that equal files make equal archives.
+            # A fixed date: equal files then make equal archives.
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             with open(f"{folder}/{name}", "rb") as file:
                 archive.writestr(entry, file.read(), zipfile.ZIP_DEFLATED)

@@ -253,9 +253,9 @@ def _mean(outputs):
     shapes = [[np.shape(row) for row in each] for each in outputs]
     if any(each != shapes[0] for each in shapes):
         raise InputError(
-            "The models cut the texts into different rows, so that their "
-            "outputs cannot be averaged. Name models of one vocabulary and "
-            "one sequence length."
+            "The models cut the texts into different rows, so their outputs "
+            "cannot be averaged. Name models with the same vocabulary and "
+            "the same sequence length."
         )
     if isinstance(first, list):
         return [np.mean(rows, axis=0) for rows in zip(*outputs, strict=True)]

@@ -122,7 +122,6 @@ def _show_confusion(results):
 
 
 def _show_reliability(results):
-    """Return the section with the confidence bins of a calibrated run."""
     if "reliability" not in results:
         return ""
     names = ("from", "rows", "confidence", "accuracy")

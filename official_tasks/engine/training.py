@@ -228,7 +228,7 @@ class Board(keras.callbacks.Callback):
 
 
 def _read_optimizer_metrics(optimizer):
-    """Return the learning rate of the next step and the last gradient norm."""
+    """Return (learning rate of the next step, gradient norm of the last)."""
     # Under mixed_float16 Keras wraps the optimizer in one that scales losses.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     values = {"learning_rate": optimizer.learning_rate}

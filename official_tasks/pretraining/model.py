@@ -26,7 +26,7 @@ def compiled_model(settings, objective, source, execution):
         model = new_model(settings, objective, len(source.vocabulary), rows)
     objective.prepare(model)
     if not settings.init:
-        # With this mark, saved weights name those that were never trained.
+        # A saved model then lists the frozen weights as untrained.
         frozen = {weight.path for weight in model.non_trainable_weights}
         weights = published_weights(model).items()
         mark_new_weights(model, [k for k, v in weights if v.path in frozen])

@@ -19,19 +19,21 @@ class Settings(NamedTuple):
     phase_2_data: folder of the records of phase 2.
     packed, short_probability, mask_rate, mask_mix, whole_word: see
         `SamplingRules`; for examples that are sampled on the fly.
-    init, vocabulary: weights to start from, and the vocabulary to train with.
+    init: weights to start from.
+    vocabulary: vocabulary to train with.
     size: a name of `SIZES`; the next three fields override it.
     dropout: dropout rate of layers and of attention.
     max_predictions, phase_2_max_predictions: None computes the number from
         `mask_rate`: 20 of 128 tokens, and 77 of 512.
     steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: number of the last steps, which have longer sequences, or
-        their fraction; None is a tenth, or 0 with records of one length.
+    phase_2_steps: number of steps of phase 2, which ends the run on longer
+        sequences; a value below 1 is a fraction of `steps`. None means a tenth
+        of `steps`, or 0 if `records` is set without `phase_2_data`.
     phase_2_batch_size: None is the batch size of phase 1.
     evaluations: number of evaluations on held-out documents, evenly spaced.
-    evaluation_steps: batches of an evaluation at most.
+    evaluation_steps: maximum number of batches in an evaluation.
     optimizer: "adamw" or "lamb".
-    warmup: fraction of the steps, or their number.
+    warmup: number of warm-up steps; a value below 1 is a fraction of `steps`.
     schedule: learning rate after the warm-up, see `bert_keras.adamw`.
     bias_correction: True for Adam's bias correction in "adamw"; "lamb" always
         has it.

@@ -93,7 +93,6 @@ class PretrainingSource:
         return versions
 
     def _list_folders(self) -> list[str]:
-        """Return the folders of all stores and records that the run reads."""
         used = phases(self.settings)
         folders = {self.tokens, *(self._examples(phase) for phase in used)}
         return [
@@ -143,7 +142,7 @@ class PretrainingSource:
         resolve_settings(path, *(settings[name] for name in names))
 
     def _check_rules(self, phase):
-        """Raise if a phase's records were sampled by other rules than its own.
+        """Raise if a phase's rules differ from those that made its records.
 
         The lengths must fit the model. The phase's other rules would have no
         effect on records, which are fixed.

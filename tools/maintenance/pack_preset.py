@@ -48,7 +48,7 @@ def pack(model_folder, folder):
 
     checkpoint = open_checkpoint(model_folder)
     model = model_class(checkpoint).from_preset(checkpoint)
-    # State no origin and license: the preset itself is the origin of its
+    # State no origin or license: the preset itself is the origin of its
     # weights, and its LICENSE file holds for them.
     encoder = getattr(model, "encoder", model)
     encoder.origin = encoder.license = None
