@@ -181,6 +181,10 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         labels, predictions = _get_at(item.path, y), _get_at(item.path, outputs)
         item_weights = _get_weights_at(item.path, weights)
         value = item.loss(labels, predictions, item_weights)
+        if item.loss.reduction not in (None, "none"):
+            # Keras does not reduce the losses of no rows: an eager replica
+            # without rows gets a vector of length 0.
+            value = ops.sum(value)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
             # Keras differentiates the sum and logs the mean.

@@ -341,6 +341,28 @@ def a_batch_that_leaves_a_replica_without_rows_is_the_same(folder):
         assert_equal(model, results[0][0], atol=2e-6)
 
 
+def an_eager_replica_without_rows_gives_the_numbers_of_one_device(folder):
+    random = np.random.default_rng(0)
+    x = {"token_ids": random.integers(1, 30, (5, 6))}
+    rows = tf.data.Dataset.from_tensor_slices((x, random.integers(0, 3, 5)))
+    results = []
+    for strategy in (OFF, TWO):
+        with strategy.scope():
+            model = fill(MeanClassifier(make_encoder(**STILL)))
+            model.compile(
+                AdamW(1e-3, epsilon=1e-3),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                metrics=["accuracy"],
+                run_eagerly=True,
+            )
+        batches = strategy.batches(rows.batch(4))
+        logs = model.fit(batches, verbose=0, shuffle=False).history
+        scores = model.evaluate(batches, verbose=0)
+        results.append((model, [*logs["loss"], *logs["accuracy"], *scores]))
+    np.testing.assert_allclose(results[1][1], results[0][1], rtol=1e-5)
+    assert_equal(results[1][0], results[0][0], atol=5e-6)
+
+
 def an_overflow_on_either_replica_lowers_the_scale_on_both(folder):
     def marks(row):
         def mark(x, y, weights):
@@ -402,6 +424,7 @@ QUICK = [
     replicas_drop_different_units,
     a_row_that_is_not_finite_skips_the_step_on_all_replicas,
     optimizers_and_losses_give_the_numbers_of_one_device,
+    an_eager_replica_without_rows_gives_the_numbers_of_one_device,
     a_batch_has_the_negatives_of_all_replicas,
     two_replicas_end_with_the_weights_of_one,  # last: turns XLA off
 ]
