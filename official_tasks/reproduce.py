@@ -87,7 +87,8 @@ SMALL_FINETUNE = (
     "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
     "--dtype=mixed_bfloat16"
 )
-# Appendix A.3: batch 16 or 32, 3 epochs, the best of four rates on dev.
+# In the paper (appendix A.3): batch 16 or 32, 3 epochs, the best of four
+# learning rates on dev.
 ENTITIES = Column("WikiANN", "wikiann", "f1", "--epochs=3")
 SENTIMENT = Column("SST-2", "sst2", "accuracy", "--epochs=2")
 SIMILARITY = Column("STS-B", "stsb", "pearson", "--epochs=2")

@@ -151,7 +151,7 @@ class SelfAttention(layers.KeepsArguments):
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
         )
-        # The query is scaled and not the scores, since it has fewer values.
+        # Scale the query, not the scores, because it has fewer values.
         projected = query * self._scale(), key, value
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]

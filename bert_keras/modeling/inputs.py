@@ -67,7 +67,7 @@ def name_inputs(inputs):
 
 def refuse_text(values):
     """Raise `InputError` if inputs, or the inputs of a data set, are texts."""
-    if hasattr(values, "element_spec"):  # of tf.data
+    if hasattr(values, "element_spec"):  # a tf.data.Dataset
         values = values.element_spec
         values = values[0] if isinstance(values, tuple) else values
     if any(map(_is_text, keras.tree.flatten(values))):

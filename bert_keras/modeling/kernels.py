@@ -235,7 +235,8 @@ def look_up(table, ids):
     by row, and replicas would exchange lists.
     """
     height, width = table.shape
-    # A table of one row is gathered from: a product would not refuse the id 1.
+    # A table of one row uses the gather, which raises an error for the id 1.
+    # The product would return 0, because one-hot of 1 has no 1.
     if 1 < height <= 4:
         # (B, T, V) by (V, D). This and its gradient are faster than a gather.
         return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)

@@ -119,7 +119,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return {
             name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
             for name, x in self.input.items()
-            # Without packed rows, a graph needs no inputs that describe them.
+            # A graph without packed rows needs no inputs for them, nor a mask
+            # of pooling.
             if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
         }
 

@@ -60,7 +60,7 @@ def copy_weights(source, target):
 def mark_new_weights(model, names):
     """Mark these weights as new and random.
 
-    Weights that begin with equal values (biases, scales) are not marked.
+    Weights whose values all begin the same (biases, scales) are not marked.
     """
     weights = published_weights(model)
     # A weight whose hash has changed was trained or loaded since.
@@ -245,7 +245,7 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # The next call sets LoRA's matrices to 0.
+        # Keep LoRA's matrices: `super().load_own_variables` sets them to 0.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights

@@ -1,4 +1,4 @@
-"""Export of models to one SavedModel that takes raw strings.
+"""Export to a SavedModel that takes raw strings.
 
 `signatures.py` has the signatures of a model, `load.py` calls the result, and
 `verify.py` runs it in a fresh process.

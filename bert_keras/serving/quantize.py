@@ -9,8 +9,8 @@ from bert_keras.comparison import check_finite
 from bert_keras.errors import InputError
 from bert_keras.modeling.layers import Projection, Table
 
-# dtype of an export -> its greatest allowed difference from a model with the
-# same dtype.
+# dtype of an export -> largest allowed difference of its outputs from those of
+# a model with the same dtype.
 TOLERANCES = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 0.05}
 
 

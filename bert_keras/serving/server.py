@@ -253,7 +253,7 @@ def _decode(value):
 
 
 def _encode(value):
-    """Return the value with each text in it, also in lists, as bytes."""
+    """Return the value with its strings, also those in lists, as bytes."""
     if isinstance(value, list):
         return [_encode(item) for item in value]
     return value.encode() if isinstance(value, str) else value

@@ -265,9 +265,9 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             # gradients itself.
             if self.accumulate > 1:
                 raise InputError(
-                    f"accumulate={self.accumulate} takes a task model of "
-                    "bert_keras, such as BertPretrainer: another Keras model "
-                    "does not cut its batch. Take accumulate=1 here."
+                    f"accumulate={self.accumulate} needs a task model of "
+                    "bert_keras, such as BertPretrainer: other Keras models do "
+                    "not split a batch. Set accumulate=1 for this model."
                 )
             if keras.backend.backend() == "tensorflow":
                 grads = _import_tensorflow_part().sum_over_replicas(grads)

@@ -21,7 +21,7 @@ _TF_CONFIG = (
     '"task": {"type": "worker", "index": 0}}'
 )
 BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
-CAPABILITY = (8, 0)  # NVIDIA's first GPU that multiplies bfloat16, the A100
+CAPABILITY = (8, 0)  # of the A100, the first to multiply bfloat16
 
 
 def make_strategy(distribution="off", tpu="local"):

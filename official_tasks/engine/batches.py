@@ -1,7 +1,7 @@
 """Encoded rows as padded batches, reproducible from any step.
 
-The batch of a step is a function of (rows, batch size, seed, steps, step): a
-resumed run gets the batches of an uninterrupted one.
+A batch depends only on the rows, the batch size, the seed, the number of steps
+and the step: a resumed run gets the batches of an uninterrupted one.
 """
 
 import numpy as np

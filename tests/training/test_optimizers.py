@@ -270,7 +270,7 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
         ),
         (
             lambda: apply(AdamW(accumulate=2), variables(), np.ones((4, 3, 2))),
-            "takes a task model",
+            "needs a task model",
         ),
     ],
 )
