@@ -187,16 +187,13 @@ def objectives():
     }
 
 
-def train(model, loss, x, y, weights):
-    """Return the losses of STEPS steps on one batch."""
+def train(model, loss, x, y, weights, steps=STEPS, eager=False):
+    """Return the losses of the first of STEPS steps, on one batch."""
     fill(model)
-    model.compile(bert_keras.adamw(3e-3, steps=STEPS), loss)
-    return [
-        round(float(model.train_on_batch(x, y, weights)[0]), 7)
-        if isinstance(loss, dict)
-        else round(float(model.train_on_batch(x, y, weights)), 7)
-        for _ in range(STEPS)
-    ]
+    optimizer = bert_keras.adamw(3e-3, steps=STEPS)
+    model.compile(optimizer, loss, run_eagerly=eager)
+    losses = [model.train_on_batch(x, y, weights) for _ in range(steps)]
+    return [round(float(np.ravel(found)[0]), 7) for found in losses]
 
 
 def train_all():

@@ -190,6 +190,7 @@ def logged(results):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "settings"),
     [

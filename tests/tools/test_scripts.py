@@ -60,7 +60,8 @@ SMALLER = {
     "--sequence_length=32 --max_predictions=5 --batch_size=8 --steps=20 "
     "--evaluations=2",
     "finetune": "--init=runs/pretrain/model --epochs=12 --batch_size=16 "
-    "--learning_rate=2e-3 --sequence_length=32 --dtype=auto",
+    "--learning_rate=2e-3 --sequence_length=32 --nopad_to_longest "
+    "--dtype=auto",
     "evaluate": "",
     "export": "--model=runs/pretrain/model",
     "predict": "",
