@@ -60,7 +60,7 @@ def learn(*arguments, **settings):
 def test_spans_are_learned_kept_scored_and_served(init, tmp_path):
     long = "one two three four " * 3  # more than a row holds
     rows = [
-        # All windows of all rows differ: equal odds have no threshold between.
+        # All windows differ, because no threshold can separate equal odds.
         (f"was it {fill}", f"the cat sat {word} {long}a dog ran", answer)
         for word in ("red", "blue", "book")
         for fill, answer in (

@@ -441,7 +441,7 @@ def test_the_script_answers_and_its_output_can_be_compared(
     found = read_records(tmp_path / "out.jsonl")
     served = load_saved_model(classifier_export)
     assert compare(found, served)["label"]["equal"] == 1.0
-    with pytest.raises(InputError, match="signature .tag."):
+    with pytest.raises(InputError, match="'tag'. It has classify, tokenize"):
         prediction.choose_signature(served, "tag", None)
     with pytest.raises(InputError, match="names 2"):
         prediction.choose_signature(served, None, ["a", "b"])

@@ -188,7 +188,7 @@ def objectives():
 
 
 def train(model, loss, x, y, weights, steps=STEPS, eager=False):
-    """Return the losses of the first of STEPS steps, on one batch."""
+    """Return the losses of the first `steps` of STEPS steps on one batch."""
     fill(model)
     optimizer = bert_keras.adamw(3e-3, steps=STEPS)
     model.compile(optimizer, loss, run_eagerly=eager)

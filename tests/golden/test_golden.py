@@ -135,13 +135,14 @@ def make_head(name, targets):
 @pytest.mark.parametrize(
     ("name", "jit"),
     [
-        *((name, False) for name in RECORDED["heads"]),
-        ("pretraining", True),
-        *(
-            pytest.param(name, True, marks=pytest.mark.long)
-            for name in RECORDED["heads"]
-            if name != "pretraining"
-        ),
+        pytest.param(
+            name,
+            jit,
+            id=f"{name}-{'XLA' if jit else 'eager'}",
+            marks=pytest.mark.long if jit and name != "pretraining" else (),
+        )
+        for jit in (False, True)
+        for name in RECORDED["heads"]
     ],
 )
 def test_a_training_step_has_the_loss_and_gradients_of_transformers(name, jit):

@@ -273,7 +273,7 @@ def test_the_case_is_settled(cases, pieces, lowercase, expected):
     ("cases", "pieces", "lowercase", "told"),
     [
         ({"config": False}, LOWER, None, "cased by config and lower-cased by"),
-        ({"config": True}, CASED, None, "Pass lowercase=True"),
+        ({"config": True}, CASED, None, "lowercase=True or lowercase=False"),
         ({"config": True}, CASED, None, "convert_checkpoint --lowercase or"),
         ({"config": True}, tiny.PIECES, False, "pass lowercase=True"),
         ({}, CASED, True, "its vocabulary; lowercase=True"),

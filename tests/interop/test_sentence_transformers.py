@@ -147,12 +147,12 @@ def loaded_again(source, folder):
 
 
 def assert_signatures(model, preprocess, texts, recorded, names):
-    """What an export answers, without the export."""
+    """Compare the answers of the graphs that an export would hold."""
     options = resolve_options([model], dict.fromkeys((*OPTIONS, "hypothesis")))
     signatures = make_signatures(model, Rows(preprocess), options)
     for name in names:
-        (function,) = (s.function for s in signatures if s.name == name)
-        vectors = function(tf.constant(texts))["embedding"]
+        (signature,) = (s for s in signatures if s.name == name)
+        vectors = signature.trace()(tf.constant(texts))["embedding"]
         np.testing.assert_allclose(vectors, recorded[name], atol=1e-5)
 
 
@@ -193,7 +193,7 @@ def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
         for key in prompts:  # `encode` pools as a call does
             vectors = model.encode(texts, prompted[key])
             np.testing.assert_allclose(vectors, recorded[key], atol=1e-5)
-    names = "embed", "embed_query"
+    names = ("embed_query",)
     assert_signatures(model, preprocess, texts, recorded, names)
 
 

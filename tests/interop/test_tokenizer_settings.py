@@ -4,7 +4,6 @@ tests/golden/tokenizer_cases.py records what transformers makes of them.
 """
 
 import json
-import re
 
 import pytest
 import tokenizer_cases as cases
@@ -25,10 +24,17 @@ def load(folder, change, length=12):
 MADE = {}  # the configuration of a preprocessor -> what it makes
 
 
+def without_names(config):
+    """The configuration without the names of layers, which are numbered."""
+    if not isinstance(config, dict):
+        return config
+    kept = {key: x for key, x in config.items() if key != "name"}
+    return {key: without_names(x) for key, x in kept.items()}
+
+
 def make(preprocess, pair_length):
     """Settings that come to one configuration are traced once."""
-    config = json.dumps(preprocess.get_config())
-    key = re.sub(r'_\d+"', '"', config), pair_length  # layers are numbered
+    key = json.dumps(without_names(preprocess.get_config())), pair_length
     if key not in MADE:
         tokenizer, texts = preprocess.tokenizer, cases.TEXTS
         pair = ([texts[4]], [texts[0]])

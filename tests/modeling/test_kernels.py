@@ -109,13 +109,16 @@ def test_a_kernels_gradient_equals_that_of_its_plain_formula(name, way):
 
 
 @pytest.mark.parametrize("name", ["gelu_tanh", "gelu_exact", "cross_entropy"])
-def test_long_arithmetic_on_large_tensors_is_compiled(name):
-    with modes.use(compile_large=True), mock.patch.object(kernels, "LARGE", 1):
+@pytest.mark.parametrize("large", [1, 1 << 20])
+def test_long_arithmetic_on_large_tensors_alone_is_compiled(name, large):
+    compiled = modes.use(compile_large=True)
+    with compiled, mock.patch.object(kernels, "LARGE", large):
         graph = tf.function(KERNELS[name][0]).get_concrete_function(
             KERNELS[name][1]
         )
     functions = graph.graph.as_graph_def().library.function
-    assert any(f"_{name}_" in x.signature.name for x in functions)
+    found = any(f"_{name}_" in x.signature.name for x in functions)
+    assert found == (large == 1)
 
 
 def test_cross_entropy_compares_no_label_with_every_class():

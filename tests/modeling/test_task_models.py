@@ -1,4 +1,5 @@
 import functools
+import pickle
 import warnings
 
 import keras
@@ -95,7 +96,8 @@ def test_a_saved_model_and_a_copy_have_arguments_and_weights(name, tmp_path):
     model = filled(name)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for copy in (loaded, model.with_dtype("float32")):
+    pickled = pickle.loads(pickle.dumps(model))
+    for copy in (loaded, pickled, model.with_dtype("float32")):
         assert type(copy) is type(model)
         assert copy.arguments() == model.arguments()
         assert_same_outputs(model, copy, make_inputs(name))

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 
+from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import (
@@ -73,5 +74,9 @@ def live_signature(model, preprocess, **options):
 def live_answer(model, preprocess, *texts):
     """What an export of the model would answer, without the export."""
     signature = live_signature(model, preprocess)
-    found = signature.function(*map(as_tensor, texts, signature.specs()))
+    arithmetic = modes.use(
+        skip_padding=signature.skips_padding, gradients=False
+    )
+    with arithmetic:
+        found = signature.function(*map(as_tensor, texts, signature.specs()))
     return {name: value.numpy() for name, value in found.items()}

@@ -88,7 +88,7 @@ LENGTH = Signature(
 
 @pytest.fixture
 def asked_for(monkeypatch):
-    """Exports have `LENGTH`; a list of what each should have, by name.
+    """Exports hold `LENGTH` alone; yields what each was asked for, by name.
 
     Most of an export's time is the tracing of its signatures.
     """

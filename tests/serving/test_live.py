@@ -124,6 +124,7 @@ def test_taggers_read_windows(models):
     "options",
     [
         {"pooling": "pooled"},
+        {"pooling": "max", "normalize": True},
         {"long_text": "windows"},
         {"features": "concat_last_four"},
     ],

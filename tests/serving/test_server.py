@@ -31,9 +31,10 @@ BODY = json.dumps({"instances": ["an hour well spent"]})
 
 @pytest.fixture(scope="module")
 def started(toy_export):
-    """A server, its port and process, that the file's last test ends."""
+    """Port and process of a server, which a signal ends after the tests."""
     with server(toy_export) as started:
         yield started
+        end(*started, "SIGTERM")
 
 
 @pytest.fixture
@@ -304,11 +305,6 @@ def end(port, process, name):
 def test_signals_end_the_server_after_what_it_has(classifier_export, name):
     with server(classifier_export) as (port, process):
         end(port, process, name)
-
-
-def test_a_signal_ends_the_server_after_what_it_has(started):
-    """The last of those that ask it."""
-    end(*started, "SIGTERM")
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

@@ -105,9 +105,7 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
             evaluate(custom_task(dev=dev, **other), [str(output)])
     preprocess = BertPreprocessor.from_preset(str(output / "model"))
     texts = [text for text, _ in sentences(9, seed=2)]
-    folder = export_saved_model(
-        trained, preprocess, tmp_path / "served", verify=False
-    )
+    folder = export_saved_model(trained, preprocess, tmp_path / "served")
     served = load_saved_model(folder).classify(texts)["probabilities"]
     logits = np.array(trained(preprocess(texts)))
     expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)

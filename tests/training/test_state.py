@@ -45,7 +45,7 @@ def small_model(width=3, seed=1, dtype=None, **arguments):
             keras.layers.Dense(1),
         ]
     )
-    # A graph is as bit for bit the same; only tracing takes long.
+    # A graph gives the same bits, but tracing it takes longer than the steps.
     arguments = {"run_eagerly": True} | arguments
     model.compile(keras.optimizers.AdamW(1e-2), "mse", **arguments)
     return model

@@ -278,11 +278,14 @@ def test_weights_in_half_precision_do_not_train(dtype):
     assert np.isfinite([mixed.train_on_batch(X, Y) for _ in range(3)]).all()
 
 
-@pytest.mark.parametrize("optimizer", [adamw(1e-3), "sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "adam"])
 def test_float16_scales_the_loss_and_skips_overflows(optimizer):
+    # Adam is traced: its graph has both cases of the test for overflow.
+    is_eager = optimizer != "adam"
+    if optimizer == "adamw":
+        optimizer = adamw(1e-3)
     model = fill(make_model("classifier", **STILL, dtype="mixed_float16"))
-    # Adam's graph chooses between the step and none.
-    model.compile(optimizer, sparse("mean"), run_eagerly=optimizer != "adam")
+    model.compile(optimizer, sparse("mean"), run_eagerly=is_eager)
     before = model.get_weights()
     model.train_on_batch(X, Y, np.full(5, np.inf, "float32"))
     assert float(model.optimizer.dynamic_scale) == 2.0**14
