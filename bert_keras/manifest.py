@@ -58,7 +58,7 @@ def read_manifest(
     if not files.is_file(path):
         raise InputError(
             f"No finished {what} in {folder}: {name} is missing. Run the "
-            f"command that makes the {what}; it resumes where it stopped."
+            "command that writes this folder again."
         )
     if not files.is_remote(path):
         files.check_inside(path, folder)

@@ -327,7 +327,9 @@ def define_flags():
     flags.DEFINE_enum(
         "scale", "paper", ["paper", "small"], "Scale of the runs."
     )
-    flags.DEFINE_integer("seeds", 1, "Runs of each row, a seed each.", 1)
+    flags.DEFINE_integer(
+        "seeds", 1, "Runs of each row, each with another seed.", 1
+    )
     flags.DEFINE_string("output", None, "Folder of all runs.")
     flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")

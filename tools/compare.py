@@ -50,8 +50,8 @@ def main(values, records, folder):
             progress.console.print("  " + json.dumps(case, ensure_ascii=False))
     if missing:
         raise InputError(
-            f"The records have {', '.join(missing)}, but {folder} has not. "
-            "Compare with an export that has each output of the records."
+            f"The records have {', '.join(missing)}, but {folder} does not "
+            "have them. Compare with an export that has each of these outputs."
         )
 
 

@@ -151,8 +151,8 @@ def main(values):
 def _choose_share(values):
     """Return the fraction of documents to hold out.
 
-    Random next sentences need two held-out documents. Of few documents the hash
-    may hold out fewer, so that the default is then a larger fraction.
+    Random next sentences need two held-out documents. With few documents, the
+    hash may hold out fewer. The default is then a larger fraction.
     """
     if values.held_out:
         return 0

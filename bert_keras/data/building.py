@@ -340,9 +340,9 @@ def _refuse_few(name: str, documents: int):
         )
     raise InputError(
         f"The held-out side has {documents} documents with text; a random next "
-        "sentence needs at least two. Take a larger held_out_share, take 0 to "
-        "hold out none, or pass the documents as held_out. A hash chooses the "
-        "documents. So if you have few of them, take a much larger fraction."
+        "sentence needs at least two. Take a larger held_out_share (a much "
+        "larger one for few documents, because a hash chooses them), take 0 to "
+        "hold out none, or pass the documents as held_out."
     )
 
 

@@ -101,13 +101,13 @@ def fill_rows(lengths, width: int, most: int, rng):
         int64 `(N,)`, the indices of the examples, sorted by their row; int64
         `(N,)`, the row of each index; and the number of rows.
     """
-    rows, count = _fit_rows(np.asarray(lengths), width, most)
+    rows, count = _pack_best_fit(np.asarray(lengths), width, most)
     rows = rng.permutation(count)[rows]
     order = np.lexsort([rng.random(len(rows)), rows])
     return order, rows[order], count
 
 
-def _fit_rows(lengths, width: int, most: int):
+def _pack_best_fit(lengths, width: int, most: int):
     open_rows = [[] for _ in range(width + 1)]  # rows, by free tokens
     rooms = 0  # bit r is set if there is an open row with room r
     held = []  # the number of examples in each row
@@ -321,7 +321,7 @@ class DrawnExamples:
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
         """Return masked rows of pairs; `key` and the seed decide the masks."""
         rng = generator(self.seed, _MASKS, *key)
-        rules, vocabulary = self.rules, self.store.pieces
+        rules, vocabulary = self.rules, self.store.masking_vocabulary
         if not rules.packed:
             rows = self._gather(pairs, rules.sequence_length)
             return mask_rows(rows, rules, vocabulary, rng)
@@ -337,7 +337,9 @@ class DrawnExamples:
         )
 
     def _gather(self, pairs: Pairs, length: int) -> dict:
-        rows = gather(self.store.tokens, pairs, length, self.store.pieces)
+        rows = gather(
+            self.store.tokens, pairs, length, self.store.masking_vocabulary
+        )
         self.store.release()
         return rows
 

@@ -68,7 +68,7 @@ class TokenStore:
         check_files(folder, self.manifest["files"], _FIX, find_size_fault)
         self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
         check_vocabulary_hash(self.manifest, self.vocabulary, folder)
-        self.pieces = MaskingVocabulary(self.vocabulary)
+        self.masking_vocabulary = MaskingVocabulary(self.vocabulary)
         self._mapped = []
         self.tokens = self._map("tokens", self.manifest["dtype"])
         self.sentences = self._map("sentences", "<i8")

@@ -361,7 +361,7 @@ def _read_labels(config, count=None):
     Args:
         config: `Fields` of config.json.
         count: number of the head's outputs. If the file has no names, or only
-            the two default names, the result has `count` unnamed labels.
+            default names or numbers, the result has `count` unnamed labels.
     """
     by_index = config.object("id2label", {}).values
     labels = [by_index.get(str(index)) for index in range(len(by_index))]

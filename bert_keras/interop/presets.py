@@ -18,7 +18,7 @@ from bert_keras.interop.block import CONFIG
 from bert_keras.interop.head_table import HEADS, LABELED_WEIGHTS
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
-from bert_keras.interop.text_settings import settle_case
+from bert_keras.interop.text_settings import resolve_case
 from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import list_argument_names
@@ -136,7 +136,7 @@ def load_tokenizer(cls, preset, revision, arguments):
 
 
 def _make_tokenizer(cls, source, text, arguments):
-    lowercase = settle_case(
+    lowercase = resolve_case(
         source,
         text.cases,
         [] if text.is_resolved else text.pieces,

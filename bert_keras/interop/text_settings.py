@@ -105,7 +105,7 @@ FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 
 
-def settle_case(source, cases, vocabulary, lowercase=None):
+def resolve_case(source, cases, vocabulary, lowercase=None):
     """Return True for lower-cased text; raise if sources contradict each other.
 
     Args:

@@ -195,7 +195,7 @@ def _check_thresholds(thresholds, labels, problem):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertSpanPredictor(TaskModel):
-    """Two logits for each token: that the answer begins there, and ends there.
+    """Logits of the start and of the end of an answer, for each token.
 
     Padding and the question get logits too; no answer is cut from them. Equals
     `create_model` of the original's `run_squad.py`. Its loss is the mean of two

@@ -253,7 +253,7 @@ def _to_lists(value):
     return [_to_lists(item) for item in value]
 
 
-def _check_rows(name, key, rows, spec):
+def _check_rows(name, key, rows, text):
     """Return list of an input's rows; raise `InputError` if one is wrong."""
     if not isinstance(rows, list):
         is_text = isinstance(rows, str | bytes)
@@ -261,21 +261,21 @@ def _check_rows(name, key, rows, spec):
         raise InputError(
             f"{name} takes a list as {key}; got {what}. Put it in a list."
         )
-    dtype, axes = parse_spec(spec)
+    dtype, axes = parse_spec(text)
     for index, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
             one = "strings" if dtype == "string" else "numbers of 0 and more"
             raise InputError(
-                f"{name} takes {one} {spec.partition(' ')[2]} as {key}; row "
+                f"{name} takes {one} {text.partition(' ')[2]} as {key}; row "
                 f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
                 "Correct it, or leave the row out."
             )
     return rows
 
 
-def parse_spec(spec):
+def parse_spec(text):
     """Return dtype name and number of axes of a text like "string (B, N)"."""
-    dtype, _, axes = spec.partition(" ")
+    dtype, _, axes = text.partition(" ")
     return dtype, sum(map(str.isalpha, axes))
 
 
@@ -291,9 +291,9 @@ def _fits(value, dtype, axes):
     return is_integer and 0 <= value < 1 << 31
 
 
-def make_spec(spec):
+def make_spec(text):
     """Return the `tf.TensorSpec` of a text like "string (B, N)"."""
-    dtype, axes = parse_spec(spec)
+    dtype, axes = parse_spec(text)
     return tf.TensorSpec([None] * axes, dtype)
 
 

@@ -158,10 +158,8 @@ class _Service:
         return found[3]
 
     async def _read_body(self, request):
-        """Return the body; raise `RequestError` if it is too large.
-
-        The rest is read all the same: clients send all before they read.
-        """
+        """Return the body; raise `RequestError` if it is too large or slow."""
+        # A large body is read on: a client reads the error after it sent all.
         most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0
         try:

@@ -47,7 +47,10 @@ def align_words(
             "The texts have no words. Expected a list of words for each text."
         )
     if labels is not None and [len(row) for row in labels] != counts:
-        raise InputError("Expected labels, one for each word of each text.")
+        raise InputError(
+            "The labels do not fit the words. Expected labels, one for each "
+            "word of each text."
+        )
     pieces, word, is_first = word_pieces(texts, preprocessor.tokenizer)
     inputs = preprocessor.packer((pieces,))
     # The index of each token's word in its text, (tokens of all texts,).

@@ -181,9 +181,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         labels, predictions = _get_at(item.path, y), _get_at(item.path, outputs)
         item_weights = _get_weights_at(item.path, weights)
         value = item.loss(labels, predictions, item_weights)
-        if item.loss.reduction not in (None, "none"):
-            # Keras does not reduce the losses of no rows: an eager replica
-            # without rows gets a vector of length 0.
+        if value.shape == (0,):
+            # Keras does not reduce the losses of an eager replica without rows.
             value = ops.sum(value)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
@@ -192,8 +191,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         elif item.loss.reduction != "sum":
             # The mean of these rows, times their fraction, is added to the
             # global mean. If a loss has a value for each row, Keras divides the
-            # mean by `replicas`; undo this. With sample weights, a scalar loss
-            # has such values too.
+            # mean by `replicas`; undo this. With sample weights, Keras also
+            # divides a loss that is a scalar.
             has_rows = item_weights is not None or replicas == 1
             if has_rows or _has_rows(item.loss, labels, predictions):
                 value = value * replicas

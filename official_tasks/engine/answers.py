@@ -200,6 +200,7 @@ class Answers:
         return group
 
     def _name_values(self, row):
+        """Return inputs and kept values of a row, each a dict by name."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]

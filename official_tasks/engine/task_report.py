@@ -137,7 +137,7 @@ def _show_reliability(results):
     return page.section(
         "Reliability",
         "Probability of the predicted class on dev, before and after "
-        "calibration, which divides the logits by the temperature, "
+        "calibration. Calibration divides the logits by the temperature "
         f"{results['temperature']:.3f}.",
         *tables,
     )

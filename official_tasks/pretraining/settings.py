@@ -262,7 +262,8 @@ def note_masks(settings) -> list[str]:
             notes.append(
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
                 f"of the {full} tokens that mask_rate {settings.mask_rate:g} "
-                f"gives for {length}. Leave max_predictions out to mask all."
+                f"gives for rows of {length}. Leave max_predictions out to "
+                "mask all."
             )
     return notes
 

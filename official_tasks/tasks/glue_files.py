@@ -41,8 +41,8 @@ def read_tsv(row, path, split, notes, part=0):
             )
     if ragged:
         notes.append(
-            f"{path}: {len(ragged)} rows of the wrong width are left out, as "
-            f"official files have some; the first is line {ragged[0]}"
+            f"{path}: {len(ragged)} rows of the wrong width are left out; the "
+            f"official files have such rows. The first is line {ragged[0]}"
         )
     return examples
 

@@ -30,7 +30,9 @@ def test_positions_beyond_31_bits_are_drawn_and_gathered(tmp_path):
     pairs = pairs[0].join(pairs)
     pairs = pairs[(pairs.a_start >= HOLE) & (pairs.b_start >= HOLE)]
     assert len(pairs.labels) > 100
-    rows = gather(store.tokens, pairs, 64, store.pieces)["token_ids"]
+    rows = gather(store.tokens, pairs, 64, store.masking_vocabulary)[
+        "token_ids"
+    ]
     for row, start, length, other, rest in zip(
         rows, *(field.tolist() for field in tuple(pairs)[:4]), strict=True
     ):

@@ -160,7 +160,9 @@ def test_rows_are_cls_a_sep_b_sep_and_padding(store):
     rules = SamplingRules(16, max_predictions=3)
     field = np.array
     pairs = Pairs(field([3]), field([2]), field([9]), field([4]), field([1]))
-    rows = gather(store.tokens, pairs, rules.sequence_length, store.pieces)
+    rows = gather(
+        store.tokens, pairs, rules.sequence_length, store.masking_vocabulary
+    )
     a, b = store.tokens[3:5].tolist(), store.tokens[9:13].tolist()
     ids = [2, *a, 3, *b, 3]
     assert rows["token_ids"].tolist() == [ids + [0] * 7]
@@ -171,14 +173,16 @@ def test_rows_are_cls_a_sep_b_sep_and_padding(store):
 
 def sample_rows(store, rules, count=4_000):
     pairs = drawn(store, rules, 6)[slice(count)]
-    return gather(store.tokens, pairs, rules.sequence_length, store.pieces)
+    return gather(
+        store.tokens, pairs, rules.sequence_length, store.masking_vocabulary
+    )
 
 
 @pytest.mark.parametrize("most", [3, 9, 20])
 def test_masks_follow_the_published_rule(store, most):
     rules = SamplingRules(64, max_predictions=most, short_probability=0.5)
     rows = sample_rows(store, rules)
-    ours = mask_rows(rows, rules, store.pieces, generator(5))
+    ours = mask_rows(rows, rules, store.masking_vocabulary, generator(5))
     random_ = random.Random(5)
     special = {0, 2, 3}
     kinds = np.zeros((2, 3), int)  # ours and theirs: masked, kept, other
@@ -203,7 +207,7 @@ def test_masks_follow_the_published_rule(store, most):
 def test_masks_touch_words_only_and_keep_the_truth(store):
     rules = SamplingRules(64)
     rows = sample_rows(store, rules, 500)
-    ours = mask_rows(rows, rules, store.pieces, generator(5))
+    ours = mask_rows(rows, rules, store.masking_vocabulary, generator(5))
     changed = ours["token_ids"] != rows["token_ids"]
     assert not changed[np.isin(rows["token_ids"], [0, 2, 3])].any()
     at = np.take_along_axis(rows["token_ids"], ours["mask_positions"], 1)
@@ -216,7 +220,10 @@ def test_masks_touch_words_only_and_keep_the_truth(store):
     whole[row, ours["mask_positions"][row, place]] = truth
     assert (whole == rows["token_ids"]).all()
     none = mask_rows(
-        rows, SamplingRules(64, mask_rate=0), store.pieces, generator(5)
+        rows,
+        SamplingRules(64, mask_rate=0),
+        store.masking_vocabulary,
+        generator(5),
     )
     assert (none["mask_weights"].sum(1) == 1).all()  # at least one
 
@@ -224,12 +231,16 @@ def test_masks_touch_words_only_and_keep_the_truth(store):
 def test_words_are_masked_whole(store):
     rules = SamplingRules(64, mask_mix=(100, 0, 0), whole_word=True)
     rows = sample_rows(store, rules, 1_000)
-    ours = mask_rows(rows, rules, store.pieces, generator(5))
-    single = mask_rows(rows, SamplingRules(64), store.pieces, generator(5))
+    ours = mask_rows(rows, rules, store.masking_vocabulary, generator(5))
+    single = mask_rows(
+        rows, SamplingRules(64), store.masking_vocabulary, generator(5)
+    )
     split = []
     for before, after in ((rows, ours), (rows, single)):
         ids, hidden = before["token_ids"], after["token_ids"] == 4
-        goes_on = store.pieces.continues[ids] & ~np.isin(ids, [0, 2, 3])
+        goes_on = store.masking_vocabulary.continues[ids] & ~np.isin(
+            ids, [0, 2, 3]
+        )
         goes_on[:, 1:] &= ids[:, :-1] > 3  # [CLS] and [SEP] end a word
         split.append((hidden[:, 1:] != hidden[:, :-1])[goes_on[:, 1:]].mean())
     assert split[0] == 0 and split[1] > 0.1
@@ -260,14 +271,14 @@ def runs_of(places):
 def test_whole_words_follow_the_published_rule(store):
     rules = SamplingRules(64, whole_word=True, short_probability=0.3)
     rows = sample_rows(store, rules, 3_000)
-    ours = mask_rows(rows, rules, store.pieces, generator(5))
+    ours = mask_rows(rows, rules, store.masking_vocabulary, generator(5))
     random_ = random.Random(6)
     runs = np.zeros((2, 12), int)
     counts, where = [[], []], [[], []]
     for i, row in enumerate(rows["token_ids"].tolist()):
         length = int(rows["padding_mask"][i].sum())
         count = min(20, max(1, round(length * 0.15)))
-        segments = words_of(row, length, store.pieces.continues)
+        segments = words_of(row, length, store.masking_vocabulary.continues)
         theirs = masked_words(segments, count, random_)
         if not theirs:  # no word is short enough: ours takes single pieces
             continue

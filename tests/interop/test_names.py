@@ -24,7 +24,7 @@ from bert_keras.interop.presets import (
 )
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.interop.text_settings import find_case, settle_case
+from bert_keras.interop.text_settings import find_case, resolve_case
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.task_models import BertClassifier
@@ -249,7 +249,7 @@ def test_pieces_without_capitals_show_no_case(first):
     assert len(words) > 10 * len(LOWER)
     assert find_case(words) is None
     # As of Google's Chinese model, which its home does not lower-case.
-    assert settle_case("f", {"config": False}, [*words, *LOWER]) is False
+    assert resolve_case("f", {"config": False}, [*words, *LOWER]) is False
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_pieces_without_capitals_show_no_case(first):
     ],
 )
 def test_the_case_is_settled(cases, pieces, lowercase, expected):
-    assert settle_case("folder", cases, pieces, lowercase) is expected
+    assert resolve_case("folder", cases, pieces, lowercase) is expected
 
 
 @pytest.mark.parametrize(
@@ -281,4 +281,4 @@ def test_the_case_is_settled(cases, pieces, lowercase, expected):
 )
 def test_a_contradiction_is_an_error(cases, pieces, lowercase, told):
     with pytest.raises(WeightsError, match=told):
-        settle_case("folder", cases, pieces, lowercase)
+        resolve_case("folder", cases, pieces, lowercase)
