@@ -516,7 +516,7 @@ def has_standard_head(model) -> bool:
 
 
 def _choose_architecture(model, weights):
-    """Return the class of transformers with these weights, else "BertModel"."""
+    """Return the transformers class with these weights, else "BertModel"."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
     is_same = all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))

@@ -88,7 +88,6 @@ class Portable:
             return self._run(super().predict, x, *args, **kwargs)
 
     def _run(self, loop, x, *args, **kwargs):
-        """Call `fit`, `evaluate` or `predict` of Keras."""
         refuse_text(x)
         refuse_fork(getattr(self, "encoder", self)._process)
         try:
@@ -143,7 +142,6 @@ class Portable:
             )
 
     def _input_specs(self):
-        """Return the specs of the inputs of an export, by name."""
         return {
             name: keras.InputSpec(shape=(None, None), dtype="int32", name=name)
             for name in INPUT_NAMES[:3]

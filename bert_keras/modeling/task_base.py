@@ -141,7 +141,6 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             step.build(self, keras.utils.unpack_x_y_sample_weight(batch))
 
     def _has_compute_loss(self):
-        """Return True if a subclass defines `compute_loss`."""
         return type(self).compute_loss is not keras.Model.compute_loss
 
     def _run(self, loop, x, *args, **kwargs):
