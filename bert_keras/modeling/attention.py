@@ -21,7 +21,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
     """Return the additive attention bias: 0, or `EXCLUDED` where masked.
 
     Args:
-        length: tokens in a row, T.
+        length: number of tokens in a row, T.
         attention: one of `DIRECTIONS`.
         padding_mask: int (B, T), 1 at tokens; no padding where None.
         example_ids: int (B, T), the example of each token. A token attends only
@@ -32,7 +32,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
     """
     allowed = []
     if padding_mask is not None:
-        # Not `[:, None, None]`, which LiteRT's core operations lack.
+        # `[:, None, None]` would need an operation that LiteRT's core lacks.
         mask = ops.expand_dims(ops.cast(padding_mask, "bool"), (1, 2))
         allowed.append(mask)  # (B, 1, 1, S)
     if example_ids is not None:
@@ -135,11 +135,10 @@ class SelfAttention(layers.KeepsArguments):
         scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
-        # Softmax over S. In half precision TensorFlow computes it in float32:
-        # an explicit cast did not reduce the error and cost 3.2 % of a step.
+        # Softmax over S. For half precision TensorFlow uses float32 inside. An
+        # explicit cast did not reduce the error, and cost 3.2 % of a step.
         probabilities = ops.softmax(scores)
-        # As in the original, the weights are not normalised again after
-        # dropout.
+        # The weights are not normalised after dropout, as in the original.
         weights = dropout(probabilities, self.dropout, seed)
         return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
@@ -165,8 +164,8 @@ class SelfAttention(layers.KeepsArguments):
         """Compute the result of `_project` by one product, for training.
 
         On a CPU, a layer's training step takes 4 % less time at a width of 256
-        and the same time at 768. Predictions use `_project`: concatenating the
-        kernels makes one row of 16 tokens a fifth slower at 768.
+        and the same time at 768. Predictions use `_project`, since one row of
+        16 tokens takes a fifth more time at 768 if kernels are concatenated.
         """
         batch, length, width = ops.shape(inputs)
         projections = self.query, self.key, self.value
@@ -211,7 +210,7 @@ class TransformerLayer(layers.SeededLayer):
         norm_epsilon: added to the variance before its square root.
         rematerialize: True to keep only the layer's input in training and
             compute the rest again for the gradient, with the same units
-            dropped. This saves memory and takes a third more time.
+            dropped. A step needs less memory and a third more time.
 
     Call arguments:
         inputs: float (B, T, D).
@@ -332,7 +331,7 @@ class TransformerLayer(layers.SeededLayer):
             x, probabilities = x
         # The norm follows the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, site=1))
-        # Section 3.3 of the same paper, with GELU (the BERT paper, A.2).
+        # Section 3.3 of that paper, with GELU for ReLU (the BERT paper, A.2).
         y = self.intermediate(x, seed=seed, site=7)  # (B, T, intermediate_dim)
         y = self.output_projection(y, seed=seed, site=8)  # (B, T, D)
         y = self.output_norm(self._sum(x, y, seed, site=2))

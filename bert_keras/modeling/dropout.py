@@ -1,7 +1,7 @@
 """Dropout with 16 random bits per unit, from one seed per layer call.
 
-The seed is passed on as a tensor: a layer that is computed a second time for
-its gradient gets the same seed and drops the same units.
+The seed is a tensor. A layer that is computed a second time for its gradient
+gets the same seed and so drops the same units.
 """
 
 import keras
@@ -52,7 +52,7 @@ def _random_int16(shape, seed):
     """Draw uniform 16-bit integers, two from each random 32-bit word."""
     *lead, last = shape
     # Keras excludes the upper bound, and 2**31 is no int32, so the word
-    # 2**31 - 1 is never drawn. The view splits the last axis.
+    # 2**31 - 1 is never drawn. `ops.view` splits words along the last axis.
     words = keras.random.randint(  # (..., last / 2 rounded up, 1)
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
@@ -65,13 +65,13 @@ def _random_int16(shape, seed):
 
 
 def add_replica(seed):
-    """Add 2**20 times the replica's number to a seed, on TensorFlow.
+    """Add 2**20 times the replica's number to a seed; only on TensorFlow.
 
     Under `tf.distribute` all replicas hold the same state and would draw the
-    same mask. The number is added where the site is added; the factor keeps it
-    apart from the sites. If it were added to the call count, a replica would
-    repeat the masks of another. On JAX one mask is drawn for the whole batch,
-    on any number of devices.
+    same mask. The product is added to the seed's first number, like the site,
+    which stays below 2**20. The second number counts calls: there, a replica
+    would repeat the masks of another. On JAX one mask is drawn for the whole
+    batch, on any number of devices.
     """
     if tf is None:
         return seed

@@ -31,9 +31,9 @@ from bert_keras.modeling.sizes import DIMENSIONS, POOLER_ACTIVATIONS
 class BertEncoder(Portable, keras.Model):
     """Embeddings, `num_layers` transformer layers and the pooler.
 
-    A bias on the scores masks padding. The output vectors at padding have no
-    meaning. The pooler is a dense tanh layer on the first token. Equals
-    `BertModel` of the original (the paper, section 3).
+    A bias on the attention scores masks padding. The output vectors at padding
+    have no meaning. The pooler is a dense tanh layer on the first token.
+    Equals `BertModel` of the original (the paper, section 3).
 
     Weights, by path (after the model's name, `encoder`):
         embeddings/{token,position,segment}/embeddings
@@ -49,10 +49,10 @@ class BertEncoder(Portable, keras.Model):
     Args:
         vocabulary_size: number of word pieces.
         num_layers: number of transformer layers.
-        num_heads: attention heads of each layer; divides `hidden_dim`.
+        num_heads: number of attention heads per layer; divides `hidden_dim`.
         hidden_dim: width of a token's vector, D.
         intermediate_dim: width inside the feed-forward network.
-        max_sequence_length: longest row, in tokens.
+        max_sequence_length: maximum number of tokens in a row.
         num_segments: number of segments that have a vector.
         dropout: fraction of embeddings and sub-layer outputs dropped.
         attention_dropout: fraction of attention probabilities dropped.
@@ -63,10 +63,10 @@ class BertEncoder(Portable, keras.Model):
             5.1).
         norm_epsilon: added to the variance before its square root.
         rematerialize: True to keep only each layer's input in training and
-            compute the rest again for the gradient. This saves memory and
-            takes a third more time.
+            compute the rest again for the gradient. A step needs less memory
+            and a third more time.
         pooler_activation: "tanh", or "relu" as in DistilBERT's heads.
-        dtype: dtype policy or its name; Keras's global one where None.
+        dtype: dtype policy or its name; None for Keras's global policy.
 
     Call arguments:
         inputs: dict of `token_ids` and, if needed, `segment_ids` (default all
@@ -82,9 +82,10 @@ class BertEncoder(Portable, keras.Model):
 
     Returns:
         dict of `sequence_output` (B, T, D) and `pooled_output` (B, D). On
-        request it also has `hidden_states`, a list of the embedding output
-        and each layer's output, (B, T, D) each; and `attention_probabilities`,
-        a list of each layer's probabilities before dropout, (B, N, T, S) each.
+        request the dict also has `hidden_states`, a list of the embedding
+        output and each layer's output, (B, T, D) each; and
+        `attention_probabilities`, a list of each layer's probabilities before
+        dropout, (B, N, T, S) each.
 
     Raises:
         InputError: an argument or an input is invalid, or attention
@@ -248,8 +249,7 @@ class BertEncoder(Portable, keras.Model):
         if not hidden_states:
             states = states[-1:]
         if tokens is not None:
-            # Padding gets a copy of the last real vector before it. It is not
-            # used.
+            # Padding gets a copy of the real vector before it, never used.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
@@ -293,10 +293,10 @@ class BertEncoder(Portable, keras.Model):
 
     @property
     def output(self) -> Any:
-        """Symbolic outputs of the call that returned most outputs.
+        """Symbolic outputs of the call that returned the most outputs.
 
-        Keras's property returns the outputs of the first call. Keras reads the
-        number of outputs from it when it traverses a graph, so a later call
+        Keras's property returns the outputs of the first call. In a graph,
+        Keras reads the number of outputs from this property, so a later call
         with `hidden_states` would seem disconnected.
         """
         return list(self._largest_outputs) or super().output
@@ -321,7 +321,6 @@ class BertEncoder(Portable, keras.Model):
             "pooled_output": spec(*examples, self.hidden_dim),
         }
         if hidden_states:
-            # The embedding output, then each layer's.
             outputs["hidden_states"] = [
                 spec(length, self.hidden_dim)
                 for _ in range(self.num_layers + 1)

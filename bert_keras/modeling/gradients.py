@@ -49,14 +49,14 @@ _counter = itertools.count()
 def _record_in_graph(function, tensors):
     """Compute the value; record its gradient for tapes and for graphs.
 
-    A tape in the same graph calls the recorded function. A tape around the
-    graph, a loop and a SavedModel look it up by its registered name.
+    A tape in the same graph calls `gradients` itself. A tape around the graph,
+    a loop and a SavedModel look `gradients` up by its registered name.
     """
     tensors = [tf.convert_to_tensor(x) for x in tensors]
     value, gradient = function(*tensors)
 
     def gradients(upstream, *_):
-        # One gradient for each input of the operation; the value gets None.
+        # The operation's inputs are the value, which gets None, and `tensors`.
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     name = f"bert_keras_gradient_{next(_counter)}"

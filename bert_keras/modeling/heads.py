@@ -210,7 +210,7 @@ def check_labels(labels, problem="single"):
         )
     if len(set(names)) < len(names):
         raise InputError(
-            f"labels names a class twice: {names}. Expected each once."
+            f"labels names a class twice: {names}. Expected each name once."
         )
     return list(map(str, names))
 
@@ -224,7 +224,7 @@ def check_long_text(long_text, pair=False):
         )
     if pair and long_text == "windows":
         raise InputError(
-            "A pair of texts cannot be read in windows. Take "
+            "A pair of texts cannot be read in windows. Set "
             'long_text="truncate".'
         )
 
@@ -233,7 +233,7 @@ def check_long_text(long_text, pair=False):
 class BiLSTM(KeepsArguments):
     """A bidirectional LSTM over the token vectors; skips padding.
 
-    For fine-tuning, the paper adds it to a left-to-right encoder (section
+    The paper adds a BiLSTM to a left-to-right encoder for fine-tuning (section
     5.1).
 
     Weights, by path: both/{forward,backward}_lstm/lstm_cell/
@@ -282,7 +282,7 @@ class BiLSTM(KeepsArguments):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class LayerMix(KeepsArguments):
-    """Combination of a token's hidden states to one vector, by a recipe.
+    """Combination of a token's hidden states into one vector, by a recipe.
 
     A weighted sum learns its weights: a softmax over the layers times a scale.
     At first the softmax is uniform and the scale is 1.
@@ -297,7 +297,7 @@ class LayerMix(KeepsArguments):
         states: list of float (B, T, D), as `BertEncoder` returns them.
 
     Returns:
-        float (B, T, F); F is D, or D times the layers if concatenated.
+        float (B, T, F); F is D, or D times the number of concatenated layers.
     """
 
     def __init__(self, recipe, num_layers, **kwargs):
@@ -360,7 +360,7 @@ def _first(encoded, pooling_mask):
     return gather_positions(encoded["sequence_output"], positions)[:, 0]
 
 
-# Name -> function of the encoder's outputs and the padding mask to (B, D).
+# Name -> function (encoder's outputs, padding mask) -> vectors (B, D).
 POOLINGS = {
     "mean": _mean,
     "max": _max,

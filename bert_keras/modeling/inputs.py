@@ -52,8 +52,8 @@ def name_inputs(inputs):
         inputs.get("position_ids") is None
     ):
         raise InputError(
-            "The inputs have example_ids but no position_ids. Give both: a "
-            "packed row counts positions from each example's start."
+            "The inputs have example_ids but no position_ids. Pass both: in "
+            "a packed row, positions count from each example's start."
         )
     inputs = {name: as_tensor(values) for name, values in inputs.items()}
     for name, values in inputs.items():
@@ -98,7 +98,7 @@ def check_ids(name, ids, limit):
     on a GPU, XLA clips the id, and JAX returns NaN.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
-        return  # symbolic, of Keras or of TensorFlow: NumPy would warn
+        return  # symbolic, of Keras or TensorFlow; NumPy would warn
     try:
         ids = keras.ops.convert_to_numpy(ids)
     except (NotImplementedError, AttributeError, TypeError, RuntimeError):

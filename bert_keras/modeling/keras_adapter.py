@@ -24,7 +24,7 @@ def has_losses(model):
 
 
 def build_losses(model, labels):
-    """Resolve the losses of `compile` for the model's outputs, once."""
+    """Build the losses of `compile`, unless they are built already."""
     if not model._compile_loss.built:
         model._compile_loss.build(labels, model.output)
 
@@ -217,13 +217,12 @@ def _take_steps_from_the_host(model, function, steps):
 
     def execute(iterator):
         outputs = None
-        model.steps_per_execution = 1  # `function` reads it when it is traced
+        model.steps_per_execution = 1  # read when `function` is traced
         try:
             for _ in range(steps):
                 outputs = function(iterator)
         except (StopIteration, tf.errors.OutOfRangeError):
-            # The data ended within these steps. The outputs of the last step
-            # that ran are returned.
+            # The data ended within these steps. Return the last outputs.
             if outputs is None:
                 raise
         finally:

@@ -1,8 +1,7 @@
 """Formulas with hand-written gradients, for speed, memory or precision.
 
-The layers call them where a backend's gradient is slower, keeps more tensors
-or is wrong. The value of each function is the plain formula; only the gradient
-differs.
+The layers call these functions where a backend's gradient is slower, keeps
+more tensors or is wrong. The value of each function is the plain formula.
 """
 
 import functools
@@ -21,9 +20,9 @@ LARGE = 2**18
 def compile_large(function):
     """Compile a chain of arithmetic on large tensors to one pass by XLA.
 
-    On TensorFlow, `modes.use(compile_large=True)` uses XLA if all shapes are
-    known and a tensor is large. It compiles each shape once, in a tenth of a
-    second. Otherwise the function is called without XLA.
+    XLA is used on TensorFlow, with `modes.use(compile_large=True)`, if all
+    shapes are known and a tensor is large. XLA compiles each shape once, in a
+    tenth of a second.
     """
 
     @functools.cache
@@ -99,9 +98,9 @@ def add_bias(x, bias):
 
     TensorFlow on a CPU sums the rows of the bias's gradient in bfloat16. The
     error is 4 % for 1,024 rows and 7 % for 4,096. Here the gradient is a
-    product with ones in float32, which is rounded to bfloat16 once. A product
-    in bfloat16 would be rounded once only on processors with bfloat16
-    instructions; on others it is rounded after each block of rows.
+    float32 product with ones, which is rounded to bfloat16 at the end. A
+    processor without bfloat16 instructions would round a bfloat16 product
+    after each block of rows.
     """
     if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
         return _add_bias_in_bfloat16(x, bias)
@@ -123,8 +122,8 @@ def _add_bias_in_bfloat16(x, bias):
 def multiply_by_rows(x, table):
     """Multiply `x` (rows, D) by each row of `table` (V, D): (rows, V).
 
-    The table's gradient is computed as (V, D): transposing a (D, V) array costs
-    4 % of a small model's step on a CPU.
+    The table's gradient is computed as (V, D), because transposing a (D, V)
+    array takes 4 % of a small model's step on a CPU.
     """
 
     def gradient(upstream):
@@ -138,8 +137,8 @@ def multiply_by_rows(x, table):
 def normalize(x, gamma, beta, epsilon):
     """Normalize `x` (..., D) over the last axis; scale by gamma, add beta.
 
-    The gradient keeps one tensor as wide as `x` and takes a third less time on
-    a CPU.
+    The gradient keeps one tensor of the shape of `x`, and takes a third less
+    time on a CPU.
     """
 
     @custom_gradient
@@ -230,15 +229,15 @@ def gather(x, indices):
 def look_up(table, ids):
     """Return the rows of `table` (V, D) at `ids` (B, T): (B, T, D).
 
-    The gradient of the table is one tensor. TensorFlow's would be a list of
-    rows (`IndexedSlices`): the tied output layer's gradient would be added row
-    by row, and replicas would exchange lists.
+    The gradient of the table is one tensor. TensorFlow would return a list of
+    rows (`IndexedSlices`), add the tied output layer's gradient row by row, and
+    exchange lists between replicas.
     """
     height, width = table.shape
     # A table of one row uses the gather, which raises an error for the id 1.
     # The product would return 0, because one-hot of 1 has no 1.
     if 1 < height <= 4:
-        # (B, T, V) by (V, D). This and its gradient are faster than a gather.
+        # (B, T, V) by (V, D): product and gradient are faster than a gather's.
         return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)
 
     @custom_gradient
@@ -260,8 +259,7 @@ def has_fused_attention(bias):
     """Return True if Keras has a fused attention kernel that helps here.
 
     Keras has none on TensorFlow. On JAX's CPU the kernel is slower than plain
-    products. On a TPU it ignores the bias, so it is used only if there is no
-    bias.
+    products. On a TPU it ignores the bias, so it is used only without one.
     """
     if keras.backend.backend() != "jax":
         return False

@@ -203,7 +203,7 @@ class Dropout(SeededLayer):
 def first_tokens(sequence, example_ids=None, examples_per_row=None):
     """Return the vector of each row's first token, (B, D).
 
-    For packed rows, return that of each example's first token, (B, E, D).
+    For packed rows, return the vector of each example's first token, (B, E, D).
     """
     if examples_per_row is None:
         return sequence[:, 0]
@@ -245,8 +245,7 @@ class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
         super().__init__(input_dim, output_dim, **kwargs)
 
     def call(self, inputs):
-        # The custom gradient needs a tensor, and reshaping a variable returns
-        # one.
+        # Reshape the variable to a tensor, which the custom gradient needs.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         return kernels.look_up(table, inputs)  # (B, T) to (B, T, D)
 
@@ -329,8 +328,7 @@ class BertEmbeddings(SeededLayer):
         if segment_ids is None:
             segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
-        # Embeddings of default ids are (1, D) and (T, D), the same for all
-        # rows.
+        # Default ids give (1, D) and (T, D), which broadcast over the rows.
         x = x + self.segment(segment_ids) + self.position(position_ids)
         seed = self.draw_seed(training)
         x = dropout(self.norm(x), self.dropout, seed)

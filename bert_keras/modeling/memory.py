@@ -10,8 +10,7 @@ def paged_zeros(shape, dtype="float32"):
     """Return zeros that take no memory before they are written to.
 
     The array begins at a multiple of 64 bytes, as TensorFlow's memory does.
-    `np.zeros` is not used: it asks for huge pages, and the system moves other
-    memory to make room for them.
+    `np.zeros` would ask for huge pages, for which the system moves memory.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     pages = mmap.mmap(-1, max(1, size), access=mmap.ACCESS_COPY)
@@ -21,14 +20,13 @@ def paged_zeros(shape, dtype="float32"):
 def share_memory(array):
     """Return NumPy's float32 array as TensorFlow's tensor in the same memory.
 
-    A tensor made through Keras would take two copies. Do not write to `array`
-    afterwards, and pass no memory that a file or a caller may change: the
-    variable that gets the tensor would change too. TensorFlow writes to no
+    A tensor made through Keras would need two copies. Do not write to `array`
+    afterwards, and pass no memory that a file or a caller may change, because
+    the variable with the tensor would change too. TensorFlow does not write to
     shared memory: a variable gets new memory at its first update.
 
-    An array is returned unchanged on another backend, in another dtype, or if
-    it does not begin at a multiple of 64 bytes. TensorFlow would crash on such
-    an array.
+    The array is returned unchanged on another backend, in another dtype, or if
+    it does not begin at a multiple of 64 bytes, where TensorFlow would crash.
     """
     from bert_keras.modeling.gradients import tf
 

@@ -25,8 +25,8 @@ class Portable:
         Args:
             preset: see `bert_keras.presets` and docs/formats.md.
             **arguments: arguments of the constructor and of `BertEncoder`,
-                which replace the preset's. For a name on the Hub, also
-                `revision`.
+                which replace the preset's settings. For a name on the Hub,
+                also `revision`.
         """
         # Imported here, because interop imports the models.
         from bert_keras.interop.presets import load_model
@@ -73,7 +73,7 @@ class Portable:
         weights.adapt(model, **adaptation)
         return model
 
-    if not TYPE_CHECKING:  # checkers read the signatures of Keras
+    if not TYPE_CHECKING:  # type checkers read the signatures of Keras
 
         @functools.wraps(keras.Model.fit)
         def fit(self, x=None, *args, **kwargs):
@@ -112,7 +112,7 @@ class Portable:
         text = (
             f"The inputs have the id {found[1]}. Expected token_ids below "
             f"{encoder.vocabulary_size}, segment_ids below "
-            f"{encoder.num_segments} and positions within the row: make them "
+            f"{encoder.num_segments} and positions within the row. Make them "
             "with the preprocessor that belongs to the model."
         )
         if encoder.num_segments == 1:
@@ -127,11 +127,11 @@ class Portable:
         input_signature: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Export a model that takes ids, as `keras.Model.export` does.
+        """Export a model that reads ids, as `keras.Model.export` does.
 
-        By default its inputs are a dict of int32 rows of any length. The inputs
-        of packed rows are among them only if the model was made with
-        `examples_per_row`. `export_saved_model` exports a model that takes
+        By default the inputs are a dict of int32 rows of any length. It has the
+        inputs of packed rows only if the model was made with
+        `examples_per_row`. `export_saved_model` exports a model that reads
         texts and returns results such as labels.
         """
         if input_signature is None:
@@ -148,7 +148,7 @@ class Portable:
         }
 
     def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `InputError`: Keras quantizes no layer of this package."""
+        """Raise `InputError`, as Keras quantizes no layer of this package."""
         raise InputError(
             f"{type(self).__name__}.quantize({mode!r}) would change no layer. "
             "For int8 weights export the model: export_saved_model(model, "
@@ -161,8 +161,7 @@ class Portable:
         LoRA's matrices are merged into the copy's weights; frozen weights
         stay frozen.
         """
-        # Make the copy with zeros: they cost less than random numbers, and are
-        # replaced next.
+        # The values are replaced next, and zeros cost less than random numbers.
         with modes.use(draw_weights=False):
             copy = self.copy_structure(policy)
         weights.copy_weights(self, copy)

@@ -17,8 +17,8 @@ from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
 class BertPretrainer(TaskModel):
     """The encoder with its two pre-training heads.
 
-    Vocabulary logits are computed at `mask_positions` only. Compile it with
-    `pretraining_losses()` and, as `weighted_metrics`,
+    Vocabulary logits are computed at `mask_positions` only. Compile the model
+    with `pretraining_losses()` and, as `weighted_metrics`,
     `pretraining_metrics()`. Equals `model_fn_builder` of the original's
     `run_pretraining.py` (the paper, section 3.1).
 
@@ -27,7 +27,7 @@ class BertPretrainer(TaskModel):
 
     Args:
         encoder: a `BertEncoder`.
-        examples_per_row: largest number of examples in a packed row, E; None
+        examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
         mlm_activation: form of GELU in the masked-word head; the encoder's
             where None. In keras-hub's presets the head's form differs from the
@@ -93,9 +93,10 @@ class CrossEntropy(keras.losses.Loss):
     """Cross entropy of integer labels and logits.
 
     Unlike in Keras's `SparseCategoricalCrossentropy`, the gradient keeps only
-    the logits, and XLA computes the loss in one pass on a CPU. The mean is
-    divided by the sum of the weights; Keras's default divides by the number of
-    positions, padding included. A label outside of 0 to C - 1 has the loss NaN.
+    the logits, and XLA computes the loss in one pass on a CPU. The weighted
+    losses are summed and divided by the total weight. Keras's default divides
+    by the number of positions, padding included. A label outside of 0 to C - 1
+    has the loss NaN.
 
     Call arguments:
         y_true: int (...).
@@ -163,7 +164,8 @@ class BertCausalModel(TaskModel):
     ) -> None:
         if encoder.attention == "bidirectional":
             raise InputError(
-                "The encoder sees the very token that it has to predict. "
+                "The encoder is bidirectional and sees the very token that it "
+                "has to predict. "
                 'Expected attention="left_to_right" or "right_to_left".'
             )
         self.encoder = encoder
@@ -184,7 +186,7 @@ def causal_targets(inputs, attention):
     """Return labels and weights of `BertCausalModel`, each (B, T).
 
     The label of a position is the id of the next token in the direction of
-    `attention`. The weight is 1 if both are in the same example, else 0.
+    `attention`. The weight is 1 if both tokens are in one example, else 0.
 
     Args:
         inputs: dict of the model's inputs.
@@ -204,7 +206,7 @@ def causal_targets(inputs, attention):
 
 
 def _shift(rows, attention):
-    """Return the value of the next position in the direction, (B, T).
+    """Return, at each position, the value of the next position, (B, T).
 
     The last position in the direction of `attention` gets 0.
     """

@@ -30,7 +30,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
     - registers with Keras;
     - stores the arguments of its constructor under their names, `encoder`
-      first: weights are listed in this order;
+      first, because weights are listed in this order;
     - makes its head and sets `pools`;
     - calls `super().__init__` with inputs from `symbolic_inputs()` and outputs
       computed from `encode(...)`.
@@ -50,7 +50,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     If a model does not read the pooled output, the pooler has no gradient. Such
     a model sets `encoder.pooler.trainable` to False when it is made and before
     each `fit`. Another model that shares the encoder and reads the pooled
-    output sets it to True again.
+    output sets the attribute to True again.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")
@@ -85,7 +85,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             mark_new_weights(self, heads)
 
     def arguments(self) -> dict[str, Any]:
-        """Return a dict of the constructor's arguments but encoder and name."""
+        """Return the constructor's arguments, without encoder and name."""
         names = list_argument_names(type(self))
         return {
             name: getattr(self, name)
@@ -119,8 +119,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return {
             name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
             for name, x in self.input.items()
-            # A graph without packed rows needs no inputs for them, nor a mask
-            # of pooling.
+            # A graph without packed rows needs neither their inputs nor the
+            # pooling mask.
             if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
         }
 
@@ -201,13 +201,13 @@ def symbolic_inputs(*required, packed=False, optional=()):
 
     Args:
         *required: names of inputs besides the encoder's.
-        packed: True to add the inputs that rows of several examples need.
+        packed: True to add the inputs that packed rows need.
         optional: names of further inputs that a call may leave out.
     """
     names = (*(INPUT_NAMES if packed else INPUT_NAMES[:3]), *optional)
     needed = ("token_ids", *required)
     return {
-        # T is left open: one model takes rows of any length.
+        # T is left open, so that a row may have any length.
         name: keras.Input(
             (None,), dtype="int32", name=name, optional=name not in needed
         )

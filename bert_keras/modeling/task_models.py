@@ -27,8 +27,7 @@ from bert_keras.modeling.task_base import (
     symbolic_inputs,
 )
 
-# Poolings of features. "pooled" is missing: the pooler reads the last layer
-# only.
+# Poolings of features, without "pooled": the pooler reads only the last layer.
 FEATURE_POOLINGS = ("mean", "max", "cls", "last")
 
 
@@ -37,11 +36,11 @@ class BertClassifier(TaskModel):
     """One dense layer on the pooled output, with dropout before it.
 
     Equals `create_model` of the original's `run_classifier.py`. On an encoder
-    with `attention="left_to_right"` it reads the vector of the last token.
+    with `attention="left_to_right"` the layer reads the last token's vector.
 
-    With `recipe` it is the paper's feature-based approach (section 5.3): the
-    encoder is frozen, also in models that share it, and runs without dropout;
-    the layer reads pooled features.
+    With `recipe` the model is the paper's feature-based approach (section 5.3).
+    The encoder is frozen, also in models that share it, and runs without
+    dropout. The layer reads pooled features.
 
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
     `bilstm_dim`, also the weights of `BiLSTM` under bilstm/; with a weighted
@@ -54,13 +53,13 @@ class BertClassifier(TaskModel):
         problem: "single" (one label a text), "multi" (any number of labels a
             text, one sigmoid each), "regression" or "ranking" (one logit:
             how well the second text, a passage, answers the first, a query).
-            The logits are the same; the loss, the export and the formats
-            differ.
+            Logits are computed in the same way. The loss, the outputs of the
+            export and the settings in a saved preset differ.
         dropout: fraction of the pooled output dropped in training; the
             encoder's where None.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
             head; None for no LSTM.
-        examples_per_row: largest number of examples in a packed row, E; None
+        examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
         pair: True if each row of the training data had two texts. The
             export reads this argument; no weight depends on it.
@@ -71,7 +70,7 @@ class BertClassifier(TaskModel):
         recipe: layers of the frozen encoder that make a token's features, such
             as "concat_last_four", "sum_last_four" or "concat:-1,-2"; None
             fine-tunes the encoder.
-        pooling: how the features of a text's tokens are pooled: "mean" (where
+        pooling: pooling of the features of a text's tokens: "mean" (also if
             None), "max", "cls" or "last".
         long_text: "windows" if the model was trained on windows of texts that
             are longer than a row, otherwise "truncate". The export reads this
@@ -116,8 +115,8 @@ class BertClassifier(TaskModel):
         if bilstm_dim and examples_per_row:
             raise InputError(
                 f"examples_per_row is {examples_per_row} and bilstm_dim is "
-                f"{bilstm_dim}: the LSTM would read from one example into "
-                "the next. Leave one of them out."
+                f"{bilstm_dim}. The LSTM would read from one example into "
+                "the next. Leave one of the two arguments out."
             )
         self.pooling = _check_recipe(
             recipe, pooling, bilstm_dim or examples_per_row
@@ -167,7 +166,7 @@ def _check_recipe(recipe, pooling, others=None):
     """Return the pooling of features; None without a recipe."""
     if recipe and others:
         raise InputError(
-            f"recipe is {recipe!r}: the dense layer reads pooled features. "
+            f"recipe is {recipe!r}, so the dense layer reads pooled features. "
             "Leave bilstm_dim and examples_per_row out."
         )
     if pooling and not (recipe and pooling in FEATURE_POOLINGS):
@@ -187,8 +186,8 @@ def _check_thresholds(thresholds, labels, problem):
         or not all(0 < threshold < 1 for threshold in thresholds)
     ):
         raise InputError(
-            f"thresholds is {thresholds}; expected a number above 0, below 1 "
-            'for each label, with problem="multi".'
+            f"thresholds is {thresholds}. Expected a number above 0 and below "
+            '1 for each label, with problem="multi".'
         )
     return [float(threshold) for threshold in thresholds]
 
@@ -198,7 +197,7 @@ class BertSpanPredictor(TaskModel):
     """Logits of the start and of the end of an answer, for each token.
 
     Padding and the question get logits too; no answer is cut from them. Equals
-    `create_model` of the original's `run_squad.py`. Its loss is the mean of two
+    `create_model` of the original's `run_squad.py`. The loss is a mean of two
     cross entropies: `compile(loss=span_losses(), loss_weights={"start": 0.5,
     "end": 0.5})`.
 
@@ -425,8 +424,7 @@ class _ChoicesOfRows(keras.layers.Layer):
 class _Trace:
     """A traced function and its key.
 
-    This is a class, not a tuple: Keras would track the tokenizer in a tuple,
-    because it is a layer.
+    In a tuple, Keras would track the tokenizer, which is a layer.
     """
 
     def __init__(self, key, tokenizer, function):
@@ -438,9 +436,9 @@ class _Trace:
 class BertEmbedder(TaskModel):
     """One pooled vector for each text, for comparison by cosine similarity.
 
-    It adds no weights. Equals sentence-transformers' `Transformer`, `Pooling`
-    and `Normalize` (Reimers and Gurevych 2019, section 3). Losses for examples
-    of several texts are in `bert_keras.training.similarity`.
+    The head has no weights. Equals `Transformer`, `Pooling` and `Normalize` of
+    sentence-transformers (Reimers and Gurevych 2019, section 3). Losses for
+    examples of several texts are in `bert_keras.training.similarity`.
 
     Weights, by path: the encoder's.
 
@@ -533,7 +531,7 @@ class BertEmbedder(TaskModel):
         prompts.
 
         Args:
-            texts: strings, N of them.
+            texts: N strings.
             preprocessor: the model's `BertPreprocessor`.
             batch_size: number of texts in a batch.
 

@@ -21,12 +21,12 @@ POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
 
 
 def published_weights(model):
-    """Return a dict of published name -> weight, for any name of the model.
+    """Return a dict of published name -> weight, whatever the model's name.
 
     The names are the paths in the models' docstrings. Names of the encoder's
     weights begin with `encoder/`. A weight has `shape`, `numpy()` and
-    `assign(values)`. LoRA's matrices are not listed: reading a kernel merges
-    them, and assigning it sets their product to 0.
+    `assign(values)`. LoRA's matrices are not listed. A kernel's `numpy()`
+    merges them, and `assign` sets their product to 0.
     """
     layers = [_MergedWeight(layer) for layer in lora_layers(model)]
     merged = {id(weight.base): weight for weight in layers}
@@ -60,7 +60,7 @@ def copy_weights(source, target):
 def mark_new_weights(model, names):
     """Mark these weights as new and random.
 
-    Weights whose values all begin the same (biases, scales) are not marked.
+    Weights whose values are all the same (biases, scales) are not marked.
     """
     weights = published_weights(model)
     # A weight whose hash has changed was trained or loaded since.
@@ -71,8 +71,8 @@ def mark_new_weights(model, names):
 def untrained_weights(model):
     """Return the sorted names of new weights that were not trained since.
 
-    The list is empty for a model made from sizes: only loaded models, and
-    models with a loaded encoder, have marked weights.
+    Only loaded models, and models with a loaded encoder, have marked weights.
+    For a model made from sizes, the list is empty.
     """
     hashes = {}
     for part in (model, getattr(model, "encoder", model)):
@@ -82,7 +82,7 @@ def untrained_weights(model):
 
 
 def switch_pooler(model):
-    """Make the encoder's pooler trainable if an output depends on it.
+    """Freeze the encoder's pooler, or unfreeze it if an output depends on it.
 
     A pooler that the user froze stays frozen.
     """
@@ -94,7 +94,7 @@ def switch_pooler(model):
 
 
 def drop_unused_pooler(model, names):
-    """Return the names without the pooler's, if no output depends on it."""
+    """Return the names, without the pooler's if no output depends on it."""
     pools = getattr(model, "pools", True)
     return [name for name in names if pools or name not in POOLER]
 
@@ -121,8 +121,7 @@ class _MergedWeight:
         self.shape = self.base.shape
 
     def numpy(self):
-        # Merge in the weights' precision. Keras would merge in the compute
-        # dtype.
+        # Merge in the weights' precision. Keras would use the compute dtype.
         change = np.matmul(self.down.numpy(), self.up.numpy())
         return self.base.numpy() + self.scale * change
 
@@ -159,7 +158,7 @@ def enable_lora(
     Heads stay trainable. So do weights of the encoder that the preset lacked,
     such as the pooler's. Call this function before `compile`. Saving to a
     preset, `with_dtype` and the export merge the matrices; `save_lora` writes
-    only them.
+    only the matrices.
 
     Args:
         model: a task model, or a `BertEncoder`.
@@ -199,8 +198,8 @@ def enable_lora(
         )
     if lora_layers(model):
         raise InputError(
-            "The model has LoRA already. Enable it once, on a model without "
-            "it, such as one from from_preset."
+            "The model has LoRA already. Enable LoRA once, on a model without "
+            "LoRA, such as one from from_preset."
         )
     freeze_encoder(model, untrained_weights(model))
     for layer in encoder.transformer_layers:
@@ -252,7 +251,7 @@ class KeepsLora:
             if weight.name.startswith("lora_")
         }
         super().load_own_variables(
-            # Keras stores weights under numbers, this class under names.
+            # Keras stores weights under numbers. Names are LoRA's matrices.
             {name: x for name, x in stored.items() if name.isdigit()}
         )
         if self.lora_enabled:
