@@ -1,9 +1,9 @@
 """The complete BERT on Keras 3 and TensorFlow.
 
-A public name is imported at its first use: `import bert_keras` imports neither
-Keras nor TensorFlow. To load a file, Keras looks up classes by their registered
-names. The classes are registered as soon as Keras and this package are both
-imported, in either order.
+A public name is imported at its first use, so `import bert_keras` imports
+neither Keras nor TensorFlow. To load a file, Keras looks up classes by their
+registered names. The classes are registered as soon as Keras and this package
+are both imported, in either order.
 """
 
 import contextlib
@@ -109,10 +109,7 @@ def _load(name):
 
 
 def _loadable():
-    """Return the public names that can be imported, for `import *`.
-
-    If TensorFlow is missing, the names that need it are left out.
-    """
+    """Return the public names that can be imported without an error."""
     names = []
     for name in sorted(_MODULES):
         with contextlib.suppress(ImportError):

@@ -10,8 +10,8 @@ class InputError(ValueError):
     """Raised when a file, a setting or a value of the caller cannot be used.
 
     The message says what was wrong, what was expected, what was found, and
-    what to do. The scripts print it without a traceback and exit with 2. The
-    middle of a long message is left out.
+    what to do. The scripts print the message without a traceback and exit with
+    code 2. The middle of a long message is left out.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append the message of an `InputError`; raise it if `faults` is None."""
+    """Append the message of an `InputError`; if `faults` is None, raise it."""
     try:
         yield
     except InputError as error:

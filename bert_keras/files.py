@@ -257,7 +257,7 @@ def check_file(path, most=None, inside=None):
         if not stat.S_ISREG(status.st_mode):
             raise InputError(
                 f"{path} is a pipe, a device or a socket; expected a regular "
-                "file. Copy its content into a file and name that."
+                "file. Copy its content into a file and name that file."
             )
         length = status.st_size
     if most is not None and length > most:
@@ -434,9 +434,8 @@ def _remove_left(path):
 def process_space() -> str:
     """Return an identifier of the machine's boot and of the container.
 
-    Two processes with the same identifier have different process IDs. IDs of
-    different containers may be equal, even on one machine or under one host
-    name.
+    Two processes with the same identifier have different process IDs. Process
+    IDs of two containers may be equal, even on one machine or host name.
     """
     try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:

@@ -32,7 +32,7 @@ class FolderLock:
         folder: an existing folder, local or remote.
 
     Raises:
-        InputError: another process holds the lock; the message names it.
+        InputError: another process, named in the message, holds the lock.
     """
 
     def __init__(self, folder):

@@ -48,7 +48,7 @@ def read_manifest(
         what: name of the data that the manifest describes, for messages.
         check: function that gets the manifest without its hash and raises
             `KeyError`, `TypeError` or `ValueError` if a field is missing or
-            wrong. The hash is no proof, because anybody can compute one.
+            wrong. The hash proves nothing, because anybody can compute one.
         most: largest allowed size in bytes; None for any size.
 
     Raises:
@@ -68,7 +68,7 @@ def read_manifest(
         raise
     except ValueError as error:
         raise InputError(
-            f"{path} is damaged: {error}. Make it again."
+            f"{path} is damaged: {error}. Make the {what} again."
         ) from None
     try:
         rest = {k: v for k, v in manifest.items() if k != "sha256"}

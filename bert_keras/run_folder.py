@@ -33,8 +33,8 @@ class RunFolder:
         settings: JSON dict of everything that determines the results.
         inputs: paths of the files that the run reads. Their size, modification
             time and hash are recorded when the run begins. When the run
-            resumes, a file with another time must still have the same size
-            and hash. Paths without a file are skipped.
+            resumes, a file with another time must have the same size and hash.
+            Paths without a file are skipped.
         writes: False in a run's workers, which only read the folder.
 
     Raises:
@@ -212,7 +212,7 @@ class RunFolder:
             raise InputError(
                 f"{self.path} was started with other files: "
                 f"{', '.join(changed)} changed since. Name another folder for "
-                "the current files, or put the original ones back."
+                "the current files, or put the original files back."
             )
 
 

@@ -21,8 +21,8 @@ NAME = "bert_keras"
 VERSION = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD_FORMAT = (
-    "Convert the model with the version of bert_keras that wrote it: run that "
-    "version's tools/convert_checkpoint.py --format=huggingface"
+    "Convert the model with tools/convert_checkpoint.py --format=huggingface "
+    "of the version of bert_keras that wrote it"
 )
 SAVE_AGAIN = (
     "Save or fetch the folder again; if the change is intended, remove the "
@@ -36,7 +36,7 @@ def write_config(folder, config, model, weights_entry):
     Write all other files first, because the block has their hashes.
 
     Args:
-        folder: the folder.
+        folder: the output folder.
         config: dict of Hugging Face's fields.
         model: `BertEncoder` or a task model.
         weights_entry: dict of "bytes" and "sha256" of the weights file.
@@ -69,13 +69,13 @@ def _describe(model):
 
 
 def read_block(folder, config):
-    """Return the `Fields` of the block, or None if there is no block.
+    """Return the `Fields` of the block, or None if there is no valid block.
 
     Every file is compared with its hash, except the weights file. `add_check`
     compares the weights file when its weights are loaded.
 
     Args:
-        folder: the folder.
+        folder: the model's folder.
         config: `Fields` of its config.json.
     """
     if config.raw("format") == NAME:
@@ -84,8 +84,8 @@ def read_block(folder, config):
             "an earlier version of bert_keras wrote this format",
             OLD_FORMAT,
         )
-    # When transformers saves a model that it loaded from such a folder, it
-    # copies the block. The hashes are then wrong, so the block is ignored.
+    # transformers copies the block when it saves a model from such a folder.
+    # The hashes in the copy are wrong, so the block is ignored.
     if NAME not in config or "transformers_version" in config:
         return None
     block = config.object(NAME)
@@ -128,7 +128,7 @@ def check_file(folder, block, name):
 
 
 def add_check(found, folder, block):
-    """Return the tensors with a check of the weights file that runs once."""
+    """Return the tensors with a check of the weights file, which runs once."""
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )
@@ -136,7 +136,7 @@ def add_check(found, folder, block):
 
 
 def read_arguments(block):
-    """Return dict of the head's arguments; refuse known ones of wrong types."""
+    """Return the head's arguments as a dict; check types of known arguments."""
     settings = block.object("arguments", {})
     checks = {
         "labels": settings.texts,

@@ -154,7 +154,7 @@ def real_outputs(model, inputs, outputs):
 
     Args:
         model: the model, or one with the same outputs.
-        inputs: its inputs, from `sample_inputs`.
+        inputs: the model's inputs, from `sample_inputs`.
         outputs: dict of arrays, or one array, which is named `logits`.
     """
     if not isinstance(outputs, dict):

@@ -160,8 +160,8 @@ def suggest_names(preset):
     """Return a sentence that names the presets closest to an unknown name.
 
     If the name is of another architecture, the sentence names a package that
-    loads it. If no preset is close, the text is empty. Case, the owner on the
-    Hub, and the choice between blank, "_" and "-" are ignored.
+    loads it. If no preset is close, "" is returned. Case, the owner on the Hub,
+    and the choice between blank, "_" and "-" are ignored.
     """
     simple = _simplify(preset)
     if other := OTHER_ARCHITECTURES.search(simple):

@@ -135,7 +135,7 @@ LABELED_WEIGHTS = tuple(
 
 
 def layers_in(format):
-    """Return dict of class -> {layer's name in the library: in the format}."""
+    """Return dict of class -> {layer's published name: name in the format}."""
     return {
         name: {head.layer: head.tensors[format]}
         for name, head in HEADS.items()

@@ -40,7 +40,7 @@ def push_to_hub(
 
     Args:
         model: `BertEncoder` or a task model.
-        preprocessor: its `BertPreprocessor`.
+        preprocessor: the model's `BertPreprocessor`.
         name: `org/name`, with or without "hf://" before it.
         card: text of README.md; None takes the text of `model_card`.
         private: True if only the owner can see a new repository; None takes
