@@ -142,6 +142,5 @@ def _read_marker(path):
 
 
 def _is_stale(holder):
-    """Return True if a marker's process ran on this machine and has ended."""
     is_ours = holder.get("space") == files.process_space()
     return is_ours and not files.is_running(holder["pid"])

@@ -32,8 +32,8 @@ from bert_keras.modeling.weights import (
 INDEX = "model.safetensors.index.json"
 SAFETENSORS = (WEIGHTS, INDEX)
 CONVERT = (
-    "Convert it once with transformers: load it with from_pretrained, and "
-    "write model.safetensors with save_pretrained"
+    "Convert the weights once with transformers: load them with "
+    "from_pretrained, and write model.safetensors with save_pretrained"
 )
 INNER = "*_Transformer"  # encoder's folder in sentence-transformers
 
@@ -82,7 +82,7 @@ _TABLES = {
 # Class -> {library's name of the head's layer: name in transformers}. Three
 # classes of transformers call the layer `classifier`.
 _HEADS = layers_in("huggingface")
-# Names of copies of tied weights, which a file may have -> the tied weight.
+# Name of a copy that a file may have -> the tied weight that it repeats.
 TIED = {
     "cls.predictions.decoder.weight": "encoder/embeddings/token/embeddings",
     "cls.predictions.decoder.bias": "mlm/bias",
@@ -207,7 +207,7 @@ def _check_output_table(found, stored):
     """Add a check to `mlm/bias` that compares the copies of tied weights.
 
     The check refuses a copy that differs from its weight, because transformers
-    5 computes with the copy and the classes here with the weight.
+    5 computes with the copy and this package with the weight.
     """
     if "mlm/bias" not in found:
         return
@@ -259,14 +259,14 @@ def _check_model(config, fields):
         raise WeightsError(
             config.path,
             f'the position embeddings are "{position}", not "absolute"',
-            "Take a checkpoint with absolute positions",
+            "Use a checkpoint with absolute positions",
         )
     for name in ("quantization_config", "pruned_heads", "add_cross_attention"):
         if config.raw(name):
             raise WeightsError(
                 config.path,
                 f'"{name}" is set, which this package does not support',
-                "Take the checkpoint that this one was made from",
+                "Use the checkpoint that this checkpoint was made from",
             )
 
 
@@ -448,7 +448,7 @@ def describe(model, preprocessor=None, without=()):
 
     Args:
         model: `BertEncoder` or a task model.
-        preprocessor: its `BertPreprocessor`, or None.
+        preprocessor: the model's `BertPreprocessor`, or None.
         without: names of weights to leave out.
 
     Returns:

@@ -21,7 +21,7 @@ SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 OUTPUT_FILES = (VOCABULARY, TOKENIZER, SETTINGS)
 INPUT_FILES = (*OUTPUT_FILES, SPECIAL, ADDED)
-# Maximum number of characters in transformers. The original's limit is 200.
+# Maximum number of characters of a word in transformers; the original has 200.
 MAX_WORD_LENGTH = 100
 CLASSES = (
     *("BertTokenizer", "BertTokenizerFast"),
@@ -52,7 +52,7 @@ SETTINGS_RULES = {
     "tokenizer_class": (*CLASSES, "BertJapaneseTokenizer", None),
     "truncation_side": RIGHT,
     "wordpieces_prefix": ("##", None),
-    # With these values, BertJapaneseTokenizer has the original's ids.
+    # With these values, BertJapaneseTokenizer gives the original's ids.
     "subword_tokenizer_type": ("wordpiece", None),
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(
@@ -350,7 +350,6 @@ def _is_in(value, allowed):
 
 
 def _get_content(value):
-    """Return the `content` of a token dict; any other value is unchanged."""
     is_token = isinstance(value, dict) and isinstance(value.get("content"), str)
     return value["content"] if is_token else value
 
@@ -389,7 +388,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
     transformers finds an added token anywhere in a text and never splits it.
     The original has no added tokens and splits "[unused0]" at the brackets.
 
-    The first four arguments are `Fields`, `added` those of added_tokens.json.
+    The first four arguments are `Fields`; `added` is of added_tokens.json.
     `lowercase` is False if the text keeps its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, tokenizer):

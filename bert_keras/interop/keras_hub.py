@@ -278,8 +278,8 @@ def _walk(path, group, prefix, found, seen):
 def _find_float_dtype(dataset):
     """Return the dtype of a dataset of floats; None for any other dataset.
 
-    HDF5 has no bfloat16. Keras stores such a value as two opaque bytes and sets
-    the attribute `dtype` of the dataset.
+    HDF5 has no bfloat16. Keras stores a bfloat16 value as two opaque bytes and
+    sets the attribute `dtype` of the dataset.
     """
     if dataset.dtype.kind == "f":
         return dataset.dtype

@@ -1,7 +1,7 @@
 """Reader of Model Garden's TF2 checkpoints and TF Hub's and Kaggle's encoders.
 
-Only the variables, the vocabulary and the case are read from a SavedModel. Its
-functions are never loaded.
+Only the variables, the vocabulary and the case are read from a SavedModel,
+never its functions.
 """
 
 import os

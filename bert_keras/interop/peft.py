@@ -51,7 +51,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 
     Args:
         model: a task model or encoder after `enable_lora`.
-        folder: folder to write; an older one is replaced.
+        folder: output folder; an older folder is replaced.
 
     Raises:
         InputError: the model has no LoRA, or has LoRA on a weight that is
@@ -162,7 +162,7 @@ def _make_config(model, layers, modules, saved):
 def load_lora(
     model: "keras.Model", folder: files.PathLike, merge: bool = False
 ) -> None:
-    """Load LoRA adapters that `save_lora` or PEFT wrote into a model.
+    """Load into a model the LoRA adapters that `save_lora` or PEFT wrote.
 
     The model gets LoRA of the folder's ranks. As in `enable_lora`, the
     encoder's other weights are frozen, unless the folder holds them. Call
@@ -171,7 +171,7 @@ def load_lora(
     Args:
         model: model of the saved class, with the weights that training began
             with, such as `BertClassifier.from_preset(preset, labels=labels)`.
-        folder: the folder.
+        folder: the folder with the adapters.
         merge: True to add alpha / r B A to the kernels instead. The model then
             has no LoRA and is as fast as before.
 

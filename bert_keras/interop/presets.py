@@ -411,8 +411,8 @@ def _check_shape(tensor, expected):
     if tuple(tensor.shape) != tuple(expected):
         raise WeightsError(
             tensor.file,
-            "the shape contradicts the settings next to it",
-            "Put the settings that belong to these weights next to them",
+            "the shape contradicts the settings in the folder",
+            "Put the settings that belong to these weights into the folder",
             tensor=tensor.name,
             expected=f"the shape {tuple(expected)}",
             found=f"{tuple(tensor.shape)}",
@@ -423,7 +423,7 @@ def _refuse_missing(checkpoint, name, expected):
     raise WeightsError(
         checkpoint.source,
         "the weights are not complete",
-        "Fetch the files again, or name a folder that holds all",
+        "Fetch the files again, or name a folder with all weights",
         tensor=name,
         expected=expected,
         found="none",
@@ -465,10 +465,7 @@ def list_names(names):
 
 
 def _assign(model, checkpoint, found):
-    """Set the model's weights and return the `LoadReport`.
-
-    The values of one tensor are in memory at a time.
-    """
+    """Set the weights, one tensor at a time, and return the `LoadReport`."""
     variables = published_weights(model)
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
@@ -522,7 +519,7 @@ def _warn_about_new_weights(model, checkpoint, report, why):
 
 
 def _read_text(checkpoint):
-    """Return the `TextSide`; refuse it if it has more ids than the model."""
+    """Return the `TextSide`; refuse a vocabulary larger than the model's."""
     if checkpoint.read_text is None:
         raise WeightsError(
             checkpoint.source,

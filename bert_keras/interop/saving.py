@@ -39,7 +39,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
     Args:
         folder: path of the folder; see `new_folder`.
         model: `BertEncoder` or a task model.
-        preprocessor: its `BertPreprocessor`; None writes no vocabulary.
+        preprocessor: the model's `BertPreprocessor`; None for no vocabulary.
         without: names of weights to leave out; loading draws them at random.
         dtype: dtype of the weights in the file: "float32", or "bfloat16" with
             half the bytes and 8 bits of precision.
@@ -69,7 +69,7 @@ def new_folder(folder, names, model, preprocessor):
         folder: path; an existing folder may only hold files in `names`.
         names: names of all files that this package may write there.
         model: the model.
-        preprocessor: its `BertPreprocessor`, or None.
+        preprocessor: the model's `BertPreprocessor`, or None.
     """
     if preprocessor is not None:
         text_settings.check_fits(model, preprocessor)

@@ -145,13 +145,13 @@ def _read_pooling(folder):
 def write_modules(folder, model, preprocessor):
     """Write the files that sentence-transformers needs to open the folder.
 
-    Write nothing if the model does not embed sentences, or if
-    sentence-transformers lacks its pooling.
+    Write nothing if the model does not embed sentences, or has a pooling that
+    sentence-transformers lacks.
 
     Args:
         folder: a folder with the files of Hugging Face.
         model: the model.
-        preprocessor: its `BertPreprocessor`.
+        preprocessor: the model's `BertPreprocessor`.
     """
     options = getattr(model, "sentence_embedding", None)
     if options is None or options["pooling"] not in POOLINGS.values():

@@ -250,7 +250,7 @@ def variable_names(prefix):
 def find_prefix(folder):
     """Return the path of the checkpoint in a folder, or None.
 
-    If there are several, return the newest one, whose path is in the file
+    Of several checkpoints, return the newest, whose path is in the file
     `checkpoint`. The folder in that path is ignored.
     """
     found = sorted(

@@ -17,7 +17,7 @@ from bert_keras.interop.tensors import Tensor, WeightsError
 # JSON files. Size and depth are limited, and each field is checked.
 
 # Maximum number of lists and objects in a file. Real files have some hundred.
-# To read 15 MB of empty lists would take 0.8 GB of memory and 7 seconds.
+# Reading 15 MB of empty lists would take 0.8 GB of memory and 7 seconds.
 MAX_LISTS = 100_000
 
 
@@ -208,8 +208,8 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 # Safetensors files. The `safetensors` package checks the header: it refuses
 # gaps, overlaps, shapes that contradict the bytes, and a cut file. The values
-# are read here. The package reads them from a memory map, so the process would
-# crash if the file was cut in the meantime.
+# are read here. The package reads values from a memory map, so the process
+# would crash if the file were cut meanwhile.
 
 DTYPES = {
     "F64": np.dtype("<f8"),

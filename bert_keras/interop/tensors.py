@@ -25,7 +25,7 @@ from bert_keras.modeling.recipes import find_recipe
 LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # the file that is written
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
-MAX_BYTES = 200_000  # number of bytes to read of a text file
+MAX_BYTES = 200_000  # maximum number of bytes to read of a text file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,6 @@ def write_license(license, folder):
 
 
 def _read_start(folder, name):
-    """Return the beginning of a text file, or None if it cannot be read."""
     try:
         path = os.path.join(folder, name)
         with files.open_file(path, inside=folder) as file:
@@ -282,8 +281,8 @@ def expand_names(dense, norm=None, ends=None):
     Args:
         dense: dict of dense layers, the library's prefix -> the format's.
         norm: such a dict for layer normalisations.
-        ends: the other format's names of the layer's two weights, with the
-            separator; None: the library's names.
+        ends: the format's names of a layer's two weights with a separator, for
+            example (".weight", ".bias"); None: the library's names.
     """
     table = {}
     for layers, names in (

@@ -15,7 +15,7 @@ class TextSide:
     Attributes:
         pieces: the vocabulary, in the order of the ids.
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
-        cases: dict of source -> True if it states lower-cased text.
+        cases: dict of source -> True if the source states lower-cased text.
         sequence_length: number of tokens in a row, or None if not stated.
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.

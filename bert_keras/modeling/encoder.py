@@ -224,7 +224,6 @@ class BertEncoder(Portable, keras.Model):
         self._check_inputs(inputs)
         padding_mask = inputs.get("padding_mask")
         example_ids = inputs.get("example_ids")
-        # One bias for all layers, which mask the same positions.
         bias = attention_bias(  # broadcasts to (B, N, T, S)
             ops.shape(inputs["token_ids"])[1],
             self.attention,

@@ -187,7 +187,6 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
 
 def _import_step():
-    """Return the module with the training step of this backend."""
     # Imported here, because `training` imports `modeling`.
     if keras.backend.backend() == "tensorflow":
         from bert_keras.training import step_tensorflow as step

@@ -558,7 +558,6 @@ class BertEmbedder(TaskModel):
         return vectors
 
     def _trace_texts(self, preprocessor):
-        """Return the traced function of texts; trace it if needed."""
         from bert_keras.serving.embedding import trace_embedder
         from bert_keras.serving.graph import Rows
 
