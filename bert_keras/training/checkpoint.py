@@ -1,8 +1,8 @@
 """Checkpoints: folders of tensors with a manifest of their hashes.
 
-`step-00001234/` holds one safetensors file for each group of tensors and
-`manifest.json`, written last. A damaged folder is never used; a remote folder
-is used only when its manifest is there.
+`step-00001234/` holds a safetensors file for each group of tensors. Its
+`manifest.json` is written last. A damaged folder is never used, nor is a remote
+folder without a manifest.
 """
 
 import logging
@@ -43,7 +43,7 @@ def steps(folder):
     # A local checkpoint gets its name last, so it is complete.
     if not files.is_remote(folder):
         return numbers
-    # A remote folder is not renamed: an unfinished one has no manifest yet.
+    # A remote folder is not renamed; without a manifest it is unfinished.
     return [
         step
         for step in numbers
@@ -60,9 +60,9 @@ def write(folder, step, groups, metadata):
 
     Args:
         folder: path of the folder of all checkpoints.
-        step: step of the run, which is the number in the name.
+        step: step of the run; the checkpoint's name has this number.
         groups: dict of group name -> dict of tensor name -> NumPy array; each
-            group is a file.
+            group is written to a file.
         metadata: dict that is added to the manifest.
     """
     with files.atomic_output(step_path(folder, step)) as partial:
@@ -90,7 +90,7 @@ def write(folder, step, groups, metadata):
 
 
 def read(folder, step):
-    """Return the groups, as given to `write`, and the manifest, a dict.
+    """Return the groups, as passed to `write`, and the manifest as a dict.
 
     Raises:
         DamagedError: a file or the manifest is missing, cut off or changed.
@@ -138,14 +138,14 @@ def read_tensors(path):
             return load(file.read())
     with safe_open(path, framework="np") as file:
         names = file.keys()
-        # Copy the tensors: the file's memory map is closed next.
+        # Copy the tensors, because the file's memory map is closed on return.
         return {name: np.array(file.get_tensor(name)) for name in names}
 
 
 def read_newest(folder):
     """Return the newest undamaged checkpoint: `(groups, manifest)`, or None.
 
-    Log a warning for each newer checkpoint: all of them are damaged.
+    Log a warning for each damaged checkpoint that is newer.
     """
     for step in reversed(steps(folder)):
         try:
@@ -163,10 +163,9 @@ def read_newest(folder):
 def prune(folder, newest, keep, keep_every=None):
     """Remove the checkpoints up to step `newest`, except the last `keep`.
 
-    Multiples of `keep_every` stay. Checkpoints after `newest` stay too: if
-    there are any, they are damaged and the run resumed before them.
+    Checkpoints at multiples of `keep_every` stay. Checkpoints after `newest`
+    stay too. They are damaged, and the run resumed from one before them.
     """
-    # Oldest first, so the last `keep` are the newest.
     upto = [step for step in steps(folder) if step <= newest]
     for step in upto[:-keep]:
         if keep_every and step % keep_every == 0:
@@ -175,7 +174,7 @@ def prune(folder, newest, keep, keep_every=None):
         if files.is_remote(folder):
             files.remove(path)  # removes the manifest first
             continue
-        # Rename it first, so that a kill leaves no incomplete checkpoint.
+        # Rename first, so that a kill leaves no incomplete checkpoint.
         doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
         files.remove(doomed)
         os.rename(path, doomed)

@@ -34,8 +34,8 @@ def fit(
 
     An interrupted epoch is finished first, so that epochs end and evaluations
     run at the same steps as in an uninterrupted run.
-    `steps_per_execution` has the value given to `compile`. If this value does
-    not divide the steps of an epoch, a smaller one is used.
+    `steps_per_execution` has the value passed to `compile`. If this value does
+    not divide the number of steps of an epoch, a smaller value is used.
 
     Args:
         model: a compiled and built Keras model.
@@ -49,8 +49,8 @@ def fit(
         validation: function of the step that returns a dict of held-out
             metrics; it is called at the end of each epoch.
         callbacks: further Keras callbacks.
-        boundaries: steps at which the shape of the batches changes. `batches`
-            is called again at each of them, and the current epoch ends.
+        boundaries: steps at which the shape of the batches changes. At each of
+            these steps, the epoch ends and `batches` is called again.
         should_end: function of the lines of `history` that returns True to end
             the run after an evaluation. A callback can also end the run, by
             `model.stop_training`.
@@ -64,8 +64,8 @@ def fit(
     history = History(history, state, upto=step)
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
-        # Make the metrics' variables, whose values are restored next. This
-        # needs only the shapes of a batch; no batch is read.
+        # Make the metrics' variables, so that their values can be restored.
+        # Only the shapes of a batch are used; no batch is read.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:
@@ -80,9 +80,8 @@ def fit(
     )
     most_at_once = model.steps_per_execution
     should_end = should_end or (lambda lines: False)
-    # At the end of `fit`, Keras would replace the weights by their averages. A
-    # run may call `fit` several times, and each call must continue with the
-    # weights that are not averaged. `averaged_weights` puts in the averages.
+    # At the end of `fit`, Keras would replace the weights by their averages.
+    # But the run's next `fit` must continue with weights that are not averaged.
     model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
@@ -101,7 +100,7 @@ def fit(
                 steps_per_epoch=length,
                 initial_epoch=epoch,
                 epochs=epoch + epochs,
-                # The metrics are saved before their line is written.
+                # `state` saves the metrics before `history` writes their line.
                 callbacks=[evaluation, *callbacks, state, history, stop],
                 shuffle=False,  # the data set decides the order
                 verbose=0,
@@ -112,9 +111,9 @@ def fit(
             break
         step += length * epochs
         if step in ends:
-            # Trace new graphs for the new shape. Otherwise TensorFlow would
-            # make one graph of unknown sizes for both shapes. A run resumed at
-            # this step would make another graph.
+            # Trace new graphs for the new shape, as a run resumed at this step
+            # does. Otherwise TensorFlow would make one graph of unknown sizes
+            # for both shapes.
             model.train_function = model.test_function = None
     return history.lines
 
@@ -145,14 +144,13 @@ def take_averages(model):
     optimizer = _find_averaging_optimizer(model)
     if optimizer:
         with strategy_scope(model):
-            # Call the class's method: `fit` above replaced the instance's.
+            # Call the class's method, because `fit` replaced the instance's.
             type(optimizer).finalize_variable_values(
                 optimizer, model.trainable_weights
             )
 
 
 def _find_averaging_optimizer(model):
-    """Return the optimizer if it has averages of the weights, else None."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return optimizer if optimizer.use_ema else None
 
@@ -162,10 +160,10 @@ def _add_missing_line(history, model, validation, state, callbacks, epoch):
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
-    # Make floats of the tensors: the evaluation resets the metrics.
+    # Convert the tensors to floats, because the evaluation resets the metrics.
     logs = {name: float(value) for name, value in logs.items()}
     logs |= _evaluate(validation, state.step)
-    for callback in callbacks:  # they may add logs, such as the rate
+    for callback in callbacks:  # a callback may add logs, such as the rate
         callback.set_model(model)
         callback.on_epoch_end(epoch, logs)
     history.add(logs)
@@ -176,7 +174,7 @@ def _evaluate(validation, step):
 
 
 def _plan_fit(step, steps, steps_per_epoch):
-    """Return steps per epoch and number of epochs of the next `fit`."""
+    """Return the steps per epoch and the number of epochs of the next `fit`."""
     epochs = (steps - step) // steps_per_epoch
     if step % steps_per_epoch == 0 and epochs:
         return steps_per_epoch, epochs

@@ -1,4 +1,4 @@
-"""The end of a run with gradients that stay infinite or NaN."""
+"""Callback that ends a run whose gradients stay infinite or NaN."""
 
 import logging
 
@@ -14,7 +14,7 @@ IN_A_ROW = 10
 
 
 class NotFiniteError(ArithmeticError):
-    """Raised when gradients were not finite many steps in a row."""
+    """Raised when the gradients of many successive steps were not finite."""
 
 
 class StopWhenNotFinite(keras.callbacks.Callback):
@@ -22,7 +22,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     `AdamW` and `Lamb` skip a step with gradients that are not finite. The
     number of skipped steps is logged as `skipped_steps` at the end of each
-    epoch, and a warning says when it grew. The number is read only every
+    epoch, with a warning if it grew. The number is read only every
     `IN_A_ROW` steps, because reading makes a step wait for the previous step.
     So a run ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps.
     """

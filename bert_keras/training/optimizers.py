@@ -23,8 +23,8 @@ from bert_keras.training.schedules import WarmupLinearDecay, to_number
 
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
-# Arguments of Keras's optimizers that are refused: they act before the sum over
-# replicas or after clipping, or make the schedule count micro-batches.
+# Arguments of Keras's optimizers that are refused, because they act before the
+# sum over replicas or after clipping, or make the schedule count micro-batches.
 _REFUSED_ARGUMENTS = (
     "clipnorm clipvalue global_clipnorm gradient_accumulation_steps "
     "loss_scale_factor".split()
@@ -48,27 +48,26 @@ def adamw(
     Args:
         learning_rate: the rate at the end of the warm-up; the paper has 1e-4
             for pre-training and 2e-5 to 5e-5 for fine-tuning.
-        steps: number of training steps in all: the number of epochs times
-            `len(dataset)` or `dataset.cardinality()`. None: the rate is
+        steps: total number of training steps, which is the number of epochs
+            times `len(dataset)` or `dataset.cardinality()`. None: the rate is
             constant, and callbacks such as `LearningRateScheduler` and
             `ReduceLROnPlateau` can set it.
         warmup: fraction of the steps (below 1) or number of steps (1 and
             more).
-        weight_decay: decoupled decay; biases and norms are left out.
-        clip_norm: greatest norm of all gradients together.
+        weight_decay: decoupled decay, without biases and layer normalisation.
+        clip_norm: maximum norm of all gradients together; None: no clipping.
         layer_decay: an encoder layer's learning rate is this factor times the
             rate of the layer above it.
         bias_correction: True as in Adam's paper, False as in the original
             code. Short runs and fine-tuning on few labels are more stable with
             True (Mosbach et al. 2021, Zhang et al. 2021).
         accumulate: number of micro-batches of a batch. They are computed one
-            after another, so a step needs the memory of one micro-batch. It
-            equals a step on the whole batch.
+            after another, so a step needs the memory of one micro-batch. The
+            result equals that of a step on the whole batch.
         schedule: shape of the rate after the warm-up: "linear" or "cosine",
             which both fall to 0 at the last step, or "constant".
-        ema: factor of the old average in the moving average of each weight,
-            such as 0.99. At the end of `fit` the averages replace the
-            weights. None: no averages.
+        ema: momentum of the moving average of each weight, such as 0.99. At the
+            end of `fit` the averages replace the weights. None: no averages.
     """
     return AdamW(
         _make_rate(learning_rate, steps, warmup, schedule),
@@ -118,7 +117,6 @@ def lamb(
 
 
 def _make_average_arguments(ema):
-    """Return dict of the arguments of Keras's optimizers for `ema`."""
     if ema is None:
         return {}
     if not 0 <= to_number("ema", ema) < 1:
@@ -133,7 +131,7 @@ def _make_rate(peak, steps, warmup, shape):
     if (warmup, shape) != (0.1, "linear"):
         raise InputError(
             f"warmup is {warmup} and schedule {shape!r}, but without steps the "
-            "learning rate is constant. Give steps, or leave them out."
+            "learning rate is constant. Give steps, or leave both out."
         )
     return WarmupLinearDecay(to_number("learning_rate", peak), 1).peak
 
@@ -148,8 +146,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     `variable -= learning_rate * update`. With `bias_correction=False` this
     equals the original's `AdamWeightDecayOptimizer` after
     `tf.clip_by_global_norm`. With True it is Loshchilov and Hutter's AdamW. A
-    step with gradients that are not finite changes nothing and counts only in
-    the schedule.
+    step with gradients that are not finite changes no weight and no moment, but
+    the schedule counts it.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
@@ -158,10 +156,9 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         beta_1: factor of the old first moment in the new one.
         beta_2: factor of the old second moment in the new one.
         epsilon: added to the root of the second moment.
-        clip_norm: greatest norm of all gradients together; None: no
-            clipping.
-        bias_correction: True to scale the moments up in the first steps, as
-            Adam's paper does and the original code does not.
+        clip_norm: maximum norm of all gradients together; None: no clipping.
+        bias_correction: True to scale the moments up in the first steps, as in
+            Adam's paper; False as in the original code.
         layer_decay: factor on the learning rate from each encoder layer to
             the one below it; the heads and the pooler learn at the full rate,
             the embeddings most slowly.
@@ -228,7 +225,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # Group, (dtype, layer rate) -> values that its weights share in a step.
+        # (dtype, layer rate) -> values that weights with both share in a step.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):
@@ -248,7 +245,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         )
         paths = [getattr(v, "path", v.name) for v in variables]
         self._decayed = [
-            # `_use_weight_decay` is for Keras's `exclude_from_weight_decay`.
+            # `_use_weight_decay` reads Keras's `exclude_from_weight_decay`.
             not NOT_DECAYED.search(path) and self._use_weight_decay(variable)
             for path, variable in zip(paths, variables, strict=True)
         ]
@@ -295,8 +292,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         # Divide by max(1, norm / clip_norm), as tf.clip_by_global_norm does.
         if self.clip_norm is not None:
             divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
-        # With the divisor 0, `divide_no_nan` turns all gradients into 0, NaN
-        # included.
+        # With the divisor 0, `divide_no_nan` turns all gradients, also NaN,
+        # into 0.
         divisor = ops.where(finite, divisor, 0.0)
         self._shared.values = {
             group: self._compute_shared_values(*group)
@@ -312,7 +309,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def _compute_shared_values(self, dtype, layer_rate):
         """Return dict of the values that a group's weights have in common.
 
-        They are computed once a step, not for each weight. A base model has 199
+        They are computed once a step, not for each of a base model's 199
         weights.
 
         Args:
@@ -359,8 +356,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             power_1, power_2 = values["powers"]
             m, v = m / (1.0 - power_1), v / (1.0 - power_2)
         update = m / (ops.sqrt(v) + self.epsilon)
-        # The decay is added after the moments and does not change them, as in
-        # the original (Loshchilov and Hutter 2019, algorithm 2).
+        # The decay does not change the moments, as in the original (Loshchilov
+        # and Hutter 2019, algorithm 2).
         if decay:
             update = update + decay * variable
         update = self.scale_update(update, variable, is_decayed)
@@ -378,7 +375,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         )
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times a factor for the weight; Adam's is 1."""
+        """Return the update times a factor for the weight, which is 1 here."""
         return update
 
     def get_config(self):
@@ -449,7 +446,6 @@ def layer_rates(paths, layer_decay):
 
 
 def _import_tensorflow_part():
-    """Return the module with TensorFlow's fused operations."""
     # Imported here, because TensorFlow may not be installed.
     from bert_keras.training import optimizers_tensorflow
 

@@ -1,8 +1,8 @@
 """Parts of the optimizers on TensorFlow: sum over replicas, fused arithmetic.
 
 The results of the fused arithmetic equal those of single operations up to
-rounding. One pass over each weight replaces ten passes. On a CPU, most of their
-time goes into reading memory.
+rounding. One pass over each weight replaces ten passes. On a CPU, a pass spends
+most of its time on reading memory.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from bert_keras.modeling import kernels
 def sum_over_replicas(gradients):
     """Return dense gradients, summed over all replicas; None stays None."""
     tensors = [
-        # In another Keras model, a look-up's gradient is IndexedSlices.
+        # This makes a look-up's gradient, which is IndexedSlices, dense.
         tf.convert_to_tensor(gradient)
         for gradient in gradients
         if gradient is not None

@@ -36,7 +36,7 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     if not 0 <= warmup < math.inf:
         raise InputError(
             f"A warm-up of {warmup} is not possible. Expected a fraction of "
-            "the steps or a number of them."
+            "the steps or a number of steps."
         )
     if shape not in SCHEDULES:
         raise InputError(
@@ -74,8 +74,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate from 0 to `peak` at `warmup_steps`, and to 0 at `steps`.
 
     As in `create_optimizer` of the original, the rate after the warm-up is
-    `peak * (1 - step / steps)`: this line starts at step 0 and not at the end
-    of the warm-up. Steps are optimizer steps.
+    `peak * (1 - step / steps)`. So the decay counts from step 0, not from the
+    end of the warm-up. Steps are optimizer steps.
     """
 
     def __init__(self, peak, steps, warmup_steps=0):

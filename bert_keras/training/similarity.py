@@ -20,7 +20,7 @@ class _SimilarityLoss(keras.losses.Loss):
     If a loss needs no labels, `y_true` may be None.
     """
 
-    # The number of texts of an example: in words, for messages, and its limits.
+    # Number of texts of an example: in words for messages, minimum, maximum.
     texts = "two texts"
     fewest, most = 2, 2.0
     needs_labels = False
@@ -52,13 +52,13 @@ class InBatchNegatives(_SimilarityLoss):
 
     The logits of row i are `scale` times the cosines of its first text with the
     second and further texts of every row. The label is the second text of row
-    i; further texts are hard negatives. Rows of all replicas are in one batch.
+    i; further texts are hard negatives. The batch has the rows of all replicas.
     The loss is that of Henderson et al. 2017, section 4.4, with cosines instead
     of products, and equals `MultipleNegativesRankingLoss` of
     sentence-transformers.
 
-    This class adds one thing. If `y_true` numbers the texts, a text is not a
-    negative if it equals the second text of any row with the same first text.
+    In addition, `y_true` may number the texts. Then a text is no negative if it
+    equals the second text of any row with the same first text.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -73,7 +73,7 @@ class InBatchNegatives(_SimilarityLoss):
 
     texts = "two texts or more an example"
     most = float("inf")
-    # Micro-batches are refused: each would have fewer negatives.
+    # Micro-batches are refused, because each would have fewer negatives.
     compares_rows = True
 
     def __init__(
@@ -171,11 +171,11 @@ class Triplet(_SimilarityLoss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Matryoshka(_SimilarityLoss):
-    """Sum of a loss on vectors that are cut to each of several sizes.
+    """Sum of a loss over several sizes to which the vectors are cut.
 
-    A vector that is cut to one of the sizes is then about as good as a vector
-    of a model of that size (Kusupati et al. 2022). The loss equals
-    `MatryoshkaLoss` of sentence-transformers.
+    After training, a cut vector is about as good as a vector of a model of that
+    size (Kusupati et al. 2022). The loss equals `MatryoshkaLoss` of
+    sentence-transformers.
 
     Args:
         loss: one of the other losses in this module.
@@ -222,7 +222,7 @@ class Matryoshka(_SimilarityLoss):
                 f"dims is {self.dims}. Expected at most {width}, the size of "
                 "the model's vectors."
             )
-        # Cut vectors need no normalization: the loss compares by cosines.
+        # Cut vectors need no normalization, because the loss uses cosines.
         return sum(
             weight * self.loss.call(y_true, y_pred[..., :dim])
             for dim, weight in zip(self.dims, self.weights, strict=True)
@@ -262,7 +262,7 @@ def _is_partner(numbers):
 def _gather_replicas(vectors):
     """Return the global batch, and the index of this replica's first row in it.
 
-    On JAX `vectors` already has the global batch, on any number of devices.
+    On JAX, `vectors` already is the global batch.
     """
     if keras.backend.backend() != "tensorflow":
         return vectors, 0

@@ -63,13 +63,13 @@ class TrainingState(keras.callbacks.Callback):
         folder: folder of the checkpoints, such as `step-00001234`.
         every: number of steps from one checkpoint to the next.
         keep: number of the newest checkpoints to keep.
-        keep_every: checkpoints at multiples of this step are never removed.
+        keep_every: checkpoints at multiples of this number are never removed.
         settings: JSON dict that must be the same when the run resumes.
         check: called before each save; raises if saving must stop, such as
             `RunFolder.check`.
         writes: True in the process that writes the checkpoints.
         any_worker: function that all workers call with a bool after each step;
-            returns True if any worker gave True.
+            returns True if any worker passed True.
 
     Attributes:
         step: number of steps taken so far, including steps before
@@ -97,8 +97,8 @@ class TrainingState(keras.callbacks.Callback):
         super().__init__()
         if every < 1 or keep < 1:
             raise InputError(
-                "A training state is saved every 1 or more steps and keeps 1 "
-                f"or more checkpoints; got every={every}, keep={keep}."
+                "A training state needs every and keep of 1 or more; got "
+                f"every={every}, keep={keep}."
             )
         self.folder = files.absolute(folder)
         self.every = every
@@ -163,7 +163,7 @@ class TrainingState(keras.callbacks.Callback):
     def restored_metrics(self, model):
         """Return dict of metrics of the epoch that ends at the checkpoint.
 
-        It is empty if no epoch ends there. `model`'s metrics must be built.
+        The dict is empty if no epoch ends there. Build the metrics first.
         """
         if not (self._metrics and self._epoch_ended):
             return {}
@@ -183,7 +183,7 @@ class TrainingState(keras.callbacks.Callback):
     def save(self):
         """Copy the state to host memory and have a thread write it."""
         self._saved_step = self.step
-        if not self._epoch_ended:  # else on_train_batch_end kept them
+        if not self._epoch_ended:  # else on_train_batch_end kept the metrics
             self._keep_metrics()
         if not self.writes:
             return
@@ -250,8 +250,8 @@ class TrainingState(keras.callbacks.Callback):
             self._keep_metrics()
             self._epoch_ended = True
         if self.folder in _saves and _saves[self.folder].done():
-            self.wait()  # raises its error
-        # With `steps_per_execution`, a multiple of `every` may be passed over.
+            self.wait()  # raises the error of the thread
+        # With `steps_per_execution`, a multiple of `every` may be skipped.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
         self._check_stop_request()
@@ -266,7 +266,7 @@ class TrainingState(keras.callbacks.Callback):
         self._end()
 
     def _check_stop_request(self):
-        # All workers call this after the same step, and stop after it.
+        # All workers call this after the same step, so they stop together.
         if not self.any_worker(self._stop_request.is_set):
             return
         if self.step > self._saved_step:
@@ -281,7 +281,7 @@ class TrainingState(keras.callbacks.Callback):
     def release_signals(self):
         """Restore the signal handlers from before `fit`.
 
-        Call it after a `fit` that raised: Keras calls no `on_train_end` then.
+        Call this after a `fit` that raised, as Keras then skips `on_train_end`.
         """
         self._stop_request.restore()
 
@@ -292,7 +292,7 @@ def _collect_variables(model):
     if optimizer is None or not model.built:
         raise InputError(
             "The training state needs a compiled and built model. Call "
-            "`compile`, and the model once on a batch, before `restore`."
+            "`compile`, then the model on one batch, before `restore`."
         )
     if not optimizer.built:
         with strategy_scope(model):
@@ -310,7 +310,7 @@ def strategy_scope(model):
 
 
 def _name_variables(variables):
-    # The index makes the name unique: paths need not be.
+    # The index makes each name unique, as several paths may be equal.
     return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
 
 
@@ -327,14 +327,13 @@ def _to_host(named):
 
 
 def _assign(variables, tensors):
-    # Sorting works because names begin with the index of the variable.
+    # Names begin with the variable's index, so they sort like the variables.
     values = [tensor for _, tensor in sorted(tensors.items())]
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 
 
 def _check_same_tensors(tensors, named, folder):
-    """Raise `InputError` if names, shapes or dtypes differ from the model's."""
     saved = [
         _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
     ]
@@ -352,8 +351,8 @@ def _check_same_tensors(tensors, named, folder):
 
 
 def _signature(name, shape, dtype):
-    # Numbers in Keras's names, as in `dense_3`, are removed: they depend on
-    # other layers in the process.
+    # Remove numbers in Keras's names, as in `dense_3`. They depend on other
+    # layers in the process.
     path = re.sub(r"_\d+", "", name.split("/", 1)[1])
     dtype = keras.backend.standardize_dtype(dtype)
     return f"{path} {dtype}{list(shape)}"

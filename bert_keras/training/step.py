@@ -1,8 +1,8 @@
 """The loss of a global batch, on any number of devices.
 
 A batch is split among the replicas. Each replica splits its rows into
-micro-batches and computes them one after another. For any split, the total is
-the sum of the losses, each reduced over the global batch. With the reduction
+micro-batches and computes them one after another. For any split, the total loss
+is the sum of the losses, each reduced over the global batch. With the reduction
 "mean_with_sample_weight", a loss is sum(weight * loss) / sum(weight).
 
 The divisor of a mean depends only on the sample weights and the number of rows.
@@ -83,13 +83,13 @@ def _check_metric_takes_logits(metric):
 
 
 def prepare_optimizer(model, replicas=1):
-    """Make the optimizer take gradients of the global batch."""
+    """Make the optimizer expect gradients of the global batch."""
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if replicas > 1 and inner.gradient_accumulation_steps:
         raise InputError(
             "gradient_accumulation_steps does not work on several replicas. "
-            "Take adamw(accumulate=...), which cuts each batch."
+            "Use adamw(accumulate=...), which splits each batch."
         )
     _check_dtypes(model.trainable_variables)
     keras_adapter.take_summed_gradients(optimizer)
@@ -128,7 +128,7 @@ def check_cut(model):
     if compares_rows(model):
         raise InputError(
             "The loss compares all rows of a batch, which micro-batches would "
-            "separate. Take accumulate=1, and a smaller batch if the memory is "
+            "separate. Set accumulate=1, and use a smaller batch if memory is "
             "short."
         )
 
@@ -143,8 +143,8 @@ def count_rows(batch):
 def compute_divisors(model, batch):
     """Return the divisor of each loss's mean, float (1 + losses,).
 
-    The first value is the number of rows. It is also the divisor of means over
-    elements, because all rows have the same number of elements.
+    The first value is the number of rows. This number is also the divisor of
+    means over elements, because all rows have equally many elements.
     """
     count = count_rows(batch)
     values = [count]
@@ -161,11 +161,11 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
     """Return the total loss of a micro-batch, and the losses to log.
 
     Args:
-        model: a model that was compiled, and has computed `outputs`.
+        model: the compiled model that computed `outputs`.
         batch: (inputs, labels, weights) of the micro-batch.
         outputs: the model's outputs for the micro-batch.
         divisors: `compute_divisors` of the global batch.
-        replicas: number by which Keras divides each mean in `tf.distribute`.
+        replicas: number of replicas, by which Keras divides each mean.
 
     Returns:
         float (), the loss to differentiate; and float (1 + losses,), the total
@@ -191,8 +191,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         elif item.loss.reduction != "sum":
             # The mean of these rows, times their fraction, is added to the
             # global mean. If a loss has a value for each row, Keras divides the
-            # mean by `replicas`; undo this. With sample weights, Keras also
-            # divides a loss that is a scalar.
+            # mean by `replicas`; undo the division. With sample weights, Keras
+            # also divides a loss that is a scalar.
             has_rows = item_weights is not None or replicas == 1
             if has_rows or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
@@ -233,8 +233,8 @@ def _has_rows(loss, labels, predictions):
 def track(model, values, divisors, replicas=1):
     """Add a global batch's losses to the means that `fit` shows.
 
-    Each replica adds its `values`, weighted. Keras sums values and weights over
-    the replicas, then divides.
+    Each replica adds its `values` and a weight. Keras sums both over the
+    replicas, then divides.
     """
     for i, tracker in enumerate(keras_adapter.loss_trackers(model)):
         tracker.update_state(values[i] * replicas, divisors[0] / replicas)
@@ -247,5 +247,5 @@ def _get_at(path, values):
 
 
 def _get_weights_at(path, weights):
-    """Return the weights of the loss at a path; an array is for all losses."""
+    """Return the weights of the loss at a path; one array is for all losses."""
     return _get_at(path, weights) if tree.is_nested(weights) else weights

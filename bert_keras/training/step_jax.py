@@ -78,7 +78,7 @@ def test_step(model, state, data):
 
 
 def _compute_losses(model, batch, divisors, training):
-    """Return the losses of a micro-batch; add it to the metrics."""
+    """Return the losses of a micro-batch; update the metrics."""
     x, y, weights = batch
     outputs = model(x, training=training)
     model.compute_metrics(x, y, outputs, weights)
@@ -88,7 +88,6 @@ def _compute_losses(model, batch, divisors, training):
 def _make_stateless_scope(
     model, trainable, non_trainable, metrics, optimizer=()
 ):
-    """Return a scope in which the model's variables have these values."""
     mapping = [
         *zip(model.trainable_variables, trainable, strict=True),
         *zip(model.non_trainable_variables, non_trainable, strict=True),
@@ -100,7 +99,7 @@ def _make_stateless_scope(
 
 
 def _read_scope(model, scope):
-    """Return the new values of variables and of metrics, two lists."""
+    """Return two lists: new values of non-trainable variables and metrics."""
     return tuple(
         [scope.get_current_value(variable) for variable in variables]
         for variables in (
@@ -120,25 +119,25 @@ def _track(model, metrics, values, divisors):
 
 
 def _split_micro_batches(batch, accumulate):
-    """Return the batch with arrays (micro-batches, rows of one, ...).
+    """Return the batch with arrays (micro-batches, rows of each, ...).
 
-    A device holds successive rows of the batch. A micro-batch takes every n-th
-    row, so that it has rows of each device.
+    A device holds successive rows of the batch. A micro-batch has every
+    `accumulate`-th row, so that it has rows of all devices.
     """
     count = step.count_rows(batch)
     if count % accumulate:
         raise InputError(
             f"A batch of {count} rows cannot be cut into {accumulate} equal "
-            "parts. Take a batch size that `accumulate` divides, and leave "
-            "out a last batch that is smaller."
+            "parts. Use a batch size that is a multiple of accumulate, and "
+            "leave out a smaller last batch."
         )
 
     def cut(values):
         if values is None:
             return None
-        # (B, ...) to (rows of one, micro-batches, ...)
+        # (B, ...) to (rows of each, micro-batches, ...)
         values = jnp.reshape(values, (-1, accumulate, *values.shape[1:]))
-        # (micro-batches, rows of one, ...)
+        # (micro-batches, rows of each, ...)
         return jnp.moveaxis(values, 1, 0)
 
     return tree.map_structure(cut, batch)

@@ -108,7 +108,7 @@ class _Gradients:
 def _accumulate(compute, batch, accumulate):
     """Return the sums of losses and of gradients over the micro-batches."""
     count = step.count_rows(batch)
-    # Rows of each micro-batch, at least 1; the last one may have fewer.
+    # Number of rows of a micro-batch, at least 1. The last may have fewer.
     size = -(-count // accumulate)
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
     # XLA needs one fixed size for all micro-batches.
@@ -130,7 +130,7 @@ def _accumulate(compute, batch, accumulate):
             rank = len(values.shape)
             # Take rows from i * size on, and all of every other axis.
             begin = tf.stack([i * size] + [0] * (rank - 1))
-            # In tf.slice, -1 takes all of an axis, here of unknown length.
+            # -1 takes all of an axis of unknown length.
             inner = [-1 if n is None else n for n in values.shape[1:]]
             return tf.slice(values, begin, tf.stack([length, *inner]))
 

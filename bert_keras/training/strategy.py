@@ -1,7 +1,7 @@
-"""The devices and the dtype of a training run, by name.
+"""The devices and the dtype of a training run, chosen by name.
 
-These are the flags `--distribution`, `--tpu` and `--dtype` of the scripts. The
-mathematics of a step over several devices is in `step.py`.
+The names are values of the scripts' flags `--distribution`, `--tpu` and
+`--dtype`. The mathematics of a step over several devices is in `step.py`.
 """
 
 import contextlib
@@ -15,19 +15,19 @@ import keras
 from bert_keras.errors import InputError
 from bert_keras.training import DISTRIBUTIONS, GPU_FILES
 
-# An example from TensorFlow's documentation; each host has another index.
+# An example from TensorFlow's documentation; each host has its own index.
 _TF_CONFIG = (
     '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
 BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
-CAPABILITY = (8, 0)  # of the A100, the first to multiply bfloat16
+CAPABILITY = (8, 0)  # of the A100, NVIDIA's first GPU that has bfloat16
 
 
 def make_strategy(distribution="off", tpu="local"):
     """Return the `Strategy` for the name of a distribution.
 
-    Call it before anything else runs on a device. A process joins a cluster
+    Call this before anything else runs on a device. A process joins a cluster
     or sets up a TPU only once; a later call returns the same devices. On JAX,
     "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
 
@@ -106,8 +106,8 @@ class Strategy:
     def batches(self, dataset):
         """Return `dataset`, set to give each host its rows of every batch.
 
-        Every host reads the same global batches in the same order. TensorFlow's
-        default is to distribute files among the hosts, which changes batches.
+        Every host reads the same global batches in the same order. By default,
+        TensorFlow would distribute files instead, which changes the batches.
         """
         if self.distributed is None or keras.backend.backend() == "jax":
             return dataset
@@ -187,7 +187,7 @@ def resolve_auto(distribution):
 
 
 def any_worker(strategy):
-    """Return a function of a bool that returns True if any worker gave True.
+    """Return a function of a bool that returns True if any worker passes True.
 
     All workers must call the function after the same step.
 
@@ -201,8 +201,7 @@ def any_worker(strategy):
     from bert_keras.training.optimizers_tensorflow import sum_over_replicas
 
     def total(value):
-        # A tensor from outside of `run` has no device, which the sum needs.
-        # `identity` places it on one.
+        # The sum needs a tensor on a device. `identity` places it there.
         return sum_over_replicas([tf.identity(value)])[0]
 
     @tf.function
@@ -254,7 +253,7 @@ def _tpu(name):
         raise InputError(
             f"The TPU {name!r} cannot be used ({reason}). Expected a TPU of "
             "this host with the package tensorflow-tpu (--tpu=local), or the "
-            "name or the address of one (--tpu=NAME). docs/tpu.md shows both."
+            "name or address of a TPU (--tpu=NAME). docs/tpu.md shows both."
         ) from error
 
 
@@ -262,8 +261,8 @@ def _on_jax(distribution):
     if distribution == "multi_worker":
         raise InputError(
             "multi_worker is for the TensorFlow backend. On JAX, call "
-            "keras.distribution.initialize(...) on each host first and take "
-            "mirrored: it then sees the devices of all hosts."
+            "keras.distribution.initialize(...) on each host first, and use "
+            "mirrored, which then runs on the devices of all hosts."
         )
     devices = keras.distribution.list_devices()
     if distribution == "tpu" and not devices[0].startswith("tpu"):
@@ -271,7 +270,6 @@ def _on_jax(distribution):
             f"JAX sees no TPU here, only {', '.join(devices)}. Install jax[tpu]"
             " on a host with a TPU, or take --distribution=mirrored."
         )
-    # One device needs no strategy.
     if distribution == "auto" and len(devices) == 1:
         return Strategy("off")
     name = "tpu" if devices[0].startswith("tpu") else "mirrored"
@@ -339,7 +337,7 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return a set of the first core's maker and instruction sets, on Linux."""
+    """Return set of the first core's vendor and flags; empty without `path`."""
     fields = {}
     try:
         with open(path, encoding="utf-8") as file:
