@@ -274,7 +274,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
 
 def _score_lists(score, rows, first, lists, width=1):
-    """Return the logits of each text with its list, and which were cut.
+    """Return logits for each text and list entry, and which texts were cut.
 
     Args:
         score: function of the model's inputs (n, T); returns float32

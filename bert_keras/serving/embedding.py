@@ -50,8 +50,8 @@ def embed(
         long_text: "truncate", or "windows" for the mean over windows of the
             text, weighted by window length.
         features: recipe for the vector of each token, see `find_recipe`; None:
-            no vectors of tokens. A weighted sum is refused, because its weights
-            are not learned here.
+            no vectors of tokens. A weighted sum is refused, because the model
+            has no learned weights for it.
         prompt: text put before each text; None: the preprocessor's default.
         name: name of the signature.
     """
@@ -162,9 +162,8 @@ class _Texts:
 def embed_with_prompts(model, rows, options):
     """Return the signatures `embed_query` and `embed_document`.
 
-    They put the same prompts before a text as `encode_query` and
-    `encode_document` of sentence-transformers. The list is empty if the
-    preprocessor has no prompts.
+    The prompts before a text are those of `encode_query` and `encode_document`
+    of sentence-transformers. Without prompts, the list is empty.
     """
     if not any(rows.prompts.values()):
         return []
@@ -227,13 +226,13 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
     heads.check_pooling(pooling)
     if unpooled and long_text == "windows":
         raise InputError(
-            f"The prompt {prompt!r} is not pooled, and windows are pooled as "
-            'a whole. Export them with long_text="truncate".'
+            f"The prompt {prompt!r} is not pooled, but windows are pooled as "
+            'a whole. Export the model with long_text="truncate".'
         )
     recipe = find_recipe(features) if features else None
     if features and long_text == "windows":
         raise InputError(
-            "Features of the tokens are not read in windows. Export them "
+            "Features of the tokens are not read in windows. Export the model "
             'with long_text="truncate".'
         )
     if features and prompt:

@@ -1,7 +1,7 @@
 """Export to a SavedModel that takes raw strings.
 
-`signatures.py` has the signatures of a model, `load.py` calls the result, and
-`verify.py` runs it in a fresh process.
+`signatures.py` has the signatures of a model. `load.py` calls the SavedModel,
+and `verify.py` runs it in a fresh process.
 """
 
 import collections
@@ -82,8 +82,8 @@ def export_saved_model(
             answers that `answer` returns; None: 5.
         pooling: pooling of `embed`: "mean" or "max" over the tokens, "cls",
             "last" or "pooled"; None: as in the weights' folder, else "mean".
-        normalize: True for vectors of `embed` of length 1; None: as in the
-            weights' folder, else False.
+        normalize: True to scale vectors of `embed` to length 1; None: as in
+            the weights' folder, else False.
         truncate_dim: number of values of a vector of `embed` to keep; None: as
             in the weights' folder, else all.
         features: layers from which `embed` also returns a vector for each
@@ -94,8 +94,9 @@ def export_saved_model(
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping windows; `classify` and `embed` return the
             mean. None: as the classifier was trained, else "truncate".
-        ids_signature: adds `ids`, which takes the first model's ids under
-            the names of "ours", "original", "transformers" or "model_garden".
+        ids_signature: adds `ids`, which takes token ids for the first model,
+            with the names of "ours", "original", "transformers" or
+            "model_garden".
         portable: True to use only operations of TensorFlow's core, for servers
             without tensorflow_text; the tokenizer is slower.
         dtype: dtype of the weights: "float32", also for a model trained in
@@ -105,8 +106,8 @@ def export_saved_model(
             None: the license in the weights' folder, whose text, if any, is
             then written too.
         allow_untrained: True to export random weights of a loaded model. If
-            False, a model with random weights is refused. A pre-trainer with
-            one trained task then gets only the signature of this task.
+            False, a model with random weights is refused, but a pre-trainer
+            with one trained task gets the signature of this task.
         verify: True to load the result in a fresh process and refuse it if
             its strings differ from this process's, or its numbers differ by
             more than 1e-5 (bfloat16: 0.05).
@@ -173,7 +174,6 @@ def export_saved_model(
 
 
 def _find_license(models):
-    """Return the first `License` that the models' weights have."""
     stated = (getattr(model, "encoder", model).license for model in models)
     return next(filter(None, stated), License())
 
@@ -218,7 +218,7 @@ def find_foreign_operations(folder, portable):
 
 
 def _make_card(signatures, functions, options):
-    """Return dict of signature name -> its inputs, outputs and an example."""
+    """Return the card's entries on signatures and options, a dict."""
     entries = {}
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}
@@ -249,7 +249,7 @@ def _make_card(signatures, functions, options):
 def _describe_needs(foreign):
     """Return dict of the card's entries on packages and operations."""
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
-    # Package metadata is not used: TensorFlow's may be named tensorflow-cpu.
+    # Not from package metadata, where TensorFlow may be named tensorflow-cpu.
     versions = {
         name: importlib.import_module(name).__version__
         for name in ("keras", *needs)
@@ -264,7 +264,7 @@ def _describe_needs(foreign):
 
 
 def _to_json(tensor):
-    """Return a tensor as a list for the card, with up to 8 values an axis."""
+    """Return a tensor as a list for the card, with up to 8 values per axis."""
     values = tensor.numpy()
     values = values[tuple(slice(8) for _ in values.shape)]
     if values.dtype == object:
@@ -275,7 +275,6 @@ def _to_json(tensor):
 
 
 def _list_files(folder):
-    """Return the paths of all files in the folder."""
     return sorted(os.path.relpath(path, folder) for path in files.walk(folder))
 
 
@@ -299,8 +298,8 @@ def compute_fingerprint(models, preprocessor, options):
 def _drop_names(config):
     """Return a layer's configuration without names and adaptation.
 
-    Neither of them changes an answer. Keras numbers names within a process, and
-    the adaptation says which weights are trained.
+    Neither changes an answer. Keras numbers names within a process, and the
+    adaptation says which weights are trained.
     """
     if not isinstance(config, dict):
         return config
@@ -312,7 +311,7 @@ def _drop_names(config):
 
 
 def is_present(folder, fingerprint):
-    """Return True if the folder has this export, False if missing or empty.
+    """Return True if the folder has this export; False if it is new or empty.
 
     Raises:
         InputError: the folder has another or a damaged export, or other files.

@@ -68,8 +68,8 @@ class Signature:
     def trace(self):
         """Return the function as a graph that a SavedModel can hold."""
 
-        # Some operations take no empty batch. So an empty batch gets one row,
-        # whose output is removed.
+        # Some operations fail on an empty batch. So it gets one row, whose
+        # output is removed.
         def answer(*tensors):
             count = tf.shape(tensors[0])[0]
             outputs = self.function(*map(_with_a_row, tensors))
@@ -138,7 +138,6 @@ class Rows:
 
     def are_cut(self, *segments):
         """Return bool (B,): True if the segments' ids do not fit into a row."""
-        # (B,)
         lengths = sum(segment.row_lengths() for segment in segments)
         return lengths > self.sequence_length - len(segments) - 1
 
@@ -172,7 +171,7 @@ class Rows:
 
     def tokens(self, ids, start, end):
         """Return dict of outputs, `TOKENS` and `count`, for ragged tensors."""
-        # `pieces` is (B, None); outputs are (B, most pieces of a text).
+        # `pieces` is (B, None). Outputs are padded to the longest row.
         pieces = ids.with_values(self.pieces(ids.values))
         return {
             "pieces": pieces.to_tensor(""),

@@ -89,7 +89,6 @@ def read_card(folder):
 
 
 def _check_card(card):
-    """Raise if a field is missing or is not of its type."""
     check_fields(card, CARD_FIELDS)
     check_entries(card["files"])
     if PROTO not in card["files"]:
@@ -247,14 +246,14 @@ def _to_lists(value):
     if hasattr(value, "tolist"):
         return value.tolist()
     is_text = isinstance(value, str | bytes)
-    # Iterating over a dict or a table yields keys, not rows: no list is made.
+    # No list is made of a dict or a table, which would yield keys, not rows.
     if is_text or hasattr(value, "keys") or not isinstance(value, Iterable):
         return encodable(value)
     return [_to_lists(item) for item in value]
 
 
 def _check_rows(name, key, rows, text):
-    """Return list of an input's rows; raise `InputError` if one is wrong."""
+    """Return an input's rows, a list; raise `InputError` if one is wrong."""
     if not isinstance(rows, list):
         is_text = isinstance(rows, str | bytes)
         what = "one string" if is_text else reprlib.repr(rows)
@@ -268,7 +267,7 @@ def _check_rows(name, key, rows, text):
             raise InputError(
                 f"{name} takes {one} {text.partition(' ')[2]} as {key}; row "
                 f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
-                "Correct it, or leave the row out."
+                "Correct the row, or leave it out."
             )
     return rows
 

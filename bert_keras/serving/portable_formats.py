@@ -100,7 +100,6 @@ def export_on_ids(
 
 
 def _check_request(model, preprocessor, folder, format, dtype):
-    """Raise `InputError` if the arguments do not fit."""
     if format not in MODEL:
         raise InputError(
             f"format is {format!r}. Expected one of {', '.join(MODEL)}."
@@ -112,12 +111,12 @@ def _check_request(model, preprocessor, folder, format, dtype):
         )
     files.check_name(folder)
     if os.path.lexists(folder) or files.exists(folder):
-        raise InputError(f"{folder} is there. Name a new folder.")
+        raise InputError(f"{folder} already exists. Name a new folder.")
     check_fits(model, preprocessor)
     prompt = preprocessor.prompts.get(preprocessor.prompt)
     if prompt and not preprocessor.include_prompt:
         raise InputError(
-            f"The prompt {prompt!r} is not pooled, and a model on ids pools "
+            f"The prompt {prompt!r} is not pooled, but a model on ids pools "
             "all tokens. Pass preprocessor.with_prompt(None)."
         )
 

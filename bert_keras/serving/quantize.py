@@ -56,7 +56,7 @@ def _with_int8_weights(model):
 
 
 def _quantizable(model):
-    # With a masked-word head the token table stays float32: the head uses it.
+    # If a masked-word head uses the token table, the table stays float32.
     is_tied = getattr(model, "mlm", None) is not None
     token = getattr(model, "encoder", model).embeddings.token
     for layer in model._flatten_layers():
@@ -67,5 +67,5 @@ def _quantizable(model):
 
 
 def has_int8_weights(model) -> bool:
-    """Return True if a layer of the model is quantized to int8 or less."""
+    """Return True if a layer of the model is quantized."""
     return any(layer.quantization_mode for layer in model._flatten_layers())

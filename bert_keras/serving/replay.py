@@ -1,12 +1,12 @@
 """Answers of a SavedModel, computed by TensorFlow alone.
 
-The file is run in a new process, so that no answer depends on the old one:
+`verify.py` runs this file in a new process:
 
     python replay.py FOLDER REQUESTS.json ANSWERS.npz
 
 The requests are a list of [signature, {input: rows}], in which a string is
-{"b64": ...} and a number is a number. The answers are arrays named
-`number/output`. Further arguments are packages to import first, for their
+{"b64": ...}. The answers are arrays named `number/output`, where number is the
+index of the request. Further arguments are packages to import first, for their
 operations.
 """
 

@@ -25,8 +25,8 @@ from bert_keras.serving.load import read_columns, read_signatures, to_tensors
 
 PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
 KEYS = {"signature_name", "instances", "inputs"}
-MAX_VALUES = 1 << 21  # most values of an answer with padding, 40 MB of JSON
-MAX_DROPPED = 64 << 20  # bytes read of a body that is too large
+MAX_VALUES = 1 << 21  # values of an answer, padding included; 40 MB of JSON
+MAX_DROPPED = 64 << 20  # maximum bytes read of a body that is too large
 BODY_SECONDS = 10
 MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
@@ -74,12 +74,12 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
     service = _Service(served, name, limits or Limits())
     path = "/v1/models/{rest:path}"
     page = importlib.resources.files("bert_keras.serving") / "page.html"
-    # Refuse requests of a foreign page whose name resolves to 127.0.0.1.
+    # Refuse requests of a foreign page whose host name resolves to 127.0.0.1.
     allowed = {"allowed_hosts": hosts, "www_redirect": False}
     constant = {
         "/": HTMLResponse(page.read_bytes()),
         "/card": JSONResponse({**served.card, "name": name}),
-        "/health": JSONResponse({"status": "ok"}),  # warmed up before
+        "/health": JSONResponse({"status": "ok"}),  # serve.py warms up first
     }
     return Starlette(
         routes=[
@@ -111,7 +111,7 @@ class _Service:
             )
         # Remove the graph nodes that TensorFlow adds to a message.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-        # Close: else the unread rest of a body is read as the next request.
+        # Without close, the unread rest of a body is read as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):
@@ -159,7 +159,7 @@ class _Service:
 
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
-        # A large body is read on: a client reads the error after it sent all.
+        # Clients read the error after they sent all, so read large bodies too.
         most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0
         try:
@@ -289,7 +289,7 @@ def _list_texts(columns):
 def _count_tokens(name, columns, card, tokenize):
     """Return list of the number of tokens that the model reads for each row."""
     rows = list(zip(*columns.values(), strict=True))
-    # `entail` puts each candidate into this text.
+    # `entail` puts each candidate into the text `around`.
     around = card["options"]["hypothesis"] if name == "entail" else ""
     around = around.encode()
     texts = sorted({*_list_texts(columns), around}, key=len)

@@ -27,7 +27,7 @@ NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
     "models, such as BertClassifier."
 )
-# Names of options that some models take and others do not.
+# Names of options that only some models take.
 OPTIONS = (
     *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
     "long_text",
@@ -39,8 +39,8 @@ class Family:
     """A signature's function, and the options and weights that it uses.
 
     Attributes:
-        build: function of a model, its `Rows` and the options below; returns
-            the `Signature`, which has the function's name.
+        build: function of a model, its `Rows` and `options`; returns the
+            `Signature`, which has the function's name.
         options: names of arguments of `export_saved_model` that `build` takes.
         unread: prefixes of weights that the signature does not use.
         unchanged_by: names of options that are allowed and change nothing.
@@ -66,8 +66,8 @@ EMBED = Family(
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),
     ("mlm/", "nsp/", "encoder/pooler/"),
 )
-# `rank` needs a `BertClassifier` with the problem "ranking"; `entail` needs one
-# of pairs with a label for entailment.
+# `rank` needs a `BertClassifier` with the problem "ranking"; `entail` needs a
+# `BertClassifier` of pairs with a label for entailment.
 RANK = Family(rank)
 ENTAIL = Family(entail, ("hypothesis",))
 # Signature name -> `Family`. `HEADS` says which classes have the signature.
@@ -128,7 +128,7 @@ def resolve_options(models, options):
             found = [f.name for m in models for f in find_families(m)]
             raise InputError(
                 f"{name} is an option of {' and '.join(known)}; the export "
-                f"has {', '.join(found)}. Leave it out."
+                f"has {', '.join(found)}. Leave {name} out."
             )
     defaults = {
         "pair": any(getattr(model, "pair", False) for model in models),
@@ -158,7 +158,6 @@ def resolve_options(models, options):
 
 
 def _has_option(option, families):
-    """Return True if one of the signatures takes the option."""
     return any(option in (*f.options, *f.unchanged_by) for f in families)
 
 
@@ -267,13 +266,12 @@ def _check_segments(model, signature):
     if is_pair and getattr(model, "encoder", model).num_segments == 1:
         raise InputError(
             f"{signature.name} reads {' and '.join(signature.inputs)} as a "
-            "pair, and the model has num_segments=1. Export a model with two "
+            "pair, but the model has num_segments=1. Export a model with two "
             "segments."
         )
 
 
 def _check_top_k(model, rows, options):
-    """Raise `InputError` for a `top_k` that the model cannot return."""
     most = None
     if isinstance(model, BertSpanPredictor):
         most = MAX_ANSWERS

@@ -8,8 +8,8 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 
 # `answer`: the slice of a context that answers a question.
 
-# From the original's run_squad.py: most tokens of a question, most tokens of an
-# answer, and the tokens from one window's start to the next one's.
+# From the original's run_squad.py: maximum tokens of a question, maximum tokens
+# of an answer, and tokens between the starts of successive windows.
 QUESTION_LENGTH = 64
 ANSWER_LENGTH = 30
 STRIDE = 128
@@ -45,7 +45,6 @@ def answer(model, rows, top_k=5):
 
 
 def _describe_answers(model, top_k):
-    """Return dict of output name -> its description in the card."""
     outputs = {
         "answer": f"string (B, {top_k}): cut from the context, best first",
         "start": f"int32 (B, {top_k}): first character of each, -1 padded",
@@ -143,7 +142,7 @@ def _find_spans(model, rows, question_ids, cut, top_k):
 
 
 def _shift(values, before, length):
-    """Return ragged bool as dense (n, `length`), shifted right by `before`."""
+    """Return ragged bools as (n, `length`), shifted right by `before` (n,)."""
     lead = tf.ragged.range(before)
     lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
     rows = tf.concat([lead, values], axis=1).to_tensor(False)
@@ -339,7 +338,6 @@ def _merge(text, first, after, is_first):
 
 
 def _make_outputs(text, entities, types):
-    """Return dict of the signature's outputs, with a row for each text."""
 
     def by_text(values):  # (entities,) to ragged (B, None)
         return tf.RaggedTensor.from_value_rowids(
@@ -365,7 +363,7 @@ def _make_outputs(text, entities, types):
     }
 
 
-# Slices of both signatures.
+# `answer` and `tag`: slices of strings.
 
 
 def cut_out(text, first, after, is_real):

@@ -1,4 +1,4 @@
-"""Comparison of an export's answers in this process and in a fresh one.
+"""Comparison of an export's answers in this process and in a fresh process.
 
 The saved functions answer some requests in this process. A process that imports
 only TensorFlow loads the folder and answers the requests again.
@@ -64,7 +64,7 @@ def answer_here(signatures, functions, preprocessor, options):
 
 
 def make_request(examples, texts):
-    """Return dict of input name -> texts; each input's are rotated by one more.
+    """Return dict of input name -> `texts`, rotated by the input's index.
 
     Args:
         examples: dict of input name -> an example for one row.
@@ -81,7 +81,7 @@ def make_request(examples, texts):
 
 
 def make_ids_request(signature, preprocessor, texts):
-    """Return a request of ids: input name -> rows, padded with 0."""
+    """Return a request of ids, a dict: input name -> rows, padded with 0."""
     packed = Rows(preprocessor).pack(preprocessor.tokenizer(tf.constant(texts)))
     columns = [packed[name].numpy().tolist() for name in ID_INPUTS]
     if signature.specs()[0].shape.rank == 3:  # (B, K, T), two choices each
