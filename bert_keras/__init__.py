@@ -109,7 +109,6 @@ def _load(name):
 
 
 def _loadable():
-    """Return the public names that can be imported without an error."""
     names = []
     for name in sorted(_MODULES):
         with contextlib.suppress(ImportError):

@@ -32,9 +32,6 @@ MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-# Names.
-
-
 def is_remote(path):
     """Return True if a path has a scheme, as in `gs://bucket/folder`."""
     return _SCHEME.match(os.fspath(path)) is not None
@@ -94,9 +91,6 @@ def keras_home():
 def cache_folder():
     """Return the local folder that keeps copies of remote data."""
     return os.path.join(keras_home(), "datasets", "bert_keras")
-
-
-# Queries.
 
 
 def is_file(path):
@@ -224,9 +218,6 @@ def _list_identities(source):
     }
 
 
-# Reading.
-
-
 def check_file(path, most=None, inside=None):
     """Return the size of a regular file in bytes, without opening it.
 
@@ -352,9 +343,6 @@ def plain_link(folder):
         yield link
 
 
-# Writing.
-
-
 @contextlib.contextmanager
 def atomic_output(path):
     """Yield an unused local path; at the end, its content replaces `path`.
@@ -457,7 +445,6 @@ def is_running(pid: int) -> bool:
 
 
 def _remove_old_partials(folder):
-    """Remove partial outputs that killed processes left in `folder`."""
     for name in filter(is_partial, list_folder(folder)):
         space, _, rest = name.rpartition(PARTIAL)[2].partition("-")
         pid = rest.partition("-")[0]

@@ -193,7 +193,6 @@ def check_same_settings(old, new, folder):
 
 
 def _list_changes(old, new):
-    """Yield a sentence for each setting that differs, also in inner dicts."""
     for name in sorted(old.keys() | new.keys()):
         values = old.get(name), new.get(name)
         if all(isinstance(value, dict) for value in values):

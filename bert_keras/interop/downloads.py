@@ -25,7 +25,6 @@ from bert_keras.modeling.sizes import SIZES
 
 logger = logging.getLogger(__name__)
 
-# Folders of the weights that come with this package.
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 # Maximum size of a zip's unpacked files. A large model has 1.4 GB.
@@ -258,8 +257,6 @@ def _download(name, path):
             "hand, and pass the path of the folder."
         ) from None
 
-
-# Folders on the Hugging Face Hub, through `huggingface_hub`.
 
 PREFIX = "hf://"
 # Settings, tokenizer and safetensors; nothing that can run code.

@@ -196,7 +196,6 @@ def _describe(folder, config, stored, encoder, head):
 
 
 def _transpose_kernels(found):
-    """Return the tensors with kernels transposed to (inputs, outputs)."""
     return {
         name: tensor.transpose() if name.endswith("/kernel") else tensor
         for name, tensor in found.items()
@@ -292,7 +291,6 @@ def _read_encoder(config):
 
 
 def _read_head(config):
-    """Return the model class that `architectures` names, or None."""
     stated = config.texts("architectures", [])
     if not stated:
         return None

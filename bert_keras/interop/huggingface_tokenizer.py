@@ -323,7 +323,6 @@ def _is_line(pieces, index):
 
 
 def _check_keys(fields, rules):
-    """Refuse values that the rules do not list; warn about unknown settings."""
     unknown = []
     for name, value in fields.values.items():
         allowed = rules.get(name)
@@ -377,9 +376,6 @@ def _check_frame(tokenizer):
             "[CLS] A [SEP] and [CLS] A [SEP] B [SEP], B of segment 1",
             part.values,
         )
-
-
-# Added tokens, which a tokenizer does not split.
 
 
 def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):

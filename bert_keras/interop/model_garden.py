@@ -188,7 +188,6 @@ def plain_names(keys, variable_names):
 
 
 def _normalize_key(key, layers):
-    """Return the normalized name of a key, or None if the key has none."""
     for prefix, name in _HEADS.items():
         if key == prefix or key.startswith(f"{prefix}/"):
             return name + key[len(prefix) :]

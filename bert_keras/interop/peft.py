@@ -227,7 +227,6 @@ def _read_ranks(found, adapted):
 
 
 def _expect_shapes(bases, layers, found, ranks):
-    """Return dict of tensor name -> the shape that the model needs."""
     expected = {
         name: tuple(bases[name].shape) for name in found if name in bases
     }

@@ -519,7 +519,6 @@ def _warn_about_new_weights(model, checkpoint, report, why):
 
 
 def _read_text(checkpoint):
-    """Return the `TextSide`; refuse a vocabulary larger than the model's."""
     if checkpoint.read_text is None:
         raise WeightsError(
             checkpoint.source,
@@ -539,7 +538,6 @@ def _read_text(checkpoint):
 
 
 def _choose_length(checkpoint, text, requested):
-    """Return the sequence length: the caller's, the preset's or 128."""
     from bert_keras.text.packing import check_length  # needs TensorFlow
 
     longest = checkpoint.encoder["max_sequence_length"]

@@ -89,7 +89,6 @@ def write_model_and_card(folder, model, preprocessor, name, card=None):
 
 
 def _has_known_pooling(model):
-    """Return True for an embedder whose pooling sentence-transformers has."""
     is_embedder = type(model).__name__ == "BertEmbedder"
     known = sentence_transformers.POOLINGS.values()
     return is_embedder and model.pooling in known
@@ -198,7 +197,6 @@ def model_card(
 
 
 def _make_front_matter(name, kind, metrics, dataset, base_model, license):
-    """Return the metadata that the Hub reads, between lines of `---`."""
     library = downloads.huggingface_hub("A model card")
     task = HEADS[kind].task
     results = [

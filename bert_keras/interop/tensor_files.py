@@ -14,8 +14,6 @@ import safetensors
 from bert_keras import files, json_files
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# JSON files. Size and depth are limited, and each field is checked.
-
 # Maximum number of lists and objects in a file. Real files have some hundred.
 # Reading 15 MB of empty lists would take 0.8 GB of memory and 7 seconds.
 MAX_LISTS = 100_000

@@ -20,8 +20,6 @@ from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
 from bert_keras.modeling.recipes import find_recipe
 
-# The license of weights: its name in the model card, and its text.
-
 LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # the file that is written
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")

@@ -56,9 +56,6 @@ def build_metrics(model, data):
     model._symbolic_build(data_batch=data)
 
 
-# Layers.
-
-
 class DropsWeights:
     """Layer mixin that deletes weights quickly, for conversion to int8.
 
@@ -213,8 +210,6 @@ def _with_local_logs(make_function):
 
 
 def _take_steps_from_the_host(model, function, steps):
-    """Return a function that makes `steps` calls of the one-step `function`."""
-
     def execute(iterator):
         outputs = None
         model.steps_per_execution = 1  # read when `function` is traced

@@ -90,9 +90,6 @@ def gelu_exact(x):
     return 0.5 * x * (1.0 + ops.erf(x * _C)), gradient
 
 
-# Products and sums.
-
-
 def add_bias(x, bias):
     """Add `bias` (D,) to `x` (rows, D), both of one dtype.
 
@@ -196,7 +193,6 @@ def cross_entropy(labels, logits):
             right = ops.take_along_axis(probabilities, columns, axis=-1)
             rows = ops.arange(ops.size(columns), dtype="int32")  # (N,)
             labelled = ops.stack([rows, ops.reshape(columns, (-1,))], axis=1)
-            # Subtract 1 from the label's probability.
             difference = ops.scatter_update(
                 ops.reshape(probabilities, (-1, classes)),  # (N, C)
                 labelled,  # (N, 2)
@@ -210,9 +206,6 @@ def cross_entropy(labels, logits):
     return ops.where(is_class, losses(logits), float("nan"))
 
 
-# Look-ups of rows.
-
-
 def gather(x, indices):
     """Return the rows of `x` at `indices`: (*indices.shape, *row).
 
@@ -221,7 +214,6 @@ def gather(x, indices):
     """
     if tf is not None:
         return tf.gather(x, indices)
-    # JAX would count negative indices from the end.
     indices = ops.where(indices < 0, indices - x.shape[0], indices)
     return ops.take(x, indices, axis=0)
 
@@ -250,9 +242,6 @@ def look_up(table, ids):
         return gather(table, ids), gradient  # (B, T, D)
 
     return compute(table)
-
-
-# Fused attention.
 
 
 def has_fused_attention(bias):

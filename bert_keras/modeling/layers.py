@@ -35,7 +35,6 @@ class UnwrittenZeros(keras.initializers.Zeros):
         return memory.share_memory(memory.paged_zeros(shape))
 
 
-# The two forms of GELU that BERT models were trained with.
 ACTIVATIONS = {
     "gelu_tanh": kernels.gelu_tanh,
     "gelu_exact": kernels.gelu_exact,
@@ -48,9 +47,6 @@ def check_activation(name):
         raise InputError(
             f"activation is {name!r}. Expected one of {', '.join(ACTIVATIONS)}."
         )
-
-
-# The dense layer of every projection.
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -102,8 +98,6 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         return x * (self.lora_alpha / self.lora_rank)
 
 
-# Layer normalisation as BERT has it.
-
 # The original's epsilon. It is below float32's rounding, but prevents a
 # division by zero.
 NORM_EPSILON = 1e-12
@@ -117,8 +111,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs):
-        # The norm is computed in float32, since the mean of D squares would
-        # lose digits in half precision.
+        # In half precision, the mean of D squares would lose digits.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         tensors = inputs, self.gamma, self.beta
         tensors = [ops.cast(tensor, dtype) for tensor in tensors]
@@ -197,9 +190,6 @@ class Dropout(SeededLayer):
         return input_shape
 
 
-# Vectors of single tokens.
-
-
 def first_tokens(sequence, example_ids=None, examples_per_row=None):
     """Return the vector of each row's first token, (B, D).
 
@@ -231,9 +221,6 @@ def gather_positions(sequence, positions):
     picked = ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
     # (B, M, D)
     return ops.reshape(picked, (batch, ops.shape(positions)[1], width))
-
-
-# Token, position and segment embeddings.
 
 
 @keras.saving.register_keras_serializable("bert_keras")

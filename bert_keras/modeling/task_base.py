@@ -206,7 +206,6 @@ def symbolic_inputs(*required, packed=False, optional=()):
     names = (*(INPUT_NAMES if packed else INPUT_NAMES[:3]), *optional)
     needed = ("token_ids", *required)
     return {
-        # T is left open, so that a row may have any length.
         name: keras.Input(
             (None,), dtype="int32", name=name, optional=name not in needed
         )

@@ -100,7 +100,6 @@ def drop_unused_pooler(model, names):
 
 
 def _hash_values(weight):
-    """Return a hash of the values; None if they are all the same."""
     values = weight.numpy()
     if not values.size or values.min() == values.max():
         return None
@@ -131,8 +130,6 @@ class _MergedWeight:
         # learn.
         self.up.assign(np.zeros(self.up.shape))
 
-
-# LoRA, and which weights are frozen.
 
 # Name of projections -> dotted attribute names in `TransformerLayer`.
 LORA_TARGETS = {
@@ -205,7 +202,6 @@ def enable_lora(
     for layer in encoder.transformer_layers:
         for name in projections:
             for attribute in LORA_TARGETS[name]:
-                # Hu et al. 2021, section 4.1
                 projection = operator.attrgetter(attribute)(layer)
                 projection.enable_lora(rank, lora_alpha=alpha)
                 projection.lora_dropout = dropout
