@@ -15,8 +15,8 @@ def greatest_difference(first, second, relative=False):
             absolute value of this output in `first`, if that value exceeds 1.
 
     Returns:
-        float; infinity if names, shapes, integers or strings differ, or if a
-        float is not finite.
+        float; infinity if names, shapes, integers or strings differ, or if an
+        output has NaN or infinity.
     """
     if not isinstance(first, dict):
         first, second = {"": first}, {"": second}

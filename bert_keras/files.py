@@ -2,8 +2,7 @@
 
 A path may be remote (`gs://` and the like). A remote file is written as a copy
 of a finished local file. The manifest of a remote folder is uploaded last, and
-a folder without a manifest is invalid. So a remote file system need not support
-append or rename.
+a folder without one is invalid. So no remote append or rename is needed.
 """
 
 import contextlib
@@ -222,8 +221,7 @@ def check_file(path, most=None, inside=None):
     """Return the size of a regular file in bytes, without opening it.
 
     Pipes and devices are refused, because reading them may never end. Set
-    `inside` for a downloaded folder, where a link may lead to any file of this
-    machine.
+    `inside` for a downloaded folder, where a link may lead to any local file.
 
     Args:
         path: local or remote; links are followed.

@@ -26,8 +26,7 @@ class StopRequest:
     """Handler of Ctrl-C and SIGTERM.
 
     The first signal calls `act` and sets `is_set`; the second ends the process.
-    A signal that the process ignores, as under `nohup` or in the background,
-    stays ignored.
+    A signal that the process ignores, as under `nohup`, stays ignored.
 
     Args:
         act: function without arguments, called at the first signal.

@@ -2,8 +2,7 @@
 
 A manifest is a JSON object with the size and SHA-256 of each file and a hash of
 itself, so that a single changed bit is found. The manifest is written last, so
-a folder without one is unfinished. Token stores, records, checkpoints and
-downloads have a manifest.
+a folder without a manifest is unfinished.
 """
 
 import json

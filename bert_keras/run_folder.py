@@ -25,8 +25,7 @@ class RunFolder:
     """A folder that one run owns, and in which the same run resumes.
 
     The folder must be new or empty, or belong to an earlier run with the same
-    settings, which then resumes. Only one process at a time can open the folder
-    for writing.
+    settings, which then resumes. One process at a time can write to the folder.
 
     Args:
         path: local or remote folder; it is made if it is missing.

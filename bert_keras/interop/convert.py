@@ -133,8 +133,7 @@ def compare_models(first, second):
     """Return the greatest absolute difference between two models' outputs.
 
     Both models get the same random rows. Outputs at padding are left out.
-    Weights that the second model's checkpoint lacked are copied from the first
-    model.
+    Weights that the second model's checkpoint lacked are copied from the first.
     """
     weights = published_weights(first)
     for name, weight in published_weights(second).items():

@@ -16,12 +16,10 @@ class Head:
             names the first one if the head has all parts.
         auto_class: class of transformers that loads any of `architectures`.
         task: the Hub's `pipeline_tag`.
-        layer: published name of the head's dense layer; None if the head has
-            no dense layer, or several.
+        layer: published name of the head's only dense layer, or None.
         outputs: number of outputs of the layer; None: one for each label.
         tensors: dict of format -> name of the layer in that format.
-        parts: prefixes of weight names, one for each part of the head; a file
-            may lack an entire part.
+        parts: prefixes of weight names, one for each part that a file may lack.
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class has an argument `dropout`.
         is_tied: True if the head's output matrix is the token table.

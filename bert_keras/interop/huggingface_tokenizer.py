@@ -30,8 +30,7 @@ CLASSES = (
 )
 ANY = object()  # any value: ids do not depend on it, or other code checks it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
-# Settings with a list or dict of tokens, in `tokenizer_config.json` or
-# `special_tokens_map.json`.
+# Settings with a list or dict of tokens, in the file SETTINGS or SPECIAL.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 

@@ -1,7 +1,6 @@
 """Reader of keras-hub's preset folders, of a backbone or a task.
 
-Class names in the files are compared with a short list. No class that a file
-names is imported.
+No class that a file names is imported. Names are compared with a short list.
 """
 
 import math

@@ -164,8 +164,7 @@ def _find_stated_case(prefix):
 def plain_names(keys, variable_names):
     """Return dict of key -> normalized name, "" if a variable has no name.
 
-    If the checkpoint has the pooler of the next sentence head, the encoder's
-    pooler is left out.
+    The pooler of a next sentence head, if there is one, replaces the encoder's.
 
     Args:
         keys: list of the checkpoint's keys.

@@ -54,8 +54,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
         folder: output folder; an older folder is replaced.
 
     Raises:
-        InputError: the model has no LoRA, or has LoRA on a weight that is
-            not a kernel.
+        InputError: the model has no LoRA, or has LoRA on an embedding table.
     """
     layers = {
         _name(model, layer): layer for layer in weights.lora_layers(model)

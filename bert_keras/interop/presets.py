@@ -1,7 +1,6 @@
 """Models and preprocessors from a preset: a path or a name.
 
-The reader of each format is imported when a preset has that format; no model
-class is imported here.
+The reader of a format is imported when a preset has the format.
 """
 
 import dataclasses
@@ -99,8 +98,7 @@ def _check_labels_argument(cls, arguments):
 def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """Return the preprocessor of class `cls` for the weights of `preset`.
 
-    `arguments` are arguments of `cls` or of `tokenizer_class`. They override
-    the preset.
+    `arguments`, of `cls` or of `tokenizer_class`, override the preset.
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _read_text(checkpoint)

@@ -81,8 +81,7 @@ def _read_table(data):
 def _block(data, start, size):
     """Return the (key, value) pairs of a block.
 
-    A key is stored without the prefix that it has in common with the key
-    before it.
+    A key is stored without the prefix that it shares with the key before it.
     """
     block = data[start : start + size]
     if len(block) < size or start + size > len(data) - FOOTER:

@@ -134,8 +134,7 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        If `rows` reads the values, TensorFlow's variables can use the array's
-        memory without a copy.
+        TensorFlow's variables can share the memory of values read by `rows`.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -268,13 +267,13 @@ def unnamed_labels(count):
 
 
 # Tables of names: dicts of a weight's name in the library -> its name in
-# another format, where {} stands for the layer number. `expand_names` makes
-# them from names of layers: a dense layer has a kernel and a bias, a layer
-# normalisation gamma and beta.
+# another format, where {} stands for the layer number.
 
 
 def expand_names(dense, norm=None, ends=None):
     """Return a table of weights from two tables of layers.
+
+    A dense layer has a kernel and a bias, a layer normalisation gamma and beta.
 
     Args:
         dense: dict of dense layers, the library's prefix -> the format's.

@@ -20,8 +20,7 @@ class TextSide:
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.
         include_prompt: False if the tokens of prompts are not pooled.
-        is_resolved: True if this package wrote `cases`; the vocabulary is then
-            not searched for capitals.
+        is_resolved: True if `cases` needs no check against the vocabulary.
     """
 
     pieces: list

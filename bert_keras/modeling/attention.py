@@ -144,8 +144,7 @@ class SelfAttention(layers.KeepsArguments):
 
     def _project(self, inputs, tokens, seed):
         """Compute query (scaled), key and value by three products."""
-        # LoRA's dropout uses sites 3 to 5 of the seed; sites 0 to 2 are for the
-        # dropout of the transformer layer.
+        # LoRA's dropout has sites 3 to 5; the transformer layer uses 0 to 2.
         query, key, value = (
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
@@ -262,8 +261,7 @@ class TransformerLayer(layers.SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # The dense layer applies GELU itself, so that TensorFlow can fuse the
-        # exact form with the product.
+        # GELU in the dense layer, where TensorFlow can fuse its exact form.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
         )
@@ -307,8 +305,7 @@ class TransformerLayer(layers.SeededLayer):
         layer = functools.partial(
             self._call_layer,
             bias=bias,
-            # The seed is drawn once, so that a second computation drops the
-            # same units.
+            # Drawn once, since a second computation must drop the same units.
             seed=self.draw_seed(training),
             tokens=tokens,
             attention_probabilities=attention_probabilities,

@@ -38,8 +38,7 @@ def dropout(x, rate, seed, site=0):
         return x
     # A unit is dropped if its value is among the lowest `dropped` of the 65536.
     dropped = round(rate * _LEVELS)
-    # Keras counts calls in the second number of a seed, so the site is added to
-    # the first number.
+    # The site is added to the first number; Keras counts calls in the second.
     offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))
     keep = ops.greater_equal(bits, dropped - _LEVELS // 2)

@@ -104,8 +104,7 @@ class BertEncoder(Portable, keras.Model):
     origin = None
     # `initializer_range` of the source config, or None.
     initializer_range = None
-    # Outputs with a token axis, (B, T, ...). Their values at padding have no
-    # meaning.
+    # Outputs with a token axis, (B, T, ...); meaningless at padding.
     token_outputs = ("sequence_output",)
     _largest_outputs: tuple[Any, ...] = ()
 

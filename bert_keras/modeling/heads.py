@@ -233,8 +233,7 @@ def check_long_text(long_text, pair=False):
 class BiLSTM(KeepsArguments):
     """A bidirectional LSTM over the token vectors; skips padding.
 
-    The paper adds a BiLSTM to a left-to-right encoder for fine-tuning (section
-    5.1).
+    The paper adds a BiLSTM to a left-to-right encoder (section 5.1).
 
     Weights, by path: both/{forward,backward}_lstm/lstm_cell/
     {kernel,recurrent_kernel,bias}.

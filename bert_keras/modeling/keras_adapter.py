@@ -114,8 +114,7 @@ class TaskTrainer:
     from the mean of a batch over all workers, outside of any step, and it
     reduces scalar logs along a missing axis. `steps_per_execution` fails under
     MirroredStrategy: its loop reads a placeholder that nothing feeds. Without
-    a strategy the first step is traced twice. All four are in TensorFlow's
-    trainer.
+    a strategy the first step is traced twice. All are in TensorFlow's trainer.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):

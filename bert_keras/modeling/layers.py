@@ -1,7 +1,6 @@
 """The layers of an encoder: dense, norm, dropout and embeddings.
 
-Attention and the transformer layer are in attention.py; kernels.py has the
-hand-written gradients.
+The transformer layer is in attention.py.
 """
 
 import keras
@@ -98,8 +97,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         return x * (self.lora_alpha / self.lora_rank)
 
 
-# The original's epsilon. It is below float32's rounding, but prevents a
-# division by zero.
+# The original's epsilon, which only prevents a division by zero in float32.
 NORM_EPSILON = 1e-12
 
 

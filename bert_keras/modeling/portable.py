@@ -158,8 +158,7 @@ class Portable:
     def with_dtype(self, policy: Any) -> Self:
         """Return a copy with the same weights under another dtype policy.
 
-        LoRA's matrices are merged into the copy's weights; frozen weights
-        stay frozen.
+        LoRA's matrices are merged into the copy; frozen weights stay frozen.
         """
         # The values are replaced next, and zeros cost less than random numbers.
         with modes.use(draw_weights=False):

@@ -29,11 +29,10 @@ class BertPretrainer(TaskModel):
         encoder: a `BertEncoder`.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
-        mlm_activation: form of GELU in the masked-word head; the encoder's
-            where None. In keras-hub's presets the head's form differs from the
+        mlm_activation: form of GELU in the masked-word head; None for the
+            encoder's. In keras-hub's presets the two forms differ.
+        mlm_norm_epsilon: epsilon of the head's normalisation; None for the
             encoder's.
-        mlm_norm_epsilon: epsilon of the head's normalisation; the encoder's
-            where None.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for

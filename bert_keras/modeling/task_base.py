@@ -246,8 +246,7 @@ def encode(
         outputs = {**outputs, "pooled_output": pooled}
     if bilstm_dim is None:
         return outputs
-    # The LSTM adds the direction that a left-to-right encoder lacks (the paper,
-    # section 5.1).
+    # The LSTM adds the direction that a left-to-right encoder lacks.
     bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
     sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
     # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)

@@ -55,10 +55,8 @@ class BertClassifier(TaskModel):
             how well the second text, a passage, answers the first, a query).
             Logits are computed in the same way. The loss, the outputs of the
             export and the settings in a saved preset differ.
-        dropout: fraction of the pooled output dropped in training; the
-            encoder's where None.
-        bilstm_dim: width of a new bidirectional LSTM between encoder and
-            head; None for no LSTM.
+        dropout: fraction of the pooled output dropped; None: the encoder's.
+        bilstm_dim: width of a new bidirectional LSTM before the head, or None.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
         pair: True if each row of the training data had two texts. The
@@ -205,8 +203,7 @@ class BertSpanPredictor(TaskModel):
 
     Args:
         encoder: a `BertEncoder`.
-        bilstm_dim: width of a new bidirectional LSTM between encoder and
-            head; None for no LSTM.
+        bilstm_dim: width of a new bidirectional LSTM before the head, or None.
         may_be_none: True if some questions in training had no answer. The
             export reads this argument; no weight depends on it.
         null_threshold: "no answer" is predicted if its score exceeds the best
@@ -272,10 +269,8 @@ class BertTagger(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         labels: names of the classes, in the order of the logits.
-        dropout: fraction of the vectors dropped in training; the encoder's
-            where None.
-        bilstm_dim: width of a new bidirectional LSTM between encoder and
-            head; None for no LSTM.
+        dropout: fraction of the vectors dropped; None: the encoder's.
+        bilstm_dim: width of a new bidirectional LSTM before the head, or None.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -334,8 +329,7 @@ class BertChooser(TaskModel):
 
     Args:
         encoder: a `BertEncoder`.
-        dropout: fraction of the pooled output dropped in training; the
-            encoder's where None.
+        dropout: fraction of the pooled output dropped; None: the encoder's.
         recipe: see `BertClassifier`.
         pooling: see `BertClassifier`.
 
@@ -526,8 +520,7 @@ class BertEmbedder(TaskModel):
         """Compute the vectors of many texts, as fast as an export does.
 
         Texts are sorted by length and batched; one graph skips the padding.
-        All calls with the same tokenizer use the same graph, also with other
-        prompts.
+        Calls with one tokenizer share a graph, also with other prompts.
 
         Args:
             texts: N strings.

@@ -126,8 +126,7 @@ class _MergedWeight:
 
     def assign(self, values):
         self.base.assign(values)
-        # With this matrix 0, LoRA's product is 0, and both matrices can still
-        # learn.
+        # LoRA's product is then 0, and both matrices can still learn.
         self.up.assign(np.zeros(self.up.shape))
 
 
