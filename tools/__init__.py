@@ -1,1 +1,1 @@
-"""Commands from files to files; installed as `official_tasks.tools`."""
+"""Commands that read and write files; installed as `official_tasks.tools`."""

@@ -31,7 +31,7 @@ TOLERANCE = 1e-5
 
 
 def define_flags():
-    flags.DEFINE_integer("worst", 5, "Cases to show of each output.", 0)
+    flags.DEFINE_integer("worst", 5, "Number of cases for each output.", 0)
     flags.DEFINE_string("label", None, "Column of the true label.")
 
 
@@ -59,8 +59,8 @@ def read_records(path):
     """Return the requests of a JSONL file with their recorded answers.
 
     A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
-    value}}`. Without `signature`, it is for the model's default signature. Only
-    the outputs in `answer` are compared.
+    value}}`. A line without `signature` is for the model's default signature.
+    Only the outputs in `answer` are compared.
     """
     records = []
     with open(path, "rb") as file:
@@ -168,7 +168,7 @@ def _group_by_signature(records, served):
     unknown = sorted(set(groups) - set(served.signatures))
     if unknown:
         raise InputError(
-            f"The records ask for {', '.join(unknown)}; the model answers "
+            f"The records ask for {', '.join(unknown)}; the export has only "
             f"{', '.join(served.signatures)}. Compare with another export."
         )
     return groups
@@ -196,7 +196,7 @@ def _measure_difference(old, new):
     if old.dtype.kind == new.dtype.kind == "f":
         # JSON has float32 values in their shortest form, such as 0.1.
         old, new = old.astype("float32"), new.astype("float32")
-    # "1" and "1.0" are labels that differ.
+    # Texts are not read as numbers: "1" and "1.0" are different labels.
     return greatest_difference(old, new)
 
 

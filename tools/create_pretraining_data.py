@@ -33,16 +33,16 @@ from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
-FEW = 200  # documents; with more, the hash almost always holds out two
+FEW = 200  # with more documents, the hash almost always holds out two
 # Field of `SamplingRules` -> its help; in the order of the fields.
 RULES = {
     "sequence_length": "Length of an example in tokens.",
-    "max_predictions": "Maximum masked tokens of an example; by default as "
-    "many as --mask_rate gives.",
+    "max_predictions": "Maximum number of masked tokens of an example; by "
+    "default as many as --mask_rate gives.",
     "short_probability": "Fraction of examples that get a random shorter "
     "length.",
     "mask_rate": "Fraction of the tokens to predict.",
-    "mask_mix": "Percentages of the tokens to predict that are masked, "
+    "mask_mix": "Of the tokens to predict, the percentages that are masked, "
     "replaced by random tokens, and kept.",
     "whole_word": "Mask all tokens of a word.",
     "packed": "Pack several examples into a row.",
@@ -66,7 +66,7 @@ def define_flags():
     script.define_fields(SamplingRules, RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
     flags.DEFINE_integer(
-        "copies", 1, "How often train/ draws examples from the text.", 1
+        "copies", 1, "Number of times that train/ uses the text.", 1
     )
     flags.DEFINE_float(
         "held_out_share",
@@ -76,13 +76,13 @@ def define_flags():
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
-        "held_out", None, "Text to hold out, instead of --held_out_share."
+        "held_out", None, "Path of a held-out text; without --held_out_share."
     )
     flags.DEFINE_enum(
         "sentences",
         "split",
         ("split", "lines"),
-        "Find sentences by rules, or take one a line.",
+        "Find sentences by rules (split), or read one from each line.",
     )
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     script.define_seed("Seed of pairs and masks.")

@@ -32,7 +32,7 @@ from official_tasks.tasks.table import write_csv
 CORPUS = "documentation:"
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
 CLASSES = 8  # the libraries with the most held-out sentences
-LENGTHS = range(30, 301)  # characters: shorter ones say little, longer are cut
+LENGTHS = range(30, 301)  # characters of a sentence that says enough and fits
 TYPED = (
     "Returns the indices of the maximum values along an axis.",
     "The gradient of the loss is applied by the optimizer.",
@@ -40,7 +40,7 @@ TYPED = (
     "The layer returns a tensor of the same shape as its input.",
     "Parse a date string in the format used by the calendar.",
 )
-# No dropout: the text is not repeated often enough to overfit.
+# No dropout, because the text is not repeated often enough to overfit.
 PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
 --sequence_length=32 --max_predictions=5 --batch_size=64 --phase_2_steps=0
 --learning_rate=1e-3 --warmup=0.1 --dropout=0 --bias_correction --evaluations=4
@@ -59,14 +59,14 @@ QUICK = {
 
 def define_flags():
     flags.DEFINE_string("output", "runs/demo", "Folder of this run.")
-    flags.DEFINE_bool("quick", False, "Every stage, but little training.")
+    flags.DEFINE_bool("quick", False, "Run every stage, but train little.")
 
 
 def list_stages(folder):
     """Return a list with (script, its flags, a file) for each stage.
 
     The file is the last one that the script writes: if it exists, the stage is
-    finished. It is None where the script itself resumes a finished folder.
+    finished. It is None if the script itself resumes a finished folder.
     """
     tune = (
         f"{FINETUNE} --train={folder}/task/train.csv "
@@ -140,9 +140,9 @@ def main(values):
 def write_task(folder):
     """Write the rows of a task, and the sentences `TYPED`.
 
-    The task is to find the library whose documentation has a sentence. The rows
-    of train.csv come from the documents of pre-training, the rows of dev.csv
-    from held-out documents.
+    The task is to name the library whose documentation a sentence is from. The
+    rows of train.csv come from the documents of pre-training, the rows of
+    dev.csv from held-out documents.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return

@@ -5,7 +5,7 @@
 In: one or more model folders (--model may be repeated). Out: one SavedModel
 with the tokenizer in its graph, signatures such as `classify` for a classifier
 and `fill_mask` for a pre-trained model, and a card that names the inputs and
-outputs. The SavedModel computes in float32, whatever the dtype of training was.
+outputs. By default it computes in float32, whatever the dtype of training was.
 To load it, only tensorflow and tensorflow_text are needed (with --portable,
 only tensorflow). The script loads it in a new process and compares its answers
 with the model's, to 1e-5 (--noverify leaves that out). Weights that are still
@@ -62,7 +62,7 @@ def define_flags():
     )
     _define_saved_model_flags()
     script.applies_only(
-        "with --format=saved_model: the others write a model on ids alone",
+        "with --format=saved_model; other formats write a model on token ids",
         lambda v: v.format == "saved_model",
         *(*ARGUMENTS, "verify"),
     )
@@ -78,8 +78,8 @@ def _define_saved_model_flags():
     flags.DEFINE_integer(
         "top_k",
         None,
-        "Number of predictions that fill_mask returns and of answers that "
-        "answer returns; by default 5.",
+        "Number of predictions for each mask (fill_mask) and of answers to "
+        "each question (answer); by default 5.",
         1,
     )
     flags.DEFINE_enum(
@@ -97,7 +97,7 @@ def _define_saved_model_flags():
     flags.DEFINE_integer(
         "truncate_dim",
         None,
-        "Keep only so many values of embed's vectors; the default comes with "
+        "Number of values of embed's vectors to keep; the default comes with "
         "the weights.",
         1,
     )
@@ -110,8 +110,8 @@ def _define_saved_model_flags():
     flags.DEFINE_string(
         "hypothesis",
         None,
-        "Sentence whose truth for a text entail predicts, with {} in place of "
-        "a candidate label; by default 'This example is {}.'.",
+        "Sentence that entail checks against a text, with {} in place of a "
+        "candidate label; by default 'This example is {}.'.",
     )
     flags.DEFINE_enum(
         "long_text",
@@ -124,7 +124,7 @@ def _define_saved_model_flags():
         "ids_signature",
         None,
         ("ours", "original", "transformers", "model_garden"),
-        "Add a signature that takes token ids, with these names of its inputs.",
+        "Add a signature that takes token ids, with input names in this style.",
     )
     flags.DEFINE_bool(
         "portable", False, "Export for servers without tensorflow_text."
@@ -147,7 +147,7 @@ def main(values):
 
 
 def load_model(folder, allow_untrained):
-    """Load the model of a folder by the class that the folder names."""
+    """Load a folder's model, of the class that the folder names."""
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
 

@@ -5,10 +5,10 @@ r"""Adds the words of a domain to a vocabulary, each as one token.
 
 In: the vocabulary of a model (a file, a model folder or a name of weights),
 and text of the domain, as tools/train_vocabulary.py takes it. Out: the
-vocabulary with its tokenizer_config.json. The words that need most tokens in
-the text are added. They replace [unusedN] first, and then come at the end; no
-other id changes. Pre-training that continues from the model with this
-vocabulary (official_tasks.pretrain --init --vocabulary) starts each new token
+vocabulary with its tokenizer_config.json. The added words are those that save
+the most tokens in the text. They first replace [unusedN], and then come at the
+end; no other id changes. Pre-training that continues from the model with this
+vocabulary (official_tasks.pretrain --init --vocabulary) starts each new word
 with the mean of the embeddings of its former tokens.
 
 Takes about half a minute for 120 MB of text.
@@ -43,7 +43,7 @@ def define_flags():
     script.define_text("Text of the domain.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
+    flags.DEFINE_integer("words", 500, "Maximum words to add.", lower_bound=1)
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
 

@@ -12,7 +12,7 @@ partner of a text with each negative of the text:
         --negative=negative --init=runs/embedder --output=runs/better
 
 Every text searches all partners, or all --passages. Its own partners and the
-text itself are never negatives. --range_min=3 skips its three nearest passages,
+text itself are never negatives. --range_min=3 skips the three nearest passages,
 which may be right answers that nobody marked; --absolute_margin=0.05 keeps
 passages with a cosine at least 0.05 below that of the worst partner, and
 --relative_margin=0.05 at least 5 % below. The meaning is that of
@@ -49,7 +49,7 @@ def define_flags():
         option = PAIR_OPTIONS[name]
         flags.DEFINE_string(name, option.default, option.help)
     flags.DEFINE_float("max_score", 1.0, PAIR_OPTIONS["max_score"].help)
-    flags.DEFINE_integer("num_negatives", 3, "Negatives for each text.", 1)
+    flags.DEFINE_integer("num_negatives", 3, "Maximum negatives of a text.", 1)
     flags.DEFINE_integer("range_min", 0, "Nearest passages to skip.", 0)
     flags.DEFINE_integer(
         "range_max",
@@ -68,7 +68,7 @@ def define_flags():
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "The same margin as a fraction of that partner's cosine.",
+        "Like --absolute_margin, as a fraction of the partner's cosine.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])
@@ -153,8 +153,8 @@ def mine(
         queries: list of `Query`.
         num_negatives: maximum number of negatives of a query.
         range_min: number of the nearest candidates to skip.
-        range_max: number of the nearest passages that are candidates, besides
-            the largest number of partners; None: see --range_max.
+        range_max: number of the nearest candidates to choose from, with the
+            skipped ones; None: see --range_max.
         absolute_margin: a candidate's cosine is at least this much below the
             worst partner's.
         relative_margin: the same margin as a fraction of the partner's cosine.

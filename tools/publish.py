@@ -26,7 +26,7 @@ from official_tasks import progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
 
-# Settings that are paths are left out: they mean nothing on another machine.
+# Settings that are left out, because paths mean nothing on another machine.
 PATHS = {"init", "vocabulary", "phase_2_data"}
 
 

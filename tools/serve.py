@@ -2,18 +2,18 @@ r"""Serves an exported model over HTTP, in TensorFlow Serving's REST form.
 
     python tools/serve.py --model=runs/served
 
-In: the folder of a SavedModel that tools/export.py made. It prints its address
-once every signature has answered. http://127.0.0.1:8501/ is a page to try the
-signatures, and
+In: the folder of a SavedModel that tools/export.py made. The script prints its
+address once every signature has answered. http://127.0.0.1:8501/ is a page to
+try the signatures, and
 
     curl -d '{"instances": [{"text": "An hour well spent."}]}' \
         http://127.0.0.1:8501/v1/models/model:predict
 
-returns one answer. Requests are answered one after the other; too many get 429,
-too large ones 413. For trials and small loads: in production TensorFlow Serving
-takes the same folder and the same requests. There is no encryption and no
-password. Starts in about 5 seconds. Ctrl-C or SIGTERM ends it after the
-requests in progress.
+returns one answer. Requests are answered one after another. A request gets the
+status 429 if too many wait, and 413 if it is too large. The server is for
+trials and small loads; in production TensorFlow Serving takes the same folder
+and the same requests. There is no encryption and no password. Starts in about 5
+seconds. Ctrl-C or SIGTERM ends it after the requests in progress.
 Needs: pip install 'bert_keras[serve]'.
 """
 
@@ -40,14 +40,14 @@ def define_flags():
         "host", "127.0.0.1", "Address to listen on; 0.0.0.0 means all."
     )
     flags.DEFINE_integer("port", 8501, "Port; 0 for a free one.", 0, 65535)
-    flags.DEFINE_integer("max_rows", 64, "Most rows of a request.", 1)
+    flags.DEFINE_integer("max_rows", 64, "Maximum rows of a request.", 1)
     flags.DEFINE_integer(
-        "max_bytes", 131_072, "Most bytes of all texts of a request.", 1
+        "max_bytes", 131_072, "Maximum bytes of all texts of a request.", 1
     )
     flags.DEFINE_integer(
         "max_tokens",
         16_384,
-        "Most tokens that the model reads for a request.",
+        "Maximum tokens that the model reads for a request.",
         1,
     )
     flags.mark_flag_as_required("model")
@@ -89,7 +89,7 @@ def _listen(host, port):
         listening.bind((host, port))
     except OSError as error:
         raise InputError(
-            f"--host={host} --port={port}: {error.strerror}. Choose another."
+            f"--host={host} --port={port}: {error.strerror}. Change either."
         ) from None
     return listening
 

@@ -7,10 +7,10 @@ In: text files, JSONL, Parquet, a folder, a glob in quotes,
 hf:NAME[/CONFIG][:SPLIT], or documentation: for the documentation installed with
 Python. Out: a file with one token a line, [PAD] [UNK] [CLS] [SEP] [MASK] first,
 and next to it tokenizer_config.json. Every reader of the vocabulary takes the
-settings for case and accents from there.
-Text is lower-cased. Accents are stripped where at most 1 % of the words have
-some, and kept in other languages (й is not и). --nolowercase and
---strip_accents decide otherwise. The same text and flags write the same file
+settings for case and accents from this file.
+Text is lower-cased. Accents are stripped if at most 1 % of the words have
+accents, and kept in other languages (й is not и). --nolowercase and
+--strip_accents override this. The same text and flags write the same file
 with any number of workers. --unused=994 keeps ids free for words of a later
 domain; the ids of special tokens are then the original's.
 
@@ -43,9 +43,9 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "size", 30_000, "Tokens, with special and unused ones.", lower_bound=10
+        "size", 30_000, "Tokens, special and unused included.", lower_bound=10
     )
-    flags.DEFINE_integer("min_count", 2, "Least count of a pair to merge.", 1)
+    flags.DEFINE_integer("min_count", 2, "Minimum count of a merged pair.", 1)
     flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     flags.mark_flags_as_required(["input", "output"])

@@ -9,7 +9,7 @@ Each system runs in a separate process, and the systems take turns. They get the
 same strings, of 16, 128 and 512 tokens, one at a time and 32 together.
 --texts=FILE:COLUMN (any table; may be repeated) adds texts of natural lengths.
 Out, for each system: wall time and processor time in milliseconds for each
-text, and the ratio of its processor time to that of the first system. The
+text, and the ratio of processor time to that of the first system. The
 probabilities of all systems must agree to 1e-3 (bfloat16: 0.05). On a busy
 machine --threads=1 avoids threads that wait for each other.
 
@@ -53,10 +53,10 @@ def define_flags():
     script.define_overwrite()
     flags.DEFINE_integer("turns", 15, "Number of turns of each system.", 1)
     flags.DEFINE_integer(
-        "threads", 0, "Threads of each system; 0: its default.", 0
+        "threads", 0, "Threads of each system; 0: the system's default.", 0
     )
-    flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens of a text.")
-    flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of natural texts.")
+    flags.DEFINE_list("lengths", ["16", "128", "512"], "Lengths in tokens.")
+    flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of further texts.")
     flags.mark_flag_as_required("model")
 
 

@@ -2,10 +2,10 @@ r"""Measure this package and other libraries in one run on one machine.
 
     python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 
-In: some rows need text (--input, --vocabulary), the folder of glue/, squad/ and
-wikiann_en/ (--data) or weights (--init). Without its input a row ends with an
-error. Out: tables on the terminal, and a JSON file with times in seconds. For
-each row and system they give the time of an example (median, minimum and
+In: some rows need text (--input), a vocabulary (--vocabulary), the folder of
+glue/, squad/ and wikiann_en/ (--data) or weights (--init). Without its input a
+row ends with an error. Out: tables on the terminal, and a JSON file with times
+in seconds: for each row and system the time of an example (median, minimum and
 maximum over the turns), the processor time and the peak memory (of the GPU if
 there is one). A library that is not installed is left out; to install all:
 pip install 'bert_keras[onnx,peers]'. Rows in bfloat16 are left out on devices
@@ -34,14 +34,14 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("turns", 9, "Turns of each system.", lower_bound=1)
-    flags.DEFINE_integer("batch_size", 0, "Batch size; 0: as the row has.", 0)
+    flags.DEFINE_integer("batch_size", 0, "Batch size; 0: the row's.", 0)
     flags.DEFINE_integer(
-        "lines", 20_000, "Maximum lines or questions that a command reads.", 1
+        "lines", 20_000, "Maximum number of lines or questions to read.", 1
     )
     flags.DEFINE_string("input", None, "Text of any kind.")
-    flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
+    flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
     flags.DEFINE_string("data", None, "Folder of glue/, squad/, wikiann_en/.")
-    flags.DEFINE_string("init", None, "Weights that are fine-tuned.")
+    flags.DEFINE_string("init", None, "Folder of the weights.")
 
 
 def main(values):
@@ -66,7 +66,7 @@ def main(values):
                 continue
             measured = turns.measure_row(row, inputs, values.turns)
             results["rows"][name] = {"title": row.title} | measured
-            if values.output:  # after each row: a later one may fail
+            if values.output:  # after each row, as a later row may fail
                 write_json(results, values.output)
             systems = measured["systems"]
             device = systems[turns.THIS]["device"]

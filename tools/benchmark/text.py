@@ -5,10 +5,10 @@ r"""Time tokenizing and the making of pre-training data from text.
 
 In: plain text and an uncased vocabulary. Out: tables on the terminal, and JSON.
 
-Tokenizing takes turns with the `tokenizers` package. The results are seconds a
+This package and `tokenizers` tokenize in turns. The results are seconds a
 megabyte for batches of lines, on as many cores as the process may use, and
 seconds a line for one line at a time, eager and in a graph. The ids are
-compared first; lines with other ids are left out and counted.
+compared first; lines with different ids are left out and counted.
 
 The results for pre-training data are rates in processor time on one core:
 megabytes a second from text to the token store and from text to records, and
@@ -46,8 +46,8 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("megabytes", 8, "Maximum megabytes to read.", 1)
-    flags.DEFINE_integer("turns", 5, "Turns of each tokenizer.", 1)
-    flags.DEFINE_float("seconds", 3, "Time to draw each type of batch.", 0.01)
+    flags.DEFINE_integer("turns", 5, "Number of turns of each tokenizer.", 1)
+    flags.DEFINE_float("seconds", 3, "Seconds for each type of batch.", 0.01)
     flags.mark_flags_as_required(["input", "vocabulary"])
 
 
@@ -131,7 +131,7 @@ def time_tokenizers(documents, values):
 def measure(unit, runs, count, size):
     """Let tokenizers take turns; print a table and return its rows.
 
-    Seconds are divided by `size`, the number of units that a run reads.
+    Times are divided by `size`, the number of units (such as lines) of a run.
     """
     steps = {n: functools.partial(time_step, run) for n, run in runs.items()}
     turns.take_turns(steps, [()])  # warm

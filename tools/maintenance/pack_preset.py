@@ -25,7 +25,7 @@ from official_tasks.pretraining.settings import Execution, Settings, phases
 
 # Length -> (rows of a batch of 1,024 tokens, predictions of a row).
 LENGTHS = {128: (8, 20), 512: (2, 77)}
-# The preset's default sequence length is at most this: longer rows cost more.
+# Maximum default sequence length of the preset, because longer rows cost more.
 USUAL_LENGTH = 128
 
 

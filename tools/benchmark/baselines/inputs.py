@@ -15,7 +15,7 @@ from bert_keras.modeling.sizes import SIZES
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.training.strategy import choose_dtype
 
-# Files of --data; the first --lines lines of each are used.
+# Name -> path in --data. The first --lines lines of each file are used.
 FILES = {
     f"{task}_{part}": f"{folder}/{part}{ending}"
     for task, folder, ending in (
@@ -42,8 +42,8 @@ class Inputs:
     """Settings of jobs that depend on the machine.
 
     `folder` holds the files that are made for jobs. `batch` replaces the batch
-    size of each row; 0 keeps the row's. `lines` is the maximum number of lines
-    or questions that a whole command reads.
+    size of each row, unless it is 0. `lines` is the maximum number of lines or
+    questions that a whole command reads.
     """
 
     folder: str | os.PathLike
@@ -55,7 +55,7 @@ class Inputs:
     lines: int = 20_000
 
     def fill(self, settings):
-        """Return the settings with names replaced by values."""
+        """Return the settings with batch size, dtype and paths filled in."""
         filled = dict(settings)
         if "batch" in settings:
             filled["batch"] = self.batch or settings["batch"]
@@ -65,13 +65,13 @@ class Inputs:
             filled["words"] = [w.format_map(self) for w in settings["words"]]
         return filled
 
-    @functools.cache  # noqa: B019 - as long as the run
+    @functools.cache  # noqa: B019 - lives as long as the run
     def __getitem__(self, name):
         """Return the path of a file or folder; make it at the first call.
 
         "base": random weights of base size.
-        a key of `MODELS`: the weights of --init with such a head.
-        "served_" or "onnx_" before the key: the model's SavedModel or ONNX.
+        a key of `MODELS`: the weights of --init with this head.
+        "served_" or "onnx_" before the key: that model as SavedModel or ONNX.
         "lines" or a key of `FILES`: the first lines of these files.
         "squad": the first questions of SQuAD's dev split.
         "questions": the same questions as JSON lines.

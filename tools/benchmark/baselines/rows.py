@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
     title: str
     jobs: dict
-    turns: int | None = None  # maximum number; None means --turns
+    turns: int | None = None  # maximum number of turns; None means --turns
 
 
 def step(size, batch, dtype, length=128):

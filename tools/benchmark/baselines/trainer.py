@@ -46,7 +46,7 @@ IGNORED = -100  # PyTorch's cross-entropy leaves these positions out.
 
 
 def read_table(path, task):
-    """Return (list of each row's texts, list of labels, str) of a GLUE file."""
+    """Return two lists from a GLUE file: each row's texts, each row's label."""
     text_columns, label_column, header, _ = TABLES[task]
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -75,7 +75,7 @@ def read_columns(path):
 
 
 def encode_tags(tokenizer, sentences, names):
-    """Return encoded rows; a word's first token gets its tag's index."""
+    """Return encoded rows; a word's first token gets the tag's index."""
     rows = []
     for words, tags in sentences:
         row = tokenizer(
@@ -109,8 +109,8 @@ def encode_windows(tokenizer, questions):
             *(question["question"], question["context"]),
             truncation="only_second",
             max_length=384,
-            # Number of tokens that two windows share, so that a window begins
-            # every 128. The question's ids include [CLS] and [SEP].
+            # Number of tokens that two windows share. A window then begins
+            # every 128 tokens. The question's ids include [CLS] and [SEP].
             stride=383
             - 128
             - len(tokenizer(question["question"])["input_ids"]),
@@ -122,7 +122,7 @@ def encode_windows(tokenizer, questions):
             start = window.char_to_token(first, 1)
             end = window.char_to_token(first + len(answer["text"]) - 1, 1)
             if start is None or end is None:
-                start = end = 0  # [CLS]: a part of the answer lies outside
+                start = end = 0  # [CLS], as part of the answer lies outside
             row = {n: windows[n][i] for n in tokenizer.model_input_names}
             rows.append({**row, "start_positions": start, "end_positions": end})
             places.append((number, window))

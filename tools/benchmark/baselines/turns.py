@@ -20,8 +20,8 @@ from official_tasks import progress
 HERE = Path(__file__).resolve().parent
 ROOT = str(HERE.parents[2])
 THIS = "bert_keras"  # the system that the others are compared with
-# Seconds to wait before each turn: threads of the last system use the processor
-# for a while after its turn, to look for work.
+# Seconds to wait before each turn, because threads of the last system still use
+# the processor for a while to look for work.
 PAUSE = 0.3
 
 
