@@ -159,7 +159,7 @@ def read_arguments(block):
         if name in settings:
             settings.integer(name, maximum=2**20)
     if "name" in settings.values:
-        settings.refuse("name", "no name: the caller chooses it", "a name")
+        settings.refuse("name", "no name, as the caller chooses one", "a name")
     return dict(settings.values)
 
 

@@ -295,7 +295,7 @@ def _split_arguments(cls, arguments):
     if unknown:
         raise InputError(
             f"{cls.__name__}.from_preset takes no {', '.join(unknown)}. Leave "
-            "it out. The preset's weights decide the sizes of the model."
+            "such arguments out. The weights decide the sizes of the model."
         )
     return encoder, head
 

@@ -143,7 +143,7 @@ def _refuse(source, answers, lowercase):
         f"{speak[value]} by {who}" for who, value in sorted(answers.items())
     )
     if lowercase is None:
-        expected = "one answer"
+        expected = "one case"
         fix = (
             "Pass lowercase=True or lowercase=False, or convert the checkpoint "
             "once with bert-keras convert_checkpoint --lowercase or "

@@ -70,7 +70,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         if training and self.lora_dropout and seed is None:
             raise InputError(
                 f"LoRA's dropout is {self.lora_dropout}, but the encoder, "
-                "which draws its seeds, has no dropout. Make an encoder with "
+                "which draws the seeds, has no dropout. Make an encoder with "
                 "dropout, or train without LoRA's dropout."
             )
         *lead, width = ops.shape(inputs)

@@ -35,7 +35,7 @@ class Recipe(NamedTuple):
             if not -num_layers <= layer <= num_layers:
                 raise InputError(
                     f"The recipe reads layer {layer}, but the encoder has "
-                    f"{num_layers} layers: choose a recipe of fewer layers"
+                    f"{num_layers} layers. Choose a recipe of fewer layers."
                 )
         return [
             layer if layer >= 0 else num_layers + 1 + layer

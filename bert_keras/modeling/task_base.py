@@ -168,7 +168,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             is_multiple |= len(self.output.shape) > 2
         if is_multiple:
             raise InputError(
-                "class_weight is given, but a row has several labels. Give "
+                "class_weight is given, but a row has several labels. Pass "
                 "sample_weight, a weight for each label."
             )
 

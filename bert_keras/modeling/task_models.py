@@ -83,8 +83,8 @@ class BertClassifier(TaskModel):
         float32 (B, C), logits; of packed rows (B, E, C).
 
     Raises:
-        InputError: labels missing or repeated, an unknown problem or recipe,
-            packed rows with a BiLSTM, a recipe or left-to-right attention.
+        InputError: an argument is invalid, or packed rows are combined with a
+            BiLSTM, a recipe or left-to-right attention.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)

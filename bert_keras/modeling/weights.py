@@ -183,8 +183,8 @@ def enable_lora(
     if not (isinstance(rank, Integral) and rank > 0 and is_scaled and is_known):
         raise InputError(
             f"rank is {rank}, alpha is {alpha}, projections are "
-            f"{projections!r}. Expected a rank from 1, an alpha above 0 or "
-            f"None, and some of {', '.join(LORA_TARGETS)}."
+            f"{projections!r}. Expected a rank of 1 or more, an alpha above 0 "
+            f"or None, and some of {', '.join(LORA_TARGETS)}."
         )
     draws = encoder.dropout or encoder.attention_dropout
     if not 0 <= dropout < 1 or (dropout and not draws):
