@@ -147,7 +147,6 @@ def _select_labels(best, probabilities, labels):
 
 
 def _score_labels(cases, column):
-    """Return the accuracy of the recorded and of the new labels."""
     if not cases or any(column not in case["keep"] for case in cases):
         raise InputError(
             f"--label={column}: expected the output label in the records and "

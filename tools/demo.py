@@ -170,7 +170,6 @@ def write_task(folder):
 
 
 def _list_scores(folder):
-    """Return a line for each score with its baseline, then for each answer."""
     mlm = json_files.read_json(f"{folder}/pretrain/results.json")
     tuned, scratch = (
         json_files.read_json(f"{folder}/{name}/results.json")

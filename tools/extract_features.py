@@ -114,7 +114,6 @@ def main(values):
 
 
 def _report_each(features, update):
-    """Yield the features and report how many were read."""
     for number, text in enumerate(features, 1):
         yield text
         update(number)

@@ -63,8 +63,8 @@ def main(values):
         def stop(*_):
             server.should_exit = True
 
-        # These handlers act before uvicorn runs. While it runs, it handles
-        # SIGINT and SIGTERM itself; at its end it sends them again.
+        # These handlers act before uvicorn runs. While uvicorn runs, it handles
+        # SIGINT and SIGTERM itself, and raises them again at its end.
         names = {"SIGINT", "SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
         for number in signal.valid_signals():
             is_ignored = signal.getsignal(number) == signal.SIG_IGN  # nohup

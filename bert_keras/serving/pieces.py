@@ -124,8 +124,7 @@ def next_sentence(model, rows):
 
     def function(text, text_pair):
         inputs = rows.pack(rows.tokenizer(text), rows.tokenizer(text_pair))
-        # The output of masked words is not used, but it needs at least one
-        # position.
+        # The output `mlm` is not used, but it needs at least one position.
         inputs["mask_positions"] = tf.zeros_like(inputs["token_ids"][:, :1])
         logits = model(inputs, training=False)["nsp"]
         return {"probability": tf.nn.softmax(logits)[:, 0]}
@@ -135,8 +134,7 @@ def next_sentence(model, rows):
     return Signature("next_sentence", inputs, function, outputs)
 
 
-# The signature `ids` maps token ids to model outputs. Inputs and outputs can
-# have the names that other servers use.
+# `ids`: token ids to model outputs, with the names that other servers use.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> its names of token_ids, padding_mask and segment_ids.
@@ -232,8 +230,8 @@ def ids(model, rows, style):
     def function(*tensors):
         inputs = dict(zip(ID_INPUTS, tensors, strict=True))
         ids = inputs["token_ids"]
-        # Without the checks, int8 weights would read a negative id from the
-        # end.
+        # Without the checks, int8 weights would count a negative id from the
+        # end of the table.
         message = f"Token ids are numbers from 0 to {size - 1}"
         checks = [
             tf.debugging.assert_non_negative(ids, message),
@@ -245,7 +243,7 @@ def ids(model, rows, style):
             zip(names, compute_outputs(model, inputs, style), strict=True)
         )
 
-    # `mlm` is among them, because here a pre-trainer scores every position.
+    # `mlm` is included, because a pre-trainer scores every position here.
     token_outputs = {*model.token_outputs, "mlm"}
     names_by_style = zip(output_names(model, "ours"), names, strict=True)
     return Signature(

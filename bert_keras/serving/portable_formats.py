@@ -208,8 +208,7 @@ def compare_with_model(run, model, compare=None):
     """
     compare = compare or functools.partial(greatest_difference, relative=True)
     worst = 0.0
-    # The empty batch is first, because LiteRT cannot read its output after
-    # another batch.
+    # LiteRT cannot read the output of an empty batch after another batch.
     for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
         found = run(inputs)

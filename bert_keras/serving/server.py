@@ -321,7 +321,7 @@ def _count_tokens(name, columns, card, tokenize):
         counts.append(
             sum(n if n <= most else most + int(overlap * n) for n in tokens)
         )
-        if name == "fill_mask":  # a mask's logits cost about a third of a token
+        if name == "fill_mask":  # a mask's logits cost less than a token
             counts[-1] += min(last.count(b"[MASK]"), most)
     return counts
 

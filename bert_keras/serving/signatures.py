@@ -84,8 +84,8 @@ FAMILIES = {
         Family(next_sentence, (), ("mlm/",)),
     )
 }
-# If a pre-trainer was trained on only one of these two, the export has no
-# signature for the other.
+# If a pre-trainer was trained on only one of these two tasks, the export has no
+# signature for the other task.
 PRETRAINING = {"fill_mask", "next_sentence"}
 
 
@@ -261,7 +261,6 @@ def all_signatures(models, rows, options, left_out=()):
 
 
 def _check_segments(model, signature):
-    """Raise `InputError` for a pair signature if the model has one segment."""
     is_pair = len(signature.inputs) == 2
     if is_pair and getattr(model, "encoder", model).num_segments == 1:
         raise InputError(

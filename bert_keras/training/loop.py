@@ -71,8 +71,7 @@ def fit(
     if step % steps_per_epoch == 0 or step in ends:
         epoch = (step - 1) // steps_per_epoch
         _add_missing_line(history, model, validation, state, callbacks, epoch)
-    # Keras passes the same `logs` dict to later callbacks, so they see the
-    # update.
+    # Later callbacks get the same `logs` dict, so they see the update.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
             _evaluate(validation, state.step)
@@ -228,7 +227,7 @@ class History(keras.callbacks.Callback):
     def _read(self):
         lines = []
         try:
-            # An incomplete last line is dropped: its epoch is repeated.
+            # An incomplete last line is dropped, as its epoch is repeated.
             *texts, _ = files.read_bytes(self.path, None).split(b"\n")
             for text in texts:
                 line = json_files.parse_json(text)

@@ -8,8 +8,7 @@ from bert_keras.errors import InputError
 from bert_keras.training.optimizers import AdamW
 
 logger = logging.getLogger(__name__)
-# Number of successive skipped steps that ends a run. A single broken batch does
-# not end it.
+# Number of successive skipped steps that ends a run.
 IN_A_ROW = 10
 
 
@@ -50,7 +49,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         self._seen = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        # With `steps_per_execution`, `batch` grows by more than 1 a call.
+        # With `steps_per_execution`, `batch` grows by more than 1 per call.
         self._unchecked += batch + 1 - self._seen
         self._seen = batch + 1
         if self._unchecked >= IN_A_ROW:

@@ -251,15 +251,13 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
         dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
         rates = layer_rates(paths, self.layer_decay)
-        # The group of each weight. In a step, all weights of a group have the
-        # same `values`.
+        # The group of each weight; weights of one group share their values.
         self._groups = list(zip(dtypes, rates, strict=True))
 
     def apply(self, grads, trainable_variables=None):
         grads = list(grads)
         if not takes_summed_gradients(self):
-            # The model is not a task model of this package, which would sum the
-            # gradients itself.
+            # Only a task model of this package sums the gradients itself.
             if self.accumulate > 1:
                 raise InputError(
                     f"accumulate={self.accumulate} needs a task model of "
@@ -292,8 +290,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         # Divide by max(1, norm / clip_norm), as tf.clip_by_global_norm does.
         if self.clip_norm is not None:
             divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
-        # With the divisor 0, `divide_no_nan` turns all gradients, also NaN,
-        # into 0.
+        # With the divisor 0, `divide_no_nan` returns 0, even for NaN.
         divisor = ops.where(finite, divisor, 0.0)
         self._shared.values = {
             group: self._compute_shared_values(*group)
@@ -309,8 +306,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def _compute_shared_values(self, dtype, layer_rate):
         """Return dict of the values that a group's weights have in common.
 
-        They are computed once a step, not for each of a base model's 199
-        weights.
+        They are computed once a step, not once for each weight.
 
         Args:
             dtype: dtype of the weights.
@@ -335,7 +331,6 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         return values
 
     def update_step(self, gradient, variable, learning_rate):
-        # Each moment has the shape of its weight.
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         group, is_decayed = self._groups[index], self._decayed[index]
@@ -351,7 +346,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         gain_1, gain_2 = values["gains"]
         self.assign_add(m, (gradient - m) * gain_1)
         self.assign_add(v, (ops.square(gradient) - v) * gain_2)
-        # The moments begin at 0, and are too small in the first steps.
+        # The moments begin at 0, so they are too small in the first steps.
         if self.bias_correction:
             power_1, power_2 = values["powers"]
             m, v = m / (1.0 - power_1), v / (1.0 - power_2)

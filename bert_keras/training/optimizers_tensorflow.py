@@ -96,8 +96,7 @@ def adam(variable, m, v, gradient, values, is_decayed):
             tf.stack([corrected, decay_rate, *values["betas"], epsilon]),
         )
         return
-    # The decay does not change the moments (Loshchilov and Hutter 2019,
-    # algorithm 2).
+    # The decay does not change the moments (Loshchilov and Hutter 2019).
     if is_decayed:
         variable.assign_sub(values["decay_rate"] * variable)
     # var -= lr sqrt(1 - power_2) / (1 - power_1) m / (sqrt(v) + epsilon).

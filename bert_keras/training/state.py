@@ -243,7 +243,7 @@ class TrainingState(keras.callbacks.Callback):
             self._assign_metrics(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
-        # With `steps_per_execution`, `batch` grows by more than 1 a call.
+        # With `steps_per_execution`, `batch` grows by more than 1 per call.
         self.step += batch + 1 - self._batches_seen
         self._batches_seen = batch + 1
         if self._batches_seen == self._epoch_steps:

@@ -204,8 +204,7 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
                 ops.where(has_any, x, 0.0) for x in (value, logged)
             )
         singles.append(logged)
-        # Single losses are logged before they are multiplied by their loss
-        # weight.
+        # A single loss is logged without its loss weight.
         if item.loss_weights is not None:
             value = value * item.loss_weights
             logged = logged * item.loss_weights

@@ -44,8 +44,7 @@ def train_step(model, state, data):
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
-    # Start values: sums of losses and gradients, and variables that `model`
-    # changes.
+    # Start values of the sums, and the variables that the model changes.
     zeros = [jnp.zeros_like(weight) for weight in trainable]
     sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
     if accumulate == 1:

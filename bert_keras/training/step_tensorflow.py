@@ -24,8 +24,6 @@ def train_step(model, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model, _count_replicas())
-    # The divisors depend only on sample weights and numbers of rows, so they
-    # are known before the losses.
     [divisors] = sum_over_replicas([step.compute_divisors(model, batch)])
     compute = _Gradients(model, divisors)
     accumulate = step.count_micro_batches(model)
