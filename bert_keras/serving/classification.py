@@ -218,7 +218,7 @@ def find_entailment(labels):
 
 
 def entail(model, rows, hypothesis=HYPOTHESIS):
-    """Return the signature `entail`: labels that the model never saw.
+    """Return the signature `entail`: the best of labels new to the model.
 
     Each candidate label is put into a hypothesis. The model says whether the
     text entails the hypothesis (Yin et al. 2019). The results equal those of

@@ -183,8 +183,8 @@ def _check_answers(folder, answers, tolerance):
     if not difference <= tolerance:
         raise InputError(
             f"The export differs from the live model by {difference:.3g}, "
-            f"more than {tolerance}; nothing was written. Export it with "
-            "verify=False to look into it."
+            f"more than {tolerance}; nothing was written. Export the model "
+            "with verify=False to examine the difference."
         )
 
 

@@ -106,7 +106,7 @@ class Rows:
 
     Args:
         preprocessor: the `BertPreprocessor` that the model was trained with;
-            its tokenizer and its `sequence_length` are used.
+            its tokenizer, `sequence_length` and prompts are used.
         portable: True to use only operations of TensorFlow's core.
     """
 
@@ -170,7 +170,7 @@ class Rows:
         return tf.gather(self._pieces, token_ids)
 
     def tokens(self, ids, start, end):
-        """Return dict of outputs, `TOKENS` and `count`, for ragged tensors."""
+        """Return dict of outputs, `TOKENS` and `count`, from ragged tensors."""
         # `pieces` is (B, None). Outputs are padded to the longest row.
         pieces = ids.with_values(self.pieces(ids.values))
         return {

@@ -56,8 +56,8 @@ def export_on_ids(
         folder: path of a new folder.
         format: "litert" or "onnx".
         allow_untrained: True to export random weights of a loaded model.
-        dtype: dtype of the weights: "float32", or "int8" by the dynamic
-            quantisation of ONNX Runtime or the dynamic range one of LiteRT.
+        dtype: dtype of the weights: "float32", or "int8" by ONNX Runtime's
+            dynamic or LiteRT's dynamic-range quantisation.
 
     Returns:
         float, the greatest difference of an output from the live model's in

@@ -1,13 +1,12 @@
-"""Answers of a SavedModel, computed by TensorFlow alone.
+"""Answers of a SavedModel, computed without bert_keras.
 
 `verify.py` runs this file in a new process:
 
     python replay.py FOLDER REQUESTS.json ANSWERS.npz
 
 The requests are a list of [signature, {input: rows}], in which a string is
-{"b64": ...}. The answers are arrays named `number/output`, where number is the
-index of the request. Further arguments are packages to import first, for their
-operations.
+{"b64": ...}. The answers are arrays named `INDEX/OUTPUT`, with the index of the
+request. Further arguments are packages to import first for their operations.
 """
 
 import base64

@@ -162,7 +162,7 @@ def _has_option(option, families):
 
 
 def find_untrained_signatures(models, options):
-    """Return names of signatures that are left out for their random weights.
+    """Return names of signatures left out because their weights are random.
 
     A pre-trainer that was trained on one of its two tasks lacks the signature
     of the other task; an `UntrainedWarning` names it.

@@ -1,7 +1,7 @@
 """Comparison of an export's answers in this process and in a fresh process.
 
-The saved functions answer some requests in this process. A process that imports
-only TensorFlow loads the folder and answers the requests again.
+The saved functions answer some requests in this process. A process without
+bert_keras loads the folder and answers the requests again.
 """
 
 import base64
@@ -125,7 +125,7 @@ def _drop_padding(signature, request, answer):
 
 
 def answer_in_fresh_process(folder, requests):
-    """Return the export's answers from a process that imports only TensorFlow.
+    """Return the export's answers from a new process without bert_keras.
 
     Args:
         folder: folder that `export_saved_model` wrote.

@@ -164,7 +164,7 @@ def prune(folder, newest, keep, keep_every=None):
     """Remove the checkpoints up to step `newest`, except the last `keep`.
 
     Checkpoints at multiples of `keep_every` stay. Checkpoints after `newest`
-    stay too. They are damaged, and the run resumed from one before them.
+    stay too. They are damaged, and the run resumed from an earlier checkpoint.
     """
     upto = [step for step in steps(folder) if step <= newest]
     for step in upto[:-keep]:

@@ -1,9 +1,9 @@
 """AdamW and LAMB for BERT, on any number of devices.
 
 The gradients of a step are summed over all replicas, then clipped by their
-common norm, then applied. A step with gradients that are not finite changes
-nothing and is counted. `step.py` and its two backends compute the gradients of
-a global batch; `optimizers_tensorflow.py` has fused arithmetic.
+common norm, then applied. A step with gradients that are not finite changes no
+weight and is counted. `step.py` and its two backends compute the gradients of a
+global batch; `optimizers_tensorflow.py` has fused arithmetic.
 """
 
 import re
@@ -153,15 +153,15 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         learning_rate: float or schedule; a schedule counts optimizer steps.
         weight_decay: fraction of a weight subtracted per unit of learning
             rate.
-        beta_1: factor of the old first moment in the new one.
-        beta_2: factor of the old second moment in the new one.
+        beta_1: factor of the old first moment in the new first moment.
+        beta_2: factor of the old second moment in the new second moment.
         epsilon: added to the root of the second moment.
         clip_norm: maximum norm of all gradients together; None: no clipping.
         bias_correction: True to scale the moments up in the first steps, as in
             Adam's paper; False as in the original code.
-        layer_decay: factor on the learning rate from each encoder layer to
-            the one below it; the heads and the pooler learn at the full rate,
-            the embeddings most slowly.
+        layer_decay: an encoder layer's learning rate is this factor times the
+            rate of the layer above it; the heads and the pooler learn at the
+            full rate, the embeddings at the lowest.
         accumulate: number of micro-batches of each replica's rows. They are
             computed one after another, so a step needs the memory of one
             micro-batch. A number above 1 needs a task model of this package.

@@ -112,7 +112,7 @@ class InBatchNegatives(_SimilarityLoss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class CosineRegression(_SimilarityLoss):
-    """Squared difference between the cosine of two texts and their score.
+    """Squared difference between the cosine of two texts and their target.
 
     Equals `CosineSimilarityLoss` of sentence-transformers.
 
@@ -171,7 +171,7 @@ class Triplet(_SimilarityLoss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Matryoshka(_SimilarityLoss):
-    """Sum of a loss over several sizes to which the vectors are cut.
+    """Weighted sum of a loss over several sizes to which vectors are cut.
 
     After training, a cut vector is about as good as a vector of a model of that
     size (Kusupati et al. 2022). The loss equals `MatryoshkaLoss` of

@@ -60,7 +60,7 @@ class TrainingState(keras.callbacks.Callback):
     same step.
 
     Args:
-        folder: folder of the checkpoints, such as `step-00001234`.
+        folder: folder of the checkpoints, folders such as `step-00001234`.
         every: number of steps from one checkpoint to the next.
         keep: number of the newest checkpoints to keep.
         keep_every: checkpoints at multiples of this number are never removed.
@@ -163,7 +163,7 @@ class TrainingState(keras.callbacks.Callback):
     def restored_metrics(self, model):
         """Return dict of metrics of the epoch that ends at the checkpoint.
 
-        The dict is empty if no epoch ends there. Build the metrics first.
+        The dict is empty if no epoch ends there. Build `model`'s metrics first.
         """
         if not (self._metrics and self._epoch_ended):
             return {}

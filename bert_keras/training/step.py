@@ -165,7 +165,7 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         batch: (inputs, labels, weights) of the micro-batch.
         outputs: the model's outputs for the micro-batch.
         divisors: `compute_divisors` of the global batch.
-        replicas: number of replicas, by which Keras divides each mean.
+        replicas: number of replicas, by which Keras divides most means.
 
     Returns:
         float (), the loss to differentiate; and float (1 + losses,), the total

@@ -337,7 +337,7 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return set of the first core's vendor and flags; empty without `path`."""
+    """Return set of a core's vendor and flags; empty if `path` is missing."""
     fields = {}
     try:
         with open(path, encoding="utf-8") as file:
