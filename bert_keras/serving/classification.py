@@ -127,9 +127,8 @@ def _regression(labels):
 def choose(model, rows):
     """Return the signature `choose`: the best choice for a prompt.
 
-    An empty choice is never the best. The model reads a few choices at a time
-    and skips empty ones, so that a long list does not make the shorter lists
-    slow.
+    An empty choice is never the best. The model skips empty choices, so that a
+    long list does not make shorter lists slow.
 
     Args:
         model: a `BertChooser` in float32.

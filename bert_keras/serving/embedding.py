@@ -38,9 +38,8 @@ def embed(
     """Return the signature `embed`: one vector for each text.
 
     Args:
-        model: an encoder, or a model that has an encoder. A `BertEmbedder`'s
-            own pooling is not read here: `resolve_options` puts it into
-            `pooling`.
+        model: an encoder, or a model that has an encoder. `resolve_options`
+            puts the pooling of a `BertEmbedder` into `pooling`.
         rows: `Rows` of its preprocessor.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls" or "last", the vector of [CLS] or of the last token;
@@ -142,7 +141,6 @@ class _Texts:
         return self.rows.tokenizer(text)
 
     def _encode(self, inputs, **arguments):
-        """Return the encoder's outputs in float32."""
         encoded = self.encoder(inputs, training=False, **arguments)
         return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), encoded)
 

@@ -94,9 +94,8 @@ def export_saved_model(
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping windows; `classify` and `embed` return the
             mean. None: as the classifier was trained, else "truncate".
-        ids_signature: adds `ids`, which takes token ids for the first model,
-            with the names of "ours", "original", "transformers" or
-            "model_garden".
+        ids_signature: adds `ids`, the first model on token ids, with the names
+            of "ours", "original", "transformers" or "model_garden".
         portable: True to use only operations of TensorFlow's core, for servers
             without tensorflow_text; the tokenizer is slower.
         dtype: dtype of the weights: "float32", also for a model trained in
@@ -247,7 +246,6 @@ def _make_card(signatures, functions, options):
 
 
 def _describe_needs(foreign):
-    """Return dict of the card's entries on packages and operations."""
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
     # Not from package metadata, where TensorFlow may be named tensorflow-cpu.
     versions = {

@@ -106,8 +106,8 @@ def _check_request(model, preprocessor, folder, format, dtype):
         )
     if dtype not in DTYPES:
         raise InputError(
-            f"dtype is {dtype!r}. The format {format} has "
-            f"{' and '.join(DTYPES)}."
+            f"dtype is {dtype!r}. For the format {format}, expected "
+            f"{' or '.join(DTYPES)}."
         )
     files.check_name(folder)
     if os.path.lexists(folder) or files.exists(folder):

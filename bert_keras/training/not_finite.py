@@ -21,9 +21,9 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     `AdamW` and `Lamb` skip a step with gradients that are not finite. The
     number of skipped steps is logged as `skipped_steps` at the end of each
-    epoch, with a warning if it grew. The number is read only every
-    `IN_A_ROW` steps, because reading makes a step wait for the previous step.
-    So a run ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps.
+    epoch. The number is read only every `IN_A_ROW` steps, because reading makes
+    a step wait for the previous step; a warning says that the number grew. So a
+    run ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps.
     """
 
     def __init__(self):
@@ -76,7 +76,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
             raise NotFiniteError(
                 f"The gradients of the last {in_row} steps were not finite; "
                 f"expected fewer than {IN_A_ROW} such steps in a row. The "
-                "weights are those before these steps. Take a lower learning "
+                "weights are those before these steps. Use a lower learning "
                 "rate, a longer warm-up, or float32 instead of half precision; "
                 "look at the data of these steps."
             )

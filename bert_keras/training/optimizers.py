@@ -52,8 +52,7 @@ def adamw(
             times `len(dataset)` or `dataset.cardinality()`. None: the rate is
             constant, and callbacks such as `LearningRateScheduler` and
             `ReduceLROnPlateau` can set it.
-        warmup: fraction of the steps (below 1) or number of steps (1 and
-            more).
+        warmup: fraction of the steps (below 1) or number of steps (from 1).
         weight_decay: decoupled decay, without biases and layer normalisation.
         clip_norm: maximum norm of all gradients together; None: no clipping.
         layer_decay: an encoder layer's learning rate is this factor times the
@@ -151,8 +150,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
-        weight_decay: fraction of a weight subtracted per unit of learning
-            rate.
+        weight_decay: fraction of a weight subtracted per unit of the rate.
         beta_1: factor of the old first moment in the new first moment.
         beta_2: factor of the old second moment in the new second moment.
         epsilon: added to the root of the second moment.
@@ -171,8 +169,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     Attributes:
         gradient_norm: norm of the last step's gradients before clipping.
         skipped_steps: number of steps with gradients that were not finite.
-        skipped_in_row: number of skipped steps since the last step that was not
-            skipped.
+        skipped_in_row: number of successive skipped steps up to the last step.
 
     Raises:
         InputError: an argument is out of its range, or an argument of Keras
@@ -196,9 +193,9 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         refused = [k for k in _REFUSED_ARGUMENTS if kwargs.get(k) is not None]
         if refused:
             raise InputError(
-                f"{', '.join(refused)} cannot be given to this optimizer: "
+                f"{', '.join(refused)} cannot be set for this optimizer, as "
                 "Keras clips before gradients are summed over replicas, and "
-                "counts the schedule in micro-batches. Give clip_norm and "
+                "counts the schedule in micro-batches. Use clip_norm and "
                 "accumulate."
             )
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)

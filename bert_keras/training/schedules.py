@@ -17,8 +17,7 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     Args:
         peak: the rate at the end of the warm-up.
         steps: total number of optimizer steps.
-        warmup: fraction of the steps (below 1) or number of steps (1 and
-            more).
+        warmup: fraction of the steps (below 1) or number of steps (from 1).
         shape: "linear", the original's; "cosine", half a cosine from the end
             of the warm-up to 0 at the last step; or "constant".
 
@@ -88,9 +87,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         if not 0 <= self.warmup_steps <= self.steps or self.steps < 1:
             raise InputError(
-                f"A schedule of {steps} steps with {warmup_steps} of them "
-                "for warm-up is not possible. Expected at least one step and "
-                "a warm-up no longer than all steps."
+                f"A schedule of {steps} steps with {warmup_steps} warm-up "
+                "steps is not possible. Expected at least one step, and no "
+                "more warm-up steps than steps."
             )
 
     def __call__(self, step):

@@ -72,8 +72,7 @@ class TrainingState(keras.callbacks.Callback):
             returns True if any worker passed True.
 
     Attributes:
-        step: number of steps taken so far, including steps before
-            interruptions.
+        step: number of steps so far, those before interruptions included.
 
     Example:
 
@@ -138,7 +137,7 @@ class TrainingState(keras.callbacks.Callback):
             if checkpoint.steps(self.folder):
                 raise InputError(
                     f"Every checkpoint in {self.folder} is damaged (the log "
-                    "says how). Remove them to start again from step 0."
+                    "says how). Remove the checkpoints to start from step 0."
                 )
             return self.step
         groups, manifest = newest
@@ -171,7 +170,6 @@ class TrainingState(keras.callbacks.Callback):
         return model.get_metrics_result()
 
     def _assign_metrics(self, model):
-        """Restore the running means, if the model has the same metrics."""
         variables = model.metrics_variables
         saved = [tensor for _, tensor in sorted(self._metrics.items())]
         if [v.shape for v in variables] == [v.shape for v in saved]:

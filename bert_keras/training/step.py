@@ -29,14 +29,14 @@ def build(model, batch):
     if not keras_adapter.has_losses(model):
         if not model.losses:
             raise InputError(
-                "The model was compiled without a loss. Give `compile` one."
+                "The model was compiled without a loss. Pass one to `compile`."
             )
         return
     outputs, labels = model.output, batch[1]
     # Losses in a dict by output name need labels in a dict too.
     if isinstance(outputs, dict) and not isinstance(labels, dict):
         raise InputError(
-            f"The labels are a {type(labels).__name__}. Expected a dict by "
+            f"The labels are a {type(labels).__name__}. Expected a dict with "
             f"the names of the model's outputs: {', '.join(outputs)}."
         )
     keras_adapter.build_losses(model, labels)

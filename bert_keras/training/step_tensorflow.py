@@ -114,9 +114,9 @@ def _accumulate(compute, batch, accumulate):
     if compute.model.jit_compile and not even:
         raise InputError(
             f"accumulate={accumulate} with jit_compile (Keras's default on a "
-            "single GPU) needs batches of a fixed number of rows that "
-            "accumulate divides. Batch with drop_remainder=True, or compile "
-            "the model with jit_compile=False."
+            "single GPU) needs batches of a fixed number of rows, a multiple "
+            "of accumulate. Batch with drop_remainder=True, or compile the "
+            "model with jit_compile=False."
         )
 
     def micro_batch(i):

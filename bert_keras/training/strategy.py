@@ -84,8 +84,7 @@ class Strategy:
 
     Attributes:
         name: one of `DISTRIBUTIONS`, never "auto".
-        num_replicas: number of copies of the model on all hosts; each batch of
-            `fit` is split among them.
+        num_replicas: number of model copies on all hosts; they split a batch.
         is_chief: True in the only process that writes shared files.
         distributed: the `tf.distribute` strategy or `keras.distribution`
             object; None for one device.
@@ -142,7 +141,7 @@ def describe_devices(strategy, dtype):
     if set(types) == {"CPU"} and any(map(glob.glob, GPU_FILES)):
         warning = (
             f"This machine has a GPU that {keras.backend.backend()} cannot "
-            "use; training runs on the CPU. If it is one of NVIDIA, install "
+            "use; training runs on the CPU. If it is an NVIDIA GPU, install "
             "tensorflow[and-cuda] in the version of your TensorFlow."
         )
     elif set(types) == {"CPU"} and strategy.name == "mirrored":
@@ -218,8 +217,8 @@ def _make_multi_worker():
     if not cluster:
         raise InputError(
             "Training on several hosts needs the environment variable "
-            f"TF_CONFIG on each of them, such as TF_CONFIG='{_TF_CONFIG}'; it "
-            "is not set. Set it, or take --distribution=mirrored for the "
+            f"TF_CONFIG on each host, such as TF_CONFIG='{_TF_CONFIG}'; it is "
+            "not set. Set TF_CONFIG, or use --distribution=mirrored for the "
             "devices of this host."
         )
     task = _tf_config()["task"]
@@ -268,7 +267,7 @@ def _on_jax(distribution):
     if distribution == "tpu" and not devices[0].startswith("tpu"):
         raise InputError(
             f"JAX sees no TPU here, only {', '.join(devices)}. Install jax[tpu]"
-            " on a host with a TPU, or take --distribution=mirrored."
+            " on a host with a TPU, or use --distribution=mirrored."
         )
     if distribution == "auto" and len(devices) == 1:
         return Strategy("off")
