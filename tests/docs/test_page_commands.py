@@ -406,7 +406,7 @@ PAGES = {
         check_benchmarks,
     ),
 }
-QUICK = {"data", "domain", "migrating", "paper", "tokenizer"}
+QUICK = {"data", "domain", "paper", "tokenizer"}
 
 
 @pytest.fixture

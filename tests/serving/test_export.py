@@ -336,7 +336,7 @@ def test_an_export_may_be_remote(tmp_path, classifier, monkeypatch, asked_for):
         assert answer["length"].tolist() == [3]
         with pytest.raises(InputError, match="another export"):
             export_saved_model(classifier, preprocessor(9), folder)
-        with pytest.raises(InputError, match="is there"):
+        with pytest.raises(InputError, match="already exists"):
             export_on_ids(classifier, preprocessor(), folder, "onnx")
         assert len(changes) == count
     assert os.listdir(tmp_path) == []
