@@ -3,15 +3,18 @@ r"""Answers many texts with an exported model, one line for each.
     python -m official_tasks.predict --model=runs/served --input=texts.txt \
         --output=answers.jsonl
 
-In: the folder of a SavedModel that tools/export.py made, and a file of lines,
-or CSV, TSV or JSONL with a column for each input of the signature (also .gz;
---separator and --encoding as for --task=custom), Parquet, a pattern such as
-'logs/*.csv', a data set, hf:NAME[/CONFIG][:SPLIT], or - for a pipe. Out: one
-answer for each row, in the order of the rows, with the row's inputs and the
-columns of --keep. The ending of --output decides the format: .jsonl (input of
-tools/compare.py), .csv, .tsv, .parquet, and for vectors .npy. The same command
-resumes an interrupted file. Progress and the fraction of truncated texts go to
-standard error:
+In: --model, the folder of a SavedModel that tools/export.py made; and --input,
+one of: a text file, with one text on each line; a CSV, TSV, JSONL or Parquet
+file, with a column for each input of the signature; a pattern of such files,
+such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; - for a pipe.
+Files may be compressed (.gz). --separator and --encoding are as for
+--task=custom.
+
+Out: a record for each row, in the order of the rows: its inputs, its values in
+the columns of --keep, and the answer. The ending of --output decides the
+format: .jsonl (input of tools/compare.py), .csv, .tsv, .parquet, and for
+vectors .npy. The same command resumes an interrupted file. Progress and the
+fraction of truncated texts go to standard error:
 
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
@@ -23,7 +26,8 @@ runs, --model=A,B,C, are averaged:
     python -m official_tasks.predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
 
-Takes some seconds to start, and then the model's time for the texts.
+The script takes some seconds to start, and then the time that the model needs
+for the texts.
 """
 
 from absl import flags

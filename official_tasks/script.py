@@ -89,11 +89,11 @@ def define_seed(text):
 
 
 def define_fields(options, texts, least=None):
-    """Define a flag for each name in `texts`, a field of `options`.
+    """Define a flag for each field of `options` that `texts` names.
 
     Args:
         options: a dataclass, or an instance of a NamedTuple or dataclass; its
-            fields have the types and the defaults.
+            fields have the types and the defaults of the flags.
         texts: dict: name -> help, or name -> (help, choices).
         least: the smallest valid integer; None means no limit.
     """

@@ -55,7 +55,9 @@ def define_flags():
         "layout",
         "auto",
         LAYOUTS,
-        "What a text file holds: one document, or one sentence a line.",
+        "What a text file holds. document: one document. sentences: one "
+        "sentence on each line, and a blank line between documents. auto: "
+        "decide by the start of each file.",
     )
     flags.DEFINE_string(
         "vocabulary",

@@ -257,7 +257,7 @@ class WritePart:
 def write_tokens(
     path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
 ):
-    """Write the tokens of parts to one file, with arrays for each store."""
+    """Tokenise parts of the corpus; write `ARRAYS` of each named store."""
     rows = {name: [tokenise([])] for name in names}
     hashes = {name: bytearray() for name in names}
     for part in parts:

@@ -196,7 +196,7 @@ def _find_docstrings(path: str) -> list[str]:
             warnings.simplefilter("ignore")  # invalid escapes in the sources
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
-                return []  # without docstrings; parsing would be slow
+                return []  # no docstrings: do not parse, which is slow
             nodes = _find_documented(ast.parse(text))
             return [text for node in nodes if (text := ast.get_docstring(node))]
     except (OSError, SyntaxError, ValueError):

@@ -69,7 +69,7 @@ class EpochWindows:
         return units, np.append(starts[first], self.epoch_size)
 
     def span(self, first: int, count: int):
-        """Return the windows of the `count` examples from index `first`.
+        """Return the windows that hold `count` examples from index `first`.
 
         Returns:
             A list of (epoch, window, begin, end), in the order of the run.

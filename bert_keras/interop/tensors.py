@@ -251,7 +251,7 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return the labels, or None for the unnamed output of a regression."""
+    """Return the labels, or None for a score with the default label."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 

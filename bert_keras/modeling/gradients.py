@@ -56,7 +56,8 @@ def _record_in_graph(function, tensors):
     value, gradient = function(*tensors)
 
     def gradients(upstream, *_):
-        # The operation's inputs are the value, which gets None, and `tensors`.
+        # `identity_n` below has the inputs `value`, which needs no gradient,
+        # and `tensors`.
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     name = f"bert_keras_gradient_{next(_counter)}"

@@ -98,7 +98,7 @@ def check_ids(name, ids, limit):
     on a GPU, XLA clips the id, and JAX returns NaN.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
-        return  # symbolic, of Keras or TensorFlow; NumPy would warn
+        return  # symbolic, of Keras or TensorFlow: NumPy would print a warning
     try:
         ids = keras.ops.convert_to_numpy(ids)
     except (NotImplementedError, AttributeError, TypeError, RuntimeError):

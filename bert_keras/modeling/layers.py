@@ -294,7 +294,7 @@ class BertEmbeddings(SeededLayer):
         )
 
     def _table(self, rows, name):
-        # The sum and its norm are computed in the variables' precision.
+        # The sum and its layer norm are computed in the variables' precision.
         return Table(
             rows, self.hidden_dim, name=name, dtype=self.variable_dtype
         )

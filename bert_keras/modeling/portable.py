@@ -14,7 +14,7 @@ from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
 
 
 class Portable:
-    """Mixin to load, save, copy and export a model; `fit` refuses texts."""
+    """Mixin to load, save, copy and export a model, and to refuse texts."""
 
     copy_structure: Callable[[Any], Any]  # new weights, another dtype policy
 

@@ -294,8 +294,9 @@ def _find_spans(words, tokens, strings, unit):
     token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
     position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
-    # (P,): the index of each token's first decoded character, and where its
-    # last one ends; minimum and maximum, because sorting may move accents.
+    # (P,): the index of each token's first decoded character, and the index
+    # after its last one. The normalizer may have reordered a token's accents,
+    # so these are the minimum and the maximum over its characters.
     first = tf.math.segment_min(tf.gather(words.sources, position), token)
     last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":

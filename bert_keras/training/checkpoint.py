@@ -43,7 +43,7 @@ def steps(folder):
     # A local checkpoint gets its name last, so it is complete.
     if not files.is_remote(folder):
         return numbers
-    # A remote folder is not renamed; without a manifest it is unfinished.
+    # A remote one has its name from the start; its manifest comes last.
     return [
         step
         for step in numbers

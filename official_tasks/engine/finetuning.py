@@ -250,8 +250,8 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        # A saved head includes these two: its outputs are in data units and
-        # calibrated.
+        # The scale of a regression's targets, and the temperature that
+        # calibrates a classifier. Saving multiplies it into the head's weights.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)

@@ -149,9 +149,10 @@ def _load_head(model, checkpoint, dtype):
 
 
 def scale_rate(rate, init) -> float:
-    """Return a learning rate that fits the size of the weights `init`.
+    """Return `rate`, raised by `RATE_FACTORS` if the encoder `init` is narrow.
 
-    A rate above 5e-5 is returned unchanged: it is not for training an encoder.
+    A rate above 5e-5 is returned unchanged, because it is meant for a head on a
+    frozen encoder.
     """
     if rate > max(RATES):
         return rate

@@ -166,8 +166,8 @@ def task_from_flags(values, task=None):
     unknown = sorted(chosen.keys() - entry.options.keys())
     if unknown:
         raise InputError(
-            f"--{unknown[0]} does nothing for the task {task}: its options "
-            f"are {', '.join(entry.options) or 'none'}"
+            f"--{unknown[0]} does nothing for the task {task}. Options of "
+            f"this task: {', '.join(entry.options) or 'none'}"
         )
     options = {
         name: convert(f"--{name}", value, entry.options[name].default)
