@@ -109,6 +109,7 @@ def _load(name):
 
 
 def _loadable():
+    """Return the public names whose dependencies are installed."""
     names = []
     for name in sorted(_MODULES):
         with contextlib.suppress(ImportError):

@@ -7,8 +7,8 @@ In: --model, the folder of a SavedModel that tools/export.py made; and --input,
 one of: a text file, with one text on each line; a CSV, TSV, JSONL or Parquet
 file, with a column for each input of the signature; a pattern of such files,
 such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; - for a pipe.
-Files may be compressed (.gz). --separator and --encoding are as for
---task=custom.
+All but Parquet files may be compressed (.gz). --separator and --encoding are
+as for --task=custom.
 
 Out: a record for each row, in the order of the rows: its inputs, its values in
 the columns of --keep, and the answer. The ending of --output decides the

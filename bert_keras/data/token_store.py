@@ -295,7 +295,7 @@ class StoreWriter:
         """
         starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
         firsts = np.cumsum(per_document) - per_document
-        block = starts[firsts] // _BLOCK  # of each document's first token
+        block = starts[firsts] // _BLOCK  # of the first tokens
         opens = np.flatnonzero(np.diff(block, prepend=self._block))
         self._block = block[-1] if len(block) else self._block
         first_document = self.totals["documents"]

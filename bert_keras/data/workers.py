@@ -55,7 +55,7 @@ def in_order(
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
                 "A worker process was ended from outside, as the system does "
-                "when memory is short. Take fewer workers."
+                "when memory is short. Use fewer workers."
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

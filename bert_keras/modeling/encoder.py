@@ -247,7 +247,7 @@ class BertEncoder(Portable, keras.Model):
         if not hidden_states:
             states = states[-1:]
         if tokens is not None:
-            # Padding gets copies of real vectors, which nothing uses.
+            # Padding gets copies of real vectors. Nothing uses the copies.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)

@@ -139,7 +139,8 @@ def normalize(x, gamma, beta, epsilon):
     def compute(x, gamma, beta):
         centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        # The gradient keeps gamma, 1 / std (..., 1) and z (..., D).
+        # The gradient keeps gamma, 1 / std (..., 1) and
+        # z = (x - mean) / std (..., D).
         inverse_std = ops.rsqrt(variance + epsilon)
         z = centred * inverse_std
 
@@ -209,6 +210,7 @@ def gather(x, indices):
     """
     if tf is not None:
         return tf.gather(x, indices)
+    # JAX would count negative indices from the end.
     indices = ops.where(indices < 0, indices - x.shape[0], indices)
     return ops.take(x, indices, axis=0)
 

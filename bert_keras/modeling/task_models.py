@@ -161,6 +161,7 @@ class BertClassifier(TaskModel):
 
 
 def _check_recipe(recipe, pooling, others=None):
+    """Return the pooling of features; None without a recipe."""
     if recipe and others:
         raise InputError(
             f"recipe is {recipe!r}, so the dense layer reads pooled features. "

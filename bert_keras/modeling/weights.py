@@ -100,6 +100,7 @@ def drop_unused_pooler(model, names):
 
 
 def _hash_values(weight):
+    """Return a hash of the values; None if they are all the same."""
     values = weight.numpy()
     if not values.size or values.min() == values.max():
         return None
@@ -202,6 +203,7 @@ def enable_lora(
         for name in projections:
             for attribute in LORA_TARGETS[name]:
                 projection = operator.attrgetter(attribute)(layer)
+                # Hu et al. 2021, section 4.1
                 projection.enable_lora(rank, lora_alpha=alpha)
                 projection.lora_dropout = dropout
 

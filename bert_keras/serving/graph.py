@@ -68,8 +68,8 @@ class Signature:
     def trace(self):
         """Return the function as a graph that a SavedModel can hold."""
 
-        # Some operations fail on an empty batch. So it gets one row, whose
-        # output is removed.
+        # Some operations fail on an empty batch. So an empty batch gets one
+        # row, whose output is removed.
         def answer(*tensors):
             count = tf.shape(tensors[0])[0]
             outputs = self.function(*map(_with_a_row, tensors))

@@ -336,7 +336,7 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return set of a core's vendor and flags; empty if `path` is missing."""
+    """Return the vendor and flags of a core, a set; empty without `path`."""
     fields = {}
     try:
         with open(path, encoding="utf-8") as file:

@@ -251,7 +251,7 @@ class _Run:
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
         # The scale of a regression's targets, and the temperature that
-        # calibrates a classifier. Saving multiplies it into the head's weights.
+        # calibrates a classifier; saving multiplies them into the head.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)

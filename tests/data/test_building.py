@@ -149,7 +149,7 @@ def test_workers_give_results_in_order_and_take_items_as_needed():
     assert found == list(range(40))
     with pytest.raises(TypeError):  # what fails there fails here
         list(workers.in_order(abs, ["x"] * 9, 2, 4))
-    with pytest.raises(InputError, match="Take fewer workers"):
+    with pytest.raises(InputError, match="Use fewer workers"):
         list(workers.in_order(end, itertools.count(), 2, 4))
 
 
