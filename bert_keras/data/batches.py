@@ -1,12 +1,12 @@
 """Batches for pre-training in tf.data, from records or from a token store.
 
-An element is a tuple of three dicts, `(x, y, w)`:
+An element is a tuple of three dicts, `(x, y, w)`, for a batch of B rows:
 - x has int32 token_ids, segment_ids and padding_mask `(B, T)`, and
   mask_positions `(B, M)`.
 - y has int32 mlm `(B, M)`, the true ids, and nsp `(B,)`, the labels.
-- w has float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones.
-For packed rows, x also has example_ids and position_ids `(B, T)`. There nsp is
-`(B, E)` in y and w, with weight 1 where there is an example.
+- w has float32 mlm `(B, M)`, 1 or, at padding, 0, and nsp `(B,)`, all 1.
+For packed rows, x also has example_ids and position_ids `(B, T)`, and nsp is
+`(B, E)` in y and w. The nsp weight is 1 for an example and 0 for padding.
 """
 
 import functools
@@ -20,7 +20,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
-_WINDOWS = 3  # windows in memory: two that a batch spans, and one that loads
+_WINDOWS = 3  # windows in memory: two for a batch, one that is being loaded
 
 
 def pretraining_dataset(
@@ -42,8 +42,8 @@ def pretraining_dataset(
         batch_size: rows in a batch, for all replicas together.
         seed: int.
         first_step: the step to begin at.
-        rules: how pairs and masks are drawn from a store, and whether they
-            are packed; ignored for records, whose examples are drawn already.
+        rules: how examples are drawn from a store, masked and packed. Ignored
+            for records, whose examples are already drawn.
 
     Raises:
         InputError: `source` has neither a store nor records, or is damaged.
@@ -131,7 +131,7 @@ def open_examples(source: str, seed: int, rules: SamplingRules | None):
 
 
 class _Batches:
-    """Function that returns a step's rows; it caches the last windows."""
+    """Callable that returns the rows of a step, with a cache of windows."""
 
     def __init__(self, examples, batch_size: int):
         self._examples = examples

@@ -1,7 +1,7 @@
 """Create pre-training data on many machines with Apache Beam.
 
-Beam runs the tasks of a local build, so stores, shards and manifests have the
-same bytes as locally. Each task writes its results to the shared folder.
+Beam runs the tasks of `create_pretraining_data`, so stores, shards and
+manifests have the same bytes. Each task writes files to the shared folder.
 """
 
 import contextlib
@@ -39,11 +39,11 @@ def create_pretraining_data_with_beam(
     workers. One worker writes each shard. This process assembles the stores.
     A second call makes only the files and shards that are missing.
 
-    For `source`, `layout` and `text_field` see `read_documents`; the other
-    arguments and the result are those of `create_pretraining_data`.
-    Workers tokenise only files; this process tokenises the other sources,
-    `hf:...` and `documentation:`. Every worker must have access to `folder`
-    under the same name. `beam_flags` has flags such as `--runner=FlinkRunner`.
+    For `source`, `layout` and `text_field` see `read_documents`. `beam_flags`
+    are Beam's, such as `--runner=FlinkRunner`. The other arguments and the
+    result are those of `create_pretraining_data`. Workers tokenise files. This
+    process tokenises the sources `hf:...` and `documentation:`. Every worker
+    must have access to `folder` and to the files under the same names.
     """
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
@@ -93,7 +93,7 @@ def _make_runner(flags):
                 (
                     pipeline
                     | beam.Create(items)
-                    | beam.Reshuffle()  # spreads the items over the workers
+                    | beam.Reshuffle()  # spread the items over workers
                     | beam.Map(task)
                 )
         return ()
@@ -103,7 +103,7 @@ def _make_runner(flags):
 
 @dataclasses.dataclass(frozen=True)
 class TokeniseFile:
-    """Task of a worker, which writes the tokens of a text file's documents.
+    """Task that tokenises a text file and writes the tokens to a file.
 
     Args:
         tokenise: `Tokenise`.

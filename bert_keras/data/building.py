@@ -31,7 +31,7 @@ from bert_keras.manifest import check_same_settings, find_fault
 
 _PART = 2_000_000  # characters in a part, which one worker tokenises
 _BATCH = 1_000_000  # characters in one call of the tokenizer
-ARRAYS = ("ids", "lengths", "counts", "hashes")  # arrays in a part's file
+ARRAYS = ("ids", "lengths", "counts", "hashes")  # of each store in a part
 
 
 def build_stores(
@@ -47,10 +47,10 @@ def build_stores(
     """Tokenise documents into the stores `train` and `held_out`.
 
     The bytes are the same for any number of workers. After an interruption,
-    another build reads all documents again, but tokenises only the rest.
+    another call reads all documents again, but tokenises only missing parts.
 
     Args:
-        documents: any number of them; only a few are in memory at a time.
+        documents: iterable; only some documents are in memory at a time.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. For a remote folder,
             the stores are built on this machine (see `work_folder`) and
@@ -58,19 +58,18 @@ def build_stores(
         held_out_share: about this fraction of the documents, chosen by the
             hash of their content, goes to `held_out`; 0 for no `held_out`.
         sentences: "split" splits each paragraph into sentences, "lines"
-            takes each paragraph as one sentence. Documents with
+            uses each paragraph as one sentence. Documents with
             `sentences_given` are not split.
         workers: number of processes. For less than about 64 MB of text, this
             process does all the work. With several workers, a script must
             guard its call by `if __name__ == "__main__"`.
-        progress: function, called with the number of documents and the
-            number of characters that are done.
+        progress: called with the numbers of finished documents and characters.
         held_out: documents that go to `held_out`, instead of a fraction of
             `documents`. A document with the same text in `documents` is
             left out.
 
     Raises:
-        InputError: the fraction is out of range, a side has fewer than two
+        InputError: `held_out_share` is out of range, a store has fewer than two
             documents with text, or the folder holds the tokens of another
             corpus or tokenizer.
     """
@@ -170,7 +169,7 @@ class Tokenise:
     """Picklable function from documents to arrays of ids.
 
     Args:
-        tokenizer: a `WordPieceTokenizer`. Another process builds a copy of it.
+        tokenizer: a `WordPieceTokenizer`. Each worker builds a copy of it.
         sentences: "split" or "lines"; see `build_stores`.
 
     Returns:
@@ -185,7 +184,7 @@ class Tokenise:
                 f"sentences must be 'split' or 'lines'; got {sentences!r}."
             )
         self._tokenizer = tokenizer
-        # JSON, because pickle fails for the lists that Keras has wrapped.
+        # Use JSON, because pickle fails for lists that Keras has wrapped.
         self._config = json.dumps(tokenizer.get_config())
         self._sentences = sentences
 
@@ -213,7 +212,7 @@ class Tokenise:
         cuts = np.flatnonzero(np.diff(ends, prepend=-1, append=-1))
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
-            # An array, because Keras slowly inspects each item of a list.
+            # Pass an array, because Keras slowly inspects each item of a list.
             rows = self._tokenizer(np.array(texts[start:stop], object))
             ids.append(rows.values.numpy())
             lengths.append(rows.row_lengths().numpy())
@@ -221,12 +220,12 @@ class Tokenise:
 
 
 def _build_tokenizer(config: dict):
-    """Build a worker's tokenizer, which uses one core of the machine."""
     import tensorflow as tf
 
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
-    # This fails if a runner of Beam has started TensorFlow in this process.
+    # Use one core of the machine. `set_...` raises if Beam's runner has started
+    # TensorFlow in this process.
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -237,8 +236,8 @@ def _build_tokenizer(config: dict):
 class WritePart:
     """Task that writes a part's tokens to a file, unless the file exists.
 
-    A call returns the path of the file, the number of documents in the part,
-    and their number of characters.
+    A call returns the path of the file, and the part's numbers of documents
+    and of characters.
     """
 
     tokenise: Tokenise
@@ -257,7 +256,10 @@ class WritePart:
 def write_tokens(
     path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
 ):
-    """Tokenise parts of the corpus; write `ARRAYS` of each named store."""
+    """Tokenise parts of a corpus and write their tokens to one `.npz` file.
+
+    For each store in `names`, the file holds the arrays `ARRAYS`.
+    """
     rows = {name: [tokenise([])] for name in names}
     hashes = {name: bytearray() for name in names}
     for part in parts:
@@ -275,7 +277,6 @@ def write_tokens(
 
 
 def _read_tokens(path: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a part's file; remove a damaged file."""
     try:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
@@ -302,11 +303,10 @@ def assemble_stores(
     tokenizer,
     settings: dict,
 ) -> dict[str, TokenStore]:
-    """Write the stores from the files of all parts, in order.
+    """Write the stores from `paths`, the files of all parts in order.
 
     Raises:
-        InputError: a store has fewer than two documents. Then `folder` is
-            removed.
+        InputError: a store has fewer than two documents; `folder` is removed.
     """
     with contextlib.ExitStack() as stack:
         writers = {
@@ -335,14 +335,14 @@ def _refuse_few(name: str, documents: int):
         raise InputError(
             "A random next sentence needs at least two documents with text; "
             f"got {documents}. Give more files, or one file with layout "
-            "'sentences': a sentence on each line, blank lines between "
-            "documents."
+            "'sentences', which has a sentence on each line and a blank line "
+            "between documents."
         )
     raise InputError(
         f"The held-out side has {documents} documents with text; a random next "
-        "sentence needs at least two. Take a larger held_out_share (a much "
-        "larger one for few documents, because a hash chooses them), take 0 to "
-        "hold out none, or pass the documents as held_out."
+        "sentence needs at least two. Set a larger held_out_share (much larger "
+        "if there are few documents, because a hash chooses them), set it to 0 "
+        "to hold out none, or pass the documents as held_out."
     )
 
 

@@ -89,15 +89,15 @@ def read_documents(
     Args:
         source: a text file, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`
             (without SPLIT, "train"), or `documentation:` (the documentation
-            installed with Python). A folder is read with its subfolders: the
-            files in `.parquet`, and in `.txt`, `.text`, `.md`, `.jsonl` and
-            `.json`, each of which may be compressed (`.txt.gz`).
-        layout: what a text file holds. "document" means one document.
+            installed with Python). In a folder and its subfolders, files that
+            end in `.parquet`, `.txt`, `.text`, `.md`, `.jsonl` or `.json` are
+            read. All except Parquet may be compressed (`.txt.gz`).
+        layout: "document" means that each text file is one document.
             "sentences" means the original BERT's format, with one sentence on
             each line and a blank line between documents. "auto" decides by
             the start of each file. With any layout, each line of JSONL and
             each row of Parquet or of a data set is a document.
-        text_field: field or column of the text in JSONL, Parquet, data sets.
+        text_field: field or column with the text in JSONL, Parquet, data sets.
 
     Returns:
         An iterator over the documents with text. A document's `group` is its
@@ -164,7 +164,7 @@ def _not_empty(documents: Iterator[Document], source: str):
         yield document
     if empty:
         raise InputError(
-            f"{source!r} holds no text: expected at least one line that is "
+            f"{source!r} holds no text; expected at least one line that is "
             "not blank."
         )
 
@@ -233,7 +233,7 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
         return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        # Without a byte order mark, `error.object` is shorter than `raw`.
+        # `error.object` lacks the byte order mark if the decoder removed one.
         where = offset + error.start + len(raw) - len(error.object)
         raise InputError(
             f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
@@ -245,8 +245,8 @@ def _find_layout(file, path: str, layout: str) -> str:
     """Return the layout of a file, "sentences" or "document".
 
     For "auto", a file has the layout "sentences" if blank lines separate blocks
-    of several lines, at least 90 % of the lines end with punctuation, and at
-    least 90 % have exactly one sentence.
+    of two or more lines on average, at least 90 % of the lines end with
+    punctuation, and at least 90 % have exactly one sentence.
     """
     if layout != "auto":
         return layout
@@ -270,7 +270,7 @@ def _split_blocks(lines) -> Iterator[list[str]]:
 
 
 def _split_paragraphs(text: str) -> list[str]:
-    """Return a text's paragraphs, each a line or a block of wrapped lines."""
+    """Return the blocks of a text if its lines are wrapped, else its lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_split_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
@@ -280,7 +280,6 @@ def _split_paragraphs(text: str) -> list[str]:
 
 
 def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of the JSON object on each line."""
     for number, line in enumerate(_read_lines(file, path), 1):
         if not line:
             continue
@@ -321,8 +320,8 @@ def _read_column_texts(
 
 
 _MARKUP = tuple("*#;:|{!=")  # first characters of lists, tables and headings
-# Maximum number of characters of a heading. A longer line is a passage even
-# without a terminator at its end, because Thai has no terminators.
+# Maximum characters of a heading. A longer line is a passage even without a
+# terminator at its end, because Thai has no terminators.
 _LONG = 200
 
 
@@ -336,14 +335,10 @@ def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
 
 
 def _select_passages(text: str, name: str, text_field: str) -> list[str]:
-    """Return the lines of a text.
-
-    For Wikipedia, headings, lists and tables are left out, as in the paper,
-    section 3.1.
-    """
+    """Return the lines of a text or, of Wikipedia, only the passages."""
     lines = text.split("\n")
     known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
-    if "wikipedia" in known and text_field == "text":
+    if "wikipedia" in known and text_field == "text":  # paper, section 3.1
         lines = list(filter(_is_passage, lines))
     return lines
 

@@ -63,7 +63,7 @@ def column_rows(
             set's name.
         columns: names of the columns to read.
         optional: columns that may be missing; their values are then None.
-        split: split of a data set whose name has none.
+        split: split to read if the name of a data set has none.
 
     Raises:
         InputError: the library, file, data set, split or column is missing,
@@ -105,18 +105,17 @@ def _read_parquet(file, source, columns, optional):
 
 
 def _select_columns(source, schema, columns, optional):
-    """Return the `columns` that a file has; raise if one cannot be read."""
     _check_columns(source, schema.names, columns, optional)
     for name in columns:
         if schema.names.count(name) > 1:
             raise InputError(
                 f"{source}: {schema.names.count(name)} columns are called "
-                f"{name!r}: rename all but one"
+                f"{name!r}. Rename all but one"
             )
         if name not in optional and str(schema.field(name).type) == "null":
             raise InputError(
                 f"{source}: expected text in {name!r}, got a column of type "
-                "null: every row is empty"
+                "null, in which every row is empty"
             )
     return [name for name in dict.fromkeys(columns) if name in schema.names]
 
@@ -136,7 +135,7 @@ def _raise_input_errors(source):
         yield
     except InputError:
         raise
-    # The errors of pyarrow and datasets. A date may be out of range.
+    # pyarrow and datasets raise these, for example if a date is out of range.
     except (
         OSError,
         ValueError,
@@ -178,7 +177,6 @@ def data_set_features(source: str, split="train") -> dict:
 
 
 def _read_data_set_cells(source, columns, optional, split):
-    """Yield each row's values in `columns`, with the names of classes."""
     features, rows = _open(source, split)
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
@@ -200,7 +198,7 @@ def _find_class_names(feature):
 
 def _decode_classes(value, names):
     if hasattr(value, "tolist"):
-        value = value.tolist()  # from NumPy
+        value = value.tolist()
     if isinstance(value, list):
         return [_decode_classes(one, names) for one in value]
     if not names or value is None:
@@ -226,7 +224,7 @@ def _open(source, split):
     if int(datasets.__version__.partition(".")[0]) < WITHOUT_SCRIPTS:
         raise InputError(
             f"{source}: datasets {datasets.__version__} may run a data set's "
-            f"code; expected {WITHOUT_SCRIPTS} or later, which runs none: "
+            f"code. Expected {WITHOUT_SCRIPTS} or later, which runs no code: "
             "pip install 'bert_keras[hf]'"
         )
     try:

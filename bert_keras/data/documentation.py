@@ -96,7 +96,6 @@ def _join_items(lines: list[str]) -> list[str]:
 
 
 def _remove_markup(text: str) -> str:
-    """Remove markup, and a label such as "name (type):" before the text."""
     for opening in (_LABEL, _OPTIONAL):
         if match := opening.match(text):
             text = text[match.end() :]
@@ -170,7 +169,6 @@ def _list_modules() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _locate(library: str) -> list[str]:
-    """Return the folders of a package without importing it."""
     with contextlib.suppress(ModuleNotFoundError):
         spec = importlib.util.find_spec(library)
         return list(spec.submodule_search_locations or []) if spec else []
@@ -196,7 +194,7 @@ def _find_docstrings(path: str) -> list[str]:
             warnings.simplefilter("ignore")  # invalid escapes in the sources
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
-                return []  # no docstrings: do not parse, which is slow
+                return []  # no docstrings, so skip the slow parser
             nodes = _find_documented(ast.parse(text))
             return [text for node in nodes if (text := ast.get_docstring(node))]
     except (OSError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""Draw the examples of a batch from a store; seed and step decide them."""
+"""Draw the examples of a step from a store, by the seed and the step alone."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 # Approximate number of examples in a window, 16 MB at length 128. The number
 # varies, because windows consist of whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # maximum lengths in groups of examples
+_WIDTHS = (32, 64, 128, 256)  # maximum lengths of groups in `masked_rows`
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -32,7 +32,7 @@ class EpochWindows:
     a number of examples. In each epoch, the units are shuffled and grouped, in
     the new order, into windows of about 32,768 examples. The examples are then
     shuffled within each window. The order depends on (seed, epoch) alone, so a
-    run can begin at any step after it loads a single window.
+    run can begin at any step without the windows before.
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
@@ -69,11 +69,13 @@ class EpochWindows:
         return units, np.append(starts[first], self.epoch_size)
 
     def span(self, first: int, count: int):
-        """Return the windows that hold `count` examples from index `first`.
+        """Return the parts of windows that hold the examples of a batch.
+
+        The batch has `count` examples from index `first` of the run on.
 
         Returns:
-            A list of (epoch, window, begin, end), in the order of the run.
-            `begin` and `end` are indices of examples in the window.
+            A list of (epoch, window, begin, end), in the order of the run. A
+            part has the window's examples from `begin` to `end` (excluded).
         """
         parts = []
         while count > 0:
@@ -99,7 +101,7 @@ def fill_rows(lengths, width: int, most: int, rng):
 
     Returns:
         int64 `(N,)`, the indices of the examples, sorted by their row; int64
-        `(N,)`, the row of each index; and the number of rows.
+        `(N,)`, the row of each example in this order; and the number of rows.
     """
     rows, count = _pack_best_fit(np.asarray(lengths), width, most)
     rows = rng.permutation(count)[rows]
@@ -108,8 +110,8 @@ def fill_rows(lengths, width: int, most: int, rng):
 
 
 def _pack_best_fit(lengths, width: int, most: int):
-    open_rows = [[] for _ in range(width + 1)]  # rows, by free tokens
-    rooms = 0  # bit r is set if there is an open row with room r
+    open_rows = [[] for _ in range(width + 1)]  # number of free tokens -> rows
+    rooms = 0  # bit r is set if an open row has r free tokens
     held = []  # the number of examples in each row
     rows = np.empty(len(lengths), np.int64)
     order = np.argsort(-lengths, kind="stable")
@@ -118,7 +120,7 @@ def _pack_best_fit(lengths, width: int, most: int):
     ):
         fitting = rooms >> length
         if fitting:
-            # The lowest bit that is set gives the smallest sufficient room.
+            # The lowest set bit is for the rows with the fewest free tokens.
             room = length + (fitting & -fitting).bit_length() - 1
             row = open_rows[room].pop()
             if not open_rows[room]:
@@ -171,12 +173,11 @@ def masked_rows(
     """Mask each example by itself, and pack the examples into rows.
 
     Args:
-        lengths: int `(N,)`, tokens of each example.
+        lengths: int `(N,)`, number of tokens of each example.
         rows: int `(N,)`, ascending, the row of each example.
         count: number of rows.
-        examples: function that gets the indices of some examples `(n,)` and
-            a width, at least their length. Returns the examples as rows
-            `(n, width)`, as `gather` does.
+        examples: function that gets the indices of some examples `(n,)` and a
+            width that fits them. It returns rows `(n, width)`, like `gather`.
         rules: how examples are masked and packed.
         vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
@@ -204,7 +205,7 @@ def masked_rows(
 
 
 class _Packed:
-    """Packed rows; `put` copies a group of examples into them."""
+    """Packed rows, into which `put` copies a group of examples."""
 
     def __init__(self, lengths, rows, count, rules, vocabulary):
         # (N,): for each example, the index of the first example in its row
@@ -230,7 +231,7 @@ class _Packed:
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
-        # The example of each token, and its position in the example.
+        # (tokens,): the example of each token, and the position in the example
         example, inside = np.nonzero(masked["padding_mask"])
         where = row[example], start[example] + inside
         for name in _PER_TOKEN:
@@ -245,7 +246,6 @@ class _Packed:
         self._masks.append((row[example], position, ids))
 
     def finish(self) -> dict:
-        """Return all rows, as `masked_rows` does."""
         row, position, ids = map(np.concatenate, zip(*self._masks, strict=True))
         order = np.lexsort([position, row])  # by row, then by position
         row = row[order]
@@ -279,7 +279,7 @@ class DrawnExamples:
     Args:
         store: a `TokenStore`.
         rules: `SamplingRules`.
-        seed: int; examples depend only on it and on the position in the run.
+        seed: int; the seed and the position in the run decide an example.
     """
 
     def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):
@@ -361,8 +361,8 @@ def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:
         tokens = np.zeros(1)
     if (tokens <= 0).any():
         raise InputError(
-            f"The store {store.source} is damaged: its blocks are not in its "
-            "documents. Build it again."
+            f"The store {store.source} is damaged: blocks.bin does not fit "
+            "documents.bin and sentences.bin. Build the store again."
         )
     filled = -(-tokens // (rules.sequence_length - 3))
     return np.minimum(filled, np.diff(sentence))

@@ -1,7 +1,7 @@
 """Imports of the process from which workers are forked; see `workers.forks`.
 
-The imports take seconds. Meanwhile, the process ignores Ctrl-C and ends with
-its parent. Its imports print nothing, because the parent's print the same.
+The imports take seconds. Meanwhile, the process ignores Ctrl-C and ends if its
+parent ends. Its messages are dropped, because the parent prints the same ones.
 """
 
 import contextlib

@@ -84,7 +84,7 @@ def create_pretraining_data(
         held_out: see `build_stores`.
 
     Returns:
-        Dict of manifests, with the keys "train" and, if there is such a side,
+        Dict of manifests, with the keys "train" and, if documents are held out,
         "held_out". They describe the records or, without records, the stores.
 
     Raises:
@@ -168,7 +168,7 @@ def finish_data(
             os.path.join(folder, name),
             rules or SamplingRules(),
             seed,
-            copies if name == "train" else 1,  # held-out text is used once
+            copies if name == "train" else 1,
             run,
             functools.partial(progress, name) if progress else None,
         )
@@ -188,18 +188,17 @@ def write_records(
 ) -> dict:
     """Write a store's examples as record shards with a manifest.
 
-    A shard holds the examples of one window in one copy. Its bytes depend only
-    on the store, the rules, the seed and the shard's number, not on the number
-    of workers. Shards that an earlier call finished are kept if their bytes
-    have not changed since.
+    The text is used `copies` times. Each time, one shard is written for each
+    window (see `EpochWindows`). A shard's bytes depend on the store, the rules,
+    the seed and the shard's number, not on the number of workers. Shards of an
+    earlier call are kept if their bytes have not changed since.
 
     Args:
         store: the `TokenStore` of the text.
         folder: output folder; created if it is missing.
         rules: how pairs and masks are drawn.
         seed: int.
-        copies: how often the text is used, each time with other pairs and
-            masks.
+        copies: how often the text is used, each time with other examples.
         run: function like `map` that calls a picklable task with each item
             of a list, in this process or others.
         progress: function, called with the number of finished shards and the

@@ -91,11 +91,9 @@ def serialize(rows: dict) -> list[bytes]:
 
 
 def _serialize_messages(kind: str, **fields) -> tf.Tensor:
-    """Return a TensorFlow message for each row, serialized, string `(B, 1)`.
+    """Return serialized messages of type `tensorflow.{kind}`, string `(B, 1)`.
 
-    Args:
-        kind: name of the message.
-        **fields: the values of each field, `(B, values)`.
+    `fields` are the values of each field of the message, `(B, values)`.
     """
     names, values = list(fields), list(fields.values())
     sizes = [[column.shape[1] for column in values]]
@@ -167,8 +165,6 @@ def _first_features(path: str):
     raise InputError(f"{path} is empty; expected TFRecords of examples.")
 
 
-# A folder of record shards and its manifest.
-
 _SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
 
 
@@ -195,7 +191,7 @@ def refuse_other(folder: str, settings: dict):
 
 
 def remove_others(folder: str, names: list[str]):
-    """Remove shards, left by an interrupted build, that are not in `names`."""
+    """Remove an interrupted build's shards that are not in `names`."""
     for name in files.list_folder(folder):
         if _SHARD.fullmatch(name) and name not in names:
             files.remove(os.path.join(folder, name))
@@ -307,7 +303,8 @@ class RecordedExamples:
                 raise InputError(
                     f"The records have {name} from {values.min()} to "
                     f"{values.max()}. Expected numbers from 0, and positions "
-                    f"below {self.rules.sequence_length}. Make them again."
+                    f"below {self.rules.sequence_length}. Make the records "
+                    "again."
                 )
         return rows
 

@@ -33,14 +33,14 @@ class SamplingRules:
     """Rules for drawing pairs and masks; the defaults are the paper's.
 
     Args:
-        sequence_length: tokens of an example, [CLS] and [SEP] included.
+        sequence_length: tokens of a row, with [CLS], [SEP] and [PAD].
         max_predictions: maximum number of masked tokens in an example; None
             for `mask_rate` times `sequence_length`, rounded up.
         short_probability: fraction of documents whose examples are shorter,
             so that a model also sees short sequences.
         mask_rate: fraction of an example's tokens to predict.
-        mask_mix: percentages of these tokens that are replaced by [MASK],
-            replaced by a random token, and left as they are.
+        mask_mix: percentages of the tokens to predict that are replaced by
+            [MASK], replaced by a random token, and left as they are.
         whole_word: mask all tokens of a word or none.
         packed: put several examples into a row of `sequence_length` tokens,
             at most one for each 16 tokens, so that there is little padding.
@@ -112,11 +112,6 @@ def vocabulary_hash(vocabulary: list[str]) -> str:
     return hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()
 
 
-# Sentence pairs by the original BERT's rule, drawn from a token store. A draw
-# yields only the start and the length of each segment; the tokens are gathered
-# later, batch by batch.
-
-
 class Pairs(NamedTuple):
     """Pairs of segments of the store's `tokens`; each field int64 `(N,)`."""
 
@@ -151,13 +146,13 @@ def draw_pairs(
 
     Equals the original's `create_instances_from_document` (paper, section
     A.2). Sentences are gathered until they fill the target length. Segment A
-    has a random number of them, at least one. Segment B has the rest, with
-    label 0. Half the time, and always if there is no rest, B is text of another
-    document, with label 1. That text begins at a random sentence and fills the
-    target length. The next pair then begins with the unused rest. A document's
-    target length is the full length or, with `short_probability`, a random
-    length of at least 2. Pairs that are too long lose tokens of the longer
-    segment, each from a random end.
+    has a random number of these sentences, at least one. Segment B has the
+    rest, with label 0. Half the time, and always if there is no rest, B is text
+    of another document, with label 1. The text begins at a random sentence and,
+    with A, fills the target length. The next pair then begins with the rest.
+    A document's target length is the full length or, with `short_probability`,
+    a random length of at least 2. If a pair is too long, the longer segment
+    loses tokens at random ends.
 
     Unlike in the original, B is never from A's own document. The original draws
     such a B in 1 of 1,024 random pairs if there are two documents.
@@ -238,7 +233,7 @@ def _draw_other_documents(store, document, length, rng):
 
 
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
-    """Remove tokens of the longer text, or at a tie of B, to fit `room` tokens.
+    """Cut pairs to `room` tokens. The longer text, or B at a tie, loses tokens.
 
     Each token is removed from the front or from the back with the same
     probability, so the number removed from the front is binomial.

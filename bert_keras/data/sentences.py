@@ -3,8 +3,8 @@
 A sentence ends at a terminator, a character with Unicode's property
 `Sentence_Terminal`. `.`, `!`, `?` and the ellipsis end a sentence only before
 white space, and not if a lower-case word follows. A `.` after an abbreviation,
-an initial or a list number ends no sentence. Terminators of scripts that write
-no space after a sentence (Chinese, Japanese, Khmer, ...) need no white space.
+an initial or a list number does not end a sentence. Terminators of scripts that
+write no space after a sentence (Chinese, Khmer, ...) need no white space.
 Closing quotation marks and brackets after a terminator belong to the sentence.
 """
 
@@ -47,8 +47,7 @@ def _make_boundary_pattern(terminators: str) -> re.Pattern:
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
 
-# Few texts have characters from U+10000 on, and a pattern without these is
-# several times faster.
+# Few texts need `_BEYOND`, and a pattern without it is several times faster.
 _BOUNDARY = _make_boundary_pattern(_SPACED + _UNSPACED)
 _BOUNDARY_BEYOND = _make_boundary_pattern(_SPACED + _UNSPACED + _BEYOND)
 _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
@@ -86,7 +85,7 @@ _FIRST_WORDS = _split_words(
     "when while as after before since because although however then thus "
     "what who how why where not no yes all some most many each"
 )
-_MAX_SHORT = 12  # maximum characters of an abbreviation
+_MAX_SHORT = 12  # maximum number of characters of an abbreviation
 _MAX_LENGTH = 1_000  # maximum characters of a sentence, about 250 tokens
 _CLAUSE = re.compile(r".*[;:,\u2014\u060c\u061b\u3001\uff0c\uff1b]\s*", re.S)
 _SPACE = re.compile(r".*\s", re.S)
@@ -97,8 +96,8 @@ def split_sentences(paragraph: str) -> list[str]:
 
     The sentences are in order, stripped and not empty. Together they have all
     characters of the paragraph except white space. A sentence of more than
-    1,000 characters is cut after the last clause mark among these, else after
-    the last space, else after 1,000 characters.
+    1,000 characters is cut after the last clause mark in the first 1,000, else
+    after the last space there, else after 1,000 characters.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
@@ -118,7 +117,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def ends_sentence(text: str) -> bool:
-    """Return True if a text ends with a terminator, ignoring closing marks."""
+    """Return True if a text ends with a terminator, and maybe closing marks."""
     return _AT_END.search(text) is not None
 
 
@@ -162,7 +161,6 @@ def _is_decimal(text: str, match: re.Match) -> bool:
 
 
 def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
-    """Return True if the full stop after `word` marks an abbreviation."""
     if word.isdigit():  # a list number that opens the sentence: "1. First item"
         return text[start : match.start()].strip() == word and len(word) <= 3
     lower = word.lower()

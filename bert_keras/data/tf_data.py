@@ -12,8 +12,8 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return the data set without the thread that tunes `tf.data`.
 
     The thread doubles its sleep each time. At the end of a pass, TensorFlow
-    2.21 sometimes waits for the thread, for example for 1.1 s of 1.4 s. Without
-    the thread, `tf.data.AUTOTUNE` has no effect; use numbers instead.
+    2.21 sometimes waits for the thread, for example 1.1 s in a pass of 1.4 s.
+    Without the thread, `tf.data.AUTOTUNE` has no effect; use numbers instead.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -24,14 +24,14 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 # functions from TensorFlow's threads. A late call waits for the interpreter,
 # and the interpreter waits for the data set, so the process hangs. Therefore
 # `_Calls.end`, at exit, refuses new calls and waits until running calls have
-# returned. A data set makes no calls once its buffers are full.
+# returned. The calls soon stop, because a data set fills only its buffers.
 
 _QUIET = 0.3  # seconds without a call after which no call is expected
 _MAX_WAIT = 10  # maximum seconds to wait at exit
 
 
 class _Calls:
-    """Counter of the running calls; it can also refuse new ones."""
+    """Counter of the running calls. It can also refuse new calls."""
 
     def __init__(self):
         self._lock = threading.Lock()

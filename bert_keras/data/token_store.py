@@ -1,12 +1,13 @@
 """Read and write token stores, which hold a corpus as arrays of ids on disk.
 
 `tokens.bin` has the ids of all sentences, concatenated (uint16 if the
-vocabulary is small enough, else int32). Three int64 arrays hold indices, and
-the end as last entry. `sentences.bin` says where in `tokens.bin` each sentence
-begins, `documents.bin` where in `sentences.bin` each document begins, and
-`blocks.bin` where in `documents.bin` each block of about 65,536 tokens begins.
-`store.json`, the manifest, is written last. The arrays are memory-mapped, so
-only used pages are in memory. A remote store is first copied to this machine.
+vocabulary is small enough, else int32). Three int64 arrays hold start indices
+and, as last entry, the end. `sentences.bin` says where in `tokens.bin` each
+sentence begins, `documents.bin` where in `sentences.bin` each document begins,
+and `blocks.bin` where in `documents.bin` each block begins. A block has about
+65,536 tokens. `store.json`, the manifest, is written last. The arrays are
+memory-mapped, so only used pages are in memory. A remote store is first copied
+to this machine.
 """
 
 import contextlib
@@ -93,8 +94,7 @@ class TokenStore:
     def release(self):
         """Release the memory of mapped pages.
 
-        Otherwise, every page that was read from a large store counts as memory
-        of this process.
+        Otherwise every page that was read counts as memory of this process.
         """
         for mapped in self._mapped:
             if len(mapped) > _LARGE and hasattr(mmap, "MADV_DONTNEED"):
@@ -132,8 +132,8 @@ def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
     """Raise `InputError` if data were made with another vocabulary."""
     if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
         raise InputError(
-            f"{folder} was made with another vocabulary. It has "
-            f"{manifest['vocabulary_size']} tokens, and the model's has "
+            f"{folder} was made with another vocabulary, which has "
+            f"{manifest['vocabulary_size']} tokens. The model's vocabulary has "
             f"{len(vocabulary)}. Build the data with the model's vocabulary."
         )
 
@@ -205,10 +205,10 @@ def _slices(array: np.ndarray, extra: int = 0):
 
 
 def _fetch(folder: str, manifest: dict) -> str:
-    """Return the folder of a local store, or of a local copy of a remote one.
+    """Return the folder of a store or, if it is remote, of a local copy.
 
     Each machine copies a store once, to a folder in `files.cache_folder()` that
-    is named by the hash of the manifest, and compares each file with the
+    is named by the manifest's hash. Each copied file is compared with the
     manifest. If the store is built again, its copy gets another folder.
     """
     if not files.is_remote(folder):
@@ -295,7 +295,7 @@ class StoreWriter:
         """
         starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
         firsts = np.cumsum(per_document) - per_document
-        block = starts[firsts] // _BLOCK  # of the first tokens
+        block = starts[firsts] // _BLOCK  # of each document's first token
         opens = np.flatnonzero(np.diff(block, prepend=self._block))
         self._block = block[-1] if len(block) else self._block
         first_document = self.totals["documents"]

@@ -28,7 +28,7 @@ def in_order(
     workers: int = 1,
     min_items: int = MIN_ITEMS,
 ) -> Iterator:
-    """Yield `function(item)` of each item, in the order of the items.
+    """Yield `function(item)` for each item, in the order of the items.
 
     Args:
         function: must be picklable if there are several workers. Each worker
@@ -64,9 +64,9 @@ def in_order(
 def forks():
     """Return the context of processes that start with TensorFlow imported.
 
-    The import takes seconds, a fork tenths of a second. So all workers are
-    forks of one process (see `fork_server`), and have the environment variables
-    with which that process started.
+    The import takes seconds, and a fork takes tenths of a second. So workers
+    are forks of one process (see `fork_server`). They have the environment
+    variables with which that process started.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
@@ -74,7 +74,7 @@ def forks():
 
 
 def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
-    """Yield results in order, with at most `count` items submitted."""
+    """Yield results in order, with at most `count` items in the pool."""
     running = collections.deque()
     for item in items:
         running.append(pool.submit(_call, item))
