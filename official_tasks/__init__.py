@@ -2,6 +2,6 @@
 
 from official_tasks import stopping
 
-# Signals are handled before a script's imports, which take seconds.
+# Handle signals before a script's imports, which take seconds.
 if stopping.is_program():
     stopping.install()

@@ -22,14 +22,13 @@ PACKAGES = ("official_tasks", "official_tasks.tools")
 
 
 def main() -> int | None:
-    """Run the command that the process was started with."""
+    """Run the command that `sys.argv` names."""
     commands = find_commands()
     name, *words = sys.argv[1:] or ["--help"]
     name = name.replace("-", "_")
     if name in commands:
         module, _ = commands[name]
         sys.argv = [module, *words]
-        # As with `python -m`, the script itself reads its flags and --help.
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return None
     if name in ("__help", "_h", "help"):
@@ -55,9 +54,9 @@ def _refuse(name, commands):
 
 
 def find_commands():
-    """Return a dict: name of a script -> (its module, first docstring line).
+    """Return a dict: name of a script -> (module, first line of docstring).
 
-    Scripts are only read, not imported: some of them import TensorFlow at once.
+    Scripts are read, not imported, because some import TensorFlow at once.
     """
     commands = {}
     for package in PACKAGES:

@@ -15,8 +15,7 @@ run, unless flags name others. --task=mlm masks any text (lines, or the column
 metrics as one table; with --output, results.json and the official prediction
 files in that folder.
 
-Takes about ten seconds for 1,000 short texts with a small model on two CPU
-cores.
+Takes about 10 seconds for 1,000 short texts with a small model on 2 CPU cores.
 """
 
 import os
@@ -66,7 +65,7 @@ def define_flags():
 def evaluate(
     task, models=(), predictions=None, split="dev", output=None, overwrite=False
 ):
-    """Return a task's scores for one or more models, or for a file.
+    """Return a task's scores for models, or for a file of predictions.
 
     Args:
         task: a `Task`.
@@ -104,13 +103,13 @@ def evaluate(
 
 
 def _check_held_out(task, models, split="dev") -> list[str]:
-    """Return a note for each file of the split that trained one of the models.
+    """Return a note for each file of the split that a model was trained on.
 
-    Without a dev file, a tenth of --train is scored. Raise InputError if the
-    model's run held out other rows and so was trained on this tenth.
+    Without a dev file, a tenth of --train is scored. Raise InputError if a
+    model's run held out other rows: it was then trained on rows of this tenth.
     """
     source, notes = getattr(task, "source", None), []
-    if not isinstance(source, Source):  # a user's task may have another class
+    if not isinstance(source, Source):  # for example in a user's task
         return notes
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files
@@ -125,16 +124,16 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                 if fold:
                     raise InputError(
                         f"{model} is {fold} of a cross-validation. It was "
-                        "trained on some of the rows of "
-                        f"{source.files['train']} to score. results.json of "
-                        "that run has the scores of its held-out rows. Give "
-                        "--dev=FILE with new rows."
+                        f"trained on rows of {source.files['train']} that "
+                        "would be scored. results.json of that run has the "
+                        "scores of its held-out rows. Give --dev=FILE with "
+                        "new rows."
                     )
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
-                    f"{model} was trained on some of the rows of "
-                    f"{source.files['train']} to score: its run held out "
-                    f"other rows. Give {flag}."
+                    f"{model} was trained on rows of {source.files['train']} "
+                    "that would be scored, because its run held out other "
+                    f"rows. Give {flag}."
                 )
         elif split != "train":
             parts = () if source.data_set(split) else source.parts(split)

@@ -8,10 +8,10 @@ r"""Fine-tunes BERT on a task and scores it.
     python -m official_tasks.finetune --task=glue --data_dir=glue \
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
-In: the data of a task, and weights to start from, also of another run.
---data_dir has the official files, or is a data set such as hf:nyu-mll/glue or
-hf:rajpurkar/squad. --task=custom reads any CSV, TSV, JSONL or Parquet file and
-any data set. --task=my_task.py is a Python file with your task. Out, in
+In: the data of a task, and weights to start from (also those of another run).
+--data_dir is a folder of official files, or a data set such as hf:nyu-mll/glue
+or hf:rajpurkar/squad. --task=custom reads any CSV, TSV, JSONL or Parquet file
+and any data set. --task=my_task.py is a Python file with your task. Out, in
 --output: model/, which has the weights with the best score on dev, the
 vocabulary and the labels; results.json with all official metrics; predictions/
 of the dev split; report.html; TensorBoard logs. tools/export.py takes model/,
@@ -58,12 +58,12 @@ RUN_FLAGS = (
 TRAINING = {
     "bilstm_dim": "Width of a new BiLSTM between encoder and head.",
     "schedule": (
-        "Learning rate after the warm-up: to 0, or constant.",
+        "Learning rate after the warm-up: it falls to 0, or is constant.",
         CHOICES["schedule"],
     ),
-    "ema": "Score and save moving averages of the weights. The value is the "
-    "weight of the old average, such as 0.99.",
-    "label_smoothing": "Fraction of each label spread over all classes.",
+    "ema": "Score and save moving averages of the weights. The value is their "
+    "decay, such as 0.99.",
+    "label_smoothing": "Fraction of each label to spread over all classes.",
     "lora_rank": "Train only the head and LoRA's matrices, which have this "
     "rank.",
     "lora_alpha": "Scale LoRA's change by lora_alpha / lora_rank; by default "
@@ -76,12 +76,12 @@ TRAINING = {
     "steps_per_execution": "Steps between two returns to Python.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
-    "each label, or one for no answer.",
+    'each label, or one for "no answer".',
     "calibrate": "Divide the logits by the temperature that fits dev best.",
     "metric": "Metric on dev that decides the best weights and early stopping; "
     "by default the task's. loss: the loss on dev.",
-    "layer_decay": "Factor between the learning rate of a layer and that of "
-    "the layer above it.",
+    "layer_decay": "Factor on the learning rate from each layer to the layer "
+    "below it.",
     "weight_decay": "Decoupled weight decay; biases and norms have none.",
     "dropout": "Dropout rate of layers, attention and head; by default the "
     "rates stored with the weights.",
@@ -100,7 +100,7 @@ def define_flags():
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool(
-        "from_scratch", False, "Start from random weights of --init's size."
+        "from_scratch", False, "Start from random weights in --init's size."
     )
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_bool("check", False, "Check data and settings; train nothing.")

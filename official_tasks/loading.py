@@ -29,10 +29,7 @@ HIDDEN = (
 
 
 def set_log_level():
-    """Show warnings and errors of TensorFlow, but not the lines in `HIDDEN`.
-
-    Without a GPU these lines, such as a failed call of CUDA, mean nothing.
-    """
+    """Show warnings and errors of TensorFlow, but not the lines in `HIDDEN`."""
     # `setdefault` keeps a level that the user or a parent script has set.
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
@@ -41,10 +38,9 @@ def set_log_level():
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Hides the lines while TensorFlow is imported for the first time."""
+    """Finder that hides the lines in `HIDDEN` while TensorFlow is imported."""
 
     def find_spec(self, name, path=None, target=None):
-        """Return the spec of `tensorflow`, None for other modules."""
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)
@@ -66,7 +62,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 def _hide_lines():
     """Send standard error through `grep` for the duration of a block.
 
-    As a separate process, grep also passes on the message of a native abort.
+    As a separate process, grep still passes on the message of a native abort.
     """
     patterns = [word for text in HIDDEN for word in ("-e", text)]
     command = ["grep", "--line-buffered", "-vF", *patterns]
@@ -88,6 +84,6 @@ def _hide_lines():
         os.dup2(stderr, 2)
         os.close(stderr)
         process.stdin.close()
-        # grep goes on if a process that the import started has the pipe open.
+        # grep does not end while a process of the import has the pipe open.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)

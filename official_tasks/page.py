@@ -1,8 +1,7 @@
 """A run's report: one self-contained HTML page with charts as inline SVG.
 
-A page is a list of sections with text, tables and charts. `report.html` has the
-templates of these parts. Other modules, such as `task_report`, make the
-sections of a run's report.
+A page is a list of sections with text, tables and charts, which other modules
+make. `report.html` has the templates of these parts.
 """
 
 import math
@@ -48,10 +47,7 @@ def write_report(folder, content):
 
 
 def note_finished(folder):
-    """Print that a run is finished, and whether report or logs are missing.
-
-    Without `report.html` or `logs` a run is finished too: no code reads them.
-    """
+    """Print that a run is finished, and whether report or logs are missing."""
     progress.console.print(
         f"{folder.path}: finished before; nothing trained", soft_wrap=True
     )
@@ -65,12 +61,12 @@ def note_finished(folder):
 
 
 def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> str:
-    """Return a chart of lines over one axis, as SVG.
+    """Return a line chart as SVG.
 
     Args:
         title: title of the chart.
         axis: name of the x axis.
-        lines: name of a line -> (x, y), two lists; an unknown y is None.
+        lines: dict: name of a line -> (x, y), two lists; an unknown y is None.
         is_fraction: True to show y in percent.
         bounds: positions of dotted vertical lines on the x axis.
     """
@@ -109,7 +105,6 @@ def _is_number(value):
 
 
 def _round(value):
-    """Return text with 3 significant digits, without decimals from 100 on."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -122,7 +117,6 @@ def confusion_table(labels, counts) -> str:
 
 
 def _shorten(label):
-    """Return a label on one line, cut to `MAX_LABEL_LENGTH` characters."""
     label = " ".join(label.split())
     is_long = len(label) > MAX_LABEL_LENGTH
     return f"{label[: MAX_LABEL_LENGTH - 1]}…" if is_long else label

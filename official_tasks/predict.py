@@ -5,10 +5,10 @@ r"""Answers many texts with an exported model, one line for each.
 
 In: --model, the folder of a SavedModel that tools/export.py made; and --input,
 one of: a text file, with one text on each line; a CSV, TSV, JSONL or Parquet
-file, with a column for each input of the signature; a pattern of such files,
-such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; - for a pipe.
-All but Parquet files may be compressed (.gz). --separator and --encoding are
-as for --task=custom.
+file, with a column for each input of the signature; a pattern for several
+files, such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; - for a
+pipe. All files but Parquet may be compressed (.gz). --separator and --encoding
+mean the same as for --task=custom.
 
 Out: a record for each row, in the order of the rows: its inputs, its values in
 the columns of --keep, and the answer. The ending of --output decides the
@@ -58,7 +58,7 @@ def define_flags():
         "format",
         None,
         ("lines", "csv", "tsv", "jsonl"),
-        "Format of the input; by default from the file's ending, else lines.",
+        "Format of --input; by default that of the file's ending, or lines.",
     )
     flags.DEFINE_string(
         "signature", None, "Signature to call; by default the model's default."
@@ -152,7 +152,7 @@ def _answer(values):
         except BrokenPipeError:
             if values.output != "-":
                 raise
-            script.drop_output()  # its reader has ended, such as `| head`
+            script.drop_output()  # the reader has ended, such as `| head`
             return
         answers.finish()
     message = f"{answers.done} rows, {answers.done - before} of them now"

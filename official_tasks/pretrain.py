@@ -41,7 +41,6 @@ from official_tasks.pretraining.settings import (
 from official_tasks.progress import console
 
 __all__ = ["run"]
-# Held-out metrics that the script prints.
 METRICS = (
     "mlm_accuracy",
     "mlm_perplexity",
@@ -65,15 +64,15 @@ SETTINGS = {
     "num_layers": "Number of layers; overrides --size.",
     "hidden_dim": "Width of the model; overrides --size.",
     "num_heads": "Number of attention heads; by default that of --size, or "
-    "--hidden_dim / 64 if that is set.",
+    "--hidden_dim / 64 if --hidden_dim is set.",
     "dropout": "Dropout rate of layers and attention.",
-    "records": "Train on the records in --data: fixed examples.",
+    "records": "Train on the records in --data, which are fixed examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
     "short_probability": "Fraction of examples that get a random shorter "
     "length.",
     "mask_rate": "Fraction of tokens to predict.",
-    "mask_mix": "Percentages of the tokens to predict that are masked, "
+    "mask_mix": "Of the tokens to predict, the percentages that are masked, "
     "replaced by random tokens, and kept.",
     "whole_word": "Mask whole words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
@@ -88,7 +87,7 @@ SETTINGS = {
     "warmup": "Steps in which the learning rate rises: a number, or a fraction "
     "of --steps.",
     "schedule": (
-        "Learning rate after the warm-up: to 0, or constant.",
+        "Learning rate after the warm-up: it falls to 0, or is constant.",
         SCHEDULES,
     ),
     "bias_correction": "Adam's bias correction; better for runs of few steps.",
@@ -153,7 +152,6 @@ def _has_phase(number, values):
 
 
 def _arguments(values):
-    """Return the fields of `Settings` and `Execution` from the flags."""
     names = (*Settings._fields, *Execution._fields)
     arguments = {name: values[name].value for name in names}
     return {**arguments, "mask_mix": script.percentages(values.mask_mix)}
@@ -166,7 +164,7 @@ def print_plan(data, **arguments):
 
 
 def print_metrics(results):
-    """Print the notes and the held-out metrics, those before training too."""
+    """Print held-out metrics, also those before training, and the notes."""
     before = results["before"] or {}
     for name in METRICS:
         if name in results:

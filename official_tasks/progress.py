@@ -24,7 +24,7 @@ from official_tasks import stopping
 
 
 class _Console(Console):
-    """Console that goes silent when the reader of a pipe, `| head`, ends."""
+    """Console that goes silent when the reader of its pipe ends, as `head`."""
 
     def on_broken_pipe(self):
         """Print nothing more; the script goes on and writes its files."""
@@ -39,16 +39,12 @@ _printed: list = []  # lines about devices that this process has printed
 
 
 class _Count(ProgressColumn):
-    """Number of finished units of work, and the total where it is known."""
-
     def render(self, task):
         total = "" if task.total is None else f"/{task.total:,.0f}"
         return Text(f"{task.completed:,.0f}{total}")
 
 
 class _Speed(ProgressColumn):
-    """Speed of the work."""
-
     def render(self, task):
         return Text(_format_rate(task.finished_speed or task.speed))
 
@@ -63,7 +59,7 @@ def _format_rate(rate):
 
 
 class _Bar(Progress):
-    """Bar with its note on the next line: 80 columns do not hold both."""
+    """Bar with its note on the next line, as 80 columns do not hold both."""
 
     def get_renderables(self):
         yield self.make_tasks_table(self.tasks)
@@ -120,8 +116,7 @@ def bar(title: str, total: int | None = None, done: int = 0):
         try:
             yield update
         except BaseException:
-            # Without a terminal, remove the bar: a log file has no use for an
-            # unfinished bar next to the error.
+            # Keep an unfinished bar out of a log file.
             progress.live.transient = not console.is_terminal
             raise
 
@@ -136,7 +131,7 @@ class _Lines:
     def __call__(self, done, total, note):
         now = time.monotonic()
         if self.start is None:
-            # Measure the rate from now on: the time before went into tracing.
+            # Measure the rate from here on: the time before includes tracing.
             self.first, self.start = done, now
             return
         if now - self.last < LINE_EVERY:

@@ -10,12 +10,12 @@ figure5), and the official files of each column's task, which --option names.
 Out, in --output: a run folder for each pretrain and finetune command, and
 tableN.md with the paper's scores and the mean and standard deviation of the
 runs' scores over seeds. Tables with the same --output share pre-training runs.
-The same command resumes.
+The same command resumes interrupted runs.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
 weights (others: --finetune_flags=--init=FOLDER). Tables 5 (pre-training tasks),
 6 (model size), 8 (masking) and figure5 (steps) pre-train first. --scale=small
-is for two CPU cores: 4 layers of 128, 2,000 steps, ten minutes each.
+is for two CPU cores: 4 layers of width 128, 2,000 steps, ten minutes a model.
 --dry_run prints the commands.
 """
 
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
     paper: the paper's scores in percent, in the order of the columns.
     pretrain: flags of `pretrain`; None if no model is pre-trained.
-    finetune: flags of `finetune`; without `pretrain`, they name the weights.
+    finetune: flags of `finetune`; if `pretrain` is None, they name the weights.
     only: name of the only column that the row has; None if it has all.
     """
 
@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A task, the key of its score in results.json, flags of `finetune`."""
+    """A task, the key of its score in results.json, and `finetune`'s flags."""
 
     name: str
     task: str
@@ -87,8 +87,8 @@ SMALL_FINETUNE = (
     "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
     "--dtype=mixed_bfloat16"
 )
-# In the paper (appendix A.3): batch 16 or 32, 3 epochs, the best of four
-# learning rates on dev.
+# The paper fine-tunes on GLUE with batch 32, 3 epochs and the best of four
+# learning rates on dev (section 4.1). The small scale has its own epochs.
 ENTITIES = Column("WikiANN", "wikiann", "f1", "--epochs=3")
 SENTIMENT = Column("SST-2", "sst2", "accuracy", "--epochs=2")
 SIMILARITY = Column("STS-B", "stsb", "pearson", "--epochs=2")
@@ -199,7 +199,7 @@ def list_features():
 
 
 def make_tables(is_small):
-    """Return name -> `Table`."""
+    """Return a dict: name of a table -> `Table`."""
     glue = list_released(GLUE_BASE, GLUE_LARGE, "--grid")
     squad = list_released((88.5, "-"), (90.9, 81.9), "--sequence_length=384")
     swag = list_released((81.6,), (86.6,))
@@ -328,7 +328,7 @@ def define_flags():
         "scale", "paper", ["paper", "small"], "Scale of the runs."
     )
     flags.DEFINE_integer(
-        "seeds", 1, "Runs of each row, each with another seed.", 1
+        "seeds", 1, "Number of runs of each row; each has another seed.", 1
     )
     flags.DEFINE_string("output", None, "Folder of all runs.")
     flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")

@@ -24,16 +24,15 @@ from official_tasks import loading, stopping
 
 USER_ERROR = 2
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
-# In scripts that reproduce the paper the default is float32, not "auto". A
-# command then computes the same on any processor, and its scores can be
-# compared with the paper's.
+# Scripts that reproduce the paper have the default float32, not "auto". Their
+# scores are then the same on any processor, and comparable with the paper's.
 AUTO_DTYPES = ("auto", *DTYPES)
 DTYPE_HELP = (
     "Keras dtype policy of the computation. auto means bfloat16 where the "
     "processor, GPU or TPU has it, and float32 elsewhere."
 )
-LARGEST_SEED = 2**32 - 1  # the largest that Keras and NumPy take
-LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
+LARGEST_SEED = 2**32 - 1  # the largest seed that Keras and NumPy accept
+LARGEST_BATCH = 2**20  # rows; the largest published batch has 65,536
 HELP = {"--help", "-h", "-help", "--helpshort"}
 # Errors of the operating system that a wrong path causes.
 PATH_ERRORS = {
@@ -73,9 +72,6 @@ def start(main, define_flags, arguments=()):
         lambda words: _run(main, words[1:]),
         flags_parser=functools.partial(_parse, arguments),
     )
-
-
-# Defining flags.
 
 
 def define_overwrite():
@@ -135,7 +131,7 @@ def define_text(text):
     """Define the flags of a tool that reads text; `text` is --input's help."""
     flags.DEFINE_string("input", None, text)
     flags.DEFINE_string(
-        "text_field", "text", "Field with the text: JSONL, Parquet, data sets."
+        "text_field", "text", "Field of the text in JSONL, Parquet, data sets."
     )
     flags.DEFINE_bool(
         "lowercase",
@@ -155,7 +151,7 @@ def require(expected, check, *names):
     """Refuse a value of these flags if `check` is false for it; None is valid.
 
     Args:
-        expected: a valid value, as the message names it: "a number above 0".
+        expected: the valid values in words, such as "a number above 0".
         check: function of a value, or of each value of a repeated flag.
         *names: names of flags.
     """
@@ -183,7 +179,7 @@ def applies_only(to, acts, *names):
 
 
 def group_flags(title, *names):
-    """Put these flags under a title in `--help`, after those without title."""
+    """Put these flags under a title in `--help`, after the untitled flags."""
     _groups.setdefault(title, []).extend(names)
 
 
@@ -196,9 +192,6 @@ def show_flags(choose, *names):
         *names: names of flags.
     """
     _choices.append((choose, names))
-
-
-# Reading flags.
 
 
 def check_limits(values):
@@ -228,7 +221,8 @@ def load_tokenizer(values):
     """Return the `WordPieceTokenizer` that --vocabulary names.
 
     --vocabulary is a file, a model folder or the name of weights. --lowercase
-    and --strip_accents apply where no settings are stored with it.
+    and --strip_accents override the settings of a folder or of weights. They
+    must agree with settings that are stored next to a file.
     """
     from bert_keras import WordPieceTokenizer, files
 
@@ -243,9 +237,9 @@ def load_tokenizer(values):
 
 
 def prepare_output(values, is_folder=False, inputs=("input",)):
-    """Refuse an --output that exists or is an input, before any work is done.
+    """Refuse an --output that exists or is an input; make its parent folder.
 
-    With --overwrite the output may exist. Its parent folder is made.
+    With --overwrite the output may exist.
 
     Args:
         values: absl's FLAGS.
@@ -305,7 +299,6 @@ def _parse(arguments, words):
 
 
 def _print_help():
-    """Print the script's docstring and its flags, group by group."""
     script = sys.argv[0]
     shown = {f.name: f for f in flags.FLAGS.get_key_flags_for_module(script)}
     for choose, names in _choices:
@@ -355,9 +348,6 @@ def _expand_home():
             flag.value = list(map(expand, flag.value))
         else:
             flag.value = expand(flag.value)
-
-
-# Running `main`.
 
 
 def _run(main, words):

@@ -77,7 +77,6 @@ def _handle_dropped(dropped):
 
 
 def _is_importing():
-    """Return True if the main thread is within an import."""
     frame = sys._current_frames()[threading.main_thread().ident]
     while frame and frame.f_code.co_filename != IMPORT_SYSTEM:
         frame = frame.f_back
