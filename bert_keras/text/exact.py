@@ -24,7 +24,7 @@ NO_SYMBOL = 0  # for characters that no token has, and for the end of a word
 Tokens = collections.namedtuple("Tokens", "ids words starts lengths")
 Tokens.__doc__ = """The tokens of some words, one after another.
 
-    ids: `int32 (P,)`.
+    ids: the id of each token, `int32 (P,)`.
     words: the index of each token's word, `int64 (P,)`.
     starts: the index of each token's first character in its word, `int64 (P,)`.
     lengths: the number of characters of each token, `int64 (P,)`.
@@ -32,7 +32,7 @@ Tokens.__doc__ = """The tokens of some words, one after another.
 
 
 class ExactText:
-    """Tokenizer of any strings, with the ids of `WordPiece`.
+    """Tokenizer of any strings that returns the same ids as `WordPiece`.
 
     The tokens form a trie, whose edges are a sorted vector of (node, symbol).
     Edge i leads to node i + 2. One search finds, for each character of all
@@ -40,7 +40,7 @@ class ExactText:
     at its start, then the token that begins at that token's end, and so on.
 
     Args:
-        settings: a `WordPiece`.
+        settings: the `WordPiece` that has the vocabulary and the settings.
     """
 
     def __init__(self, settings):
@@ -99,9 +99,9 @@ class ExactText:
     def _tokenize_distinct(self, code_points, starts, lengths):
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # From here on, all vectors are (positions,), for all distinct words.
+        # A distinct word has a position for each character and one for its
+        # end. Vectors are (positions,) from here on, except `first`.
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
-        # The characters of each word, then one position for its end.
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
         is_start, is_end = inside == 0, inside == tf.gather(count, word)
@@ -123,7 +123,7 @@ class ExactText:
             tf.ones_like(stuck[:, 0], tf.bool),
         )
         is_unknown = tf.gather(unknown, word)
-        # The positions to keep: the start of each token and unknown word.
+        # Keep the first position of each token and of each unknown word.
         kept = tf.where(is_unknown, is_start, reached & ~is_end)
         ids = tf.gather(tf.constant(self._ids), node)
         ids = tf.where(is_unknown, self._unknown, ids)
@@ -137,12 +137,11 @@ class ExactText:
         )
 
     def _find_longest(self, symbols, is_start):
-        """Return the trie node of the longest token at each position."""
+        """Return the longest token's trie node at each position; 0 if none."""
         edges, ids = tf.constant(self._edges), tf.constant(self._ids)
         symbols = tf.cast(symbols, tf.int64)
 
         def step(ahead, positions, nodes, longest):
-            # One search looks up the next edge of all positions.
             key = nodes * self._count + tf.gather(symbols, positions + ahead)
             edge = tf.searchsorted(edges, key, out_type=tf.int64)
             exists = tf.where(tf.gather(edges, edge) == key)
@@ -159,7 +158,7 @@ class ExactText:
             )
             return ahead + 1, positions, nodes, longest
 
-        # (positions,): where a longer token may match; fewer with each step.
+        # The positions from which a longer token may match, fewer each step.
         positions = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), positions)
@@ -185,11 +184,10 @@ def _make_row_splits(words, tokens, strings):
 
 
 def _find_distinct(words, ends):
-    """Return the distinct words, and the index of each word among them.
+    """Return vectors `int64 (distinct,)` and `int32 (words,)`.
 
-    Returns:
-        `int64 (distinct,)`, the index of each distinct word's first
-        occurrence; `int32 (words,)`, the index of each word in that vector.
+    The first vector has the index of each distinct word's first occurrence,
+    the second vector the index of each word among the distinct words.
     """
     strings = tf.strings.unicode_encode(
         tf.RaggedTensor.from_row_splits(
@@ -310,7 +308,7 @@ def _find_spans(words, tokens, strings, unit):
     )
     start, end = (tf.gather(begins.values, x) for x in (first, last - 1))
     code_point = tf.gather(characters.values, last - 1)
-    # Add the number of UTF-8 bytes of each token's last character.
+    # Add the length in bytes of each token's last character.
     end += 1 + sum(
         tf.cast(code_point >= bound, tf.int64)
         for bound in (0x80, 0x800, 0x10000)

@@ -15,14 +15,14 @@ from bert_keras.text.wordpiece import (
 )
 
 UNUSED = re.compile(r"\[unused\d+\]")
-# Weights that have a row for each token, by the end of their path.
+# Ends of the paths of weights that have a row for each token.
 TABLES = ("embeddings/token/embeddings", "mlm/bias")
 
 Extension = collections.namedtuple("Extension", "vocabulary replaced")
 Extension.__doc__ = """A vocabulary with new tokens.
 
     vocabulary: all tokens in the order of their ids.
-    replaced: dict of new id -> ids of the word in the old vocabulary.
+    replaced: dict of a new word's id -> the word's ids in the old vocabulary.
     """
 
 
@@ -37,8 +37,7 @@ def extend_vocabulary(vocabulary, words):
         words: new words, normalised as by the vocabulary's tokenizer.
 
     Raises:
-        InputError: for a word that the vocabulary has, or that is not a
-            single word.
+        InputError: a word is in the vocabulary, or is not a single word.
     """
     wordpiece = WordPiece(vocabulary, False)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -61,7 +60,7 @@ def extend_vocabulary(vocabulary, words):
 def domain_words(
     vocabulary, texts, number, lowercase=True, in_order=map, strip_accents=None
 ):
-    """Return the words that would save the most tokens in some texts.
+    """Return the words that, as tokens, would shorten some texts the most.
 
     Args:
         vocabulary: list of tokens.
@@ -72,9 +71,9 @@ def domain_words(
         in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. A word saves its count times its number
-        of tokens minus 1, where "[UNK]" counts as two tokens. A word of more
-        than 256 bytes, the limit of a token, is left out.
+        A list for `extend_vocabulary`. A word of n tokens saves n - 1 tokens
+        at each occurrence; "[UNK]" counts as two. A word of more than 256
+        bytes, the limit of a token, is left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()
@@ -93,8 +92,8 @@ def extend_model(model, extension):
 
     The token embeddings and, if the model predicts tokens, the output bias
     get new rows. The old vocabulary splits each new word into tokens, and the
-    word's new row is the mean of the rows of these tokens. The other weights
-    and the outputs for text without new tokens do not change.
+    mean of these tokens' rows becomes the word's row. The other weights and
+    the outputs for text without new tokens do not change.
 
     Args:
         model: a `BertEncoder` or a model with one.

@@ -1,8 +1,8 @@
 """The fast path, which tokenizes plain rows with tensorflow-text's operations.
 
-A row is plain if it is valid UTF-8 and tensorflow-text treats each of its
-characters as `WordPiece` does, next to any other character. For such a row,
-both return the same ids. Most rows are plain. A regular expression finds them.
+A row is plain if it is valid UTF-8 and tensorflow-text treats each character as
+`WordPiece` does, whatever its neighbours. So both return the same ids for a
+plain row. A regular expression finds the plain rows, which are the majority.
 """
 
 import functools
@@ -21,16 +21,16 @@ from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# A character becomes at most three characters of four bytes.
+# Normalisation turns a character into at most three characters of four bytes.
 MAX_CHARACTER_BYTES = 12
 
 
 class FastText:
-    """Tokenizer with a fast path for plain strings; others need the exact path.
+    """Tokenizer that uses the exact path only for strings that need it.
 
     Args:
         exact: function that returns the `ExactText` with the same settings.
-        settings: a `WordPiece`.
+        settings: the `WordPiece` that has the vocabulary and the settings.
     """
 
     def __init__(self, exact, settings):
@@ -62,15 +62,14 @@ class FastText:
         (rows,) = _call_unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # Made here, so that its models become constants of the graph.
+        # Make the tokenizer here, so that its models are the graph's constants.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),
             fast_bert_normalizer_model_buffer=tf.constant(self._characters),
         )
         ids = tokenizer.tokenize(rows)
-        # (B,)
-        certain = plain & ~self._in_doubt(rows, ids)
+        certain = plain & ~self._in_doubt(rows, ids)  # (B,)
         return [ids.values, ids.row_splits, certain, tf.reduce_all(certain)]
 
     def is_plain(self, strings):
@@ -85,9 +84,9 @@ class FastText:
     def _in_doubt(self, strings, ids):
         """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
-        tensorflow-text limits the number of bytes of a word, `WordPiece` the
-        number of characters. So a row is in doubt if it has an "[UNK]" and a
-        word that may exceed the limit in bytes.
+        tensorflow-text limits a word's bytes, and `WordPiece` its characters.
+        So a row is in doubt if it has an "[UNK]" and a word that may exceed
+        the limit in bytes.
         """
         is_unknown = ids.values == self._unknown
 
@@ -122,7 +121,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # The index of each row among all fast rows, followed by exact rows.
+        # The index of each row in `ids`, which `exact` follows.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         order = tf.where(certain, rows, tf.size(strings) + number)
@@ -165,8 +164,7 @@ def _long_word(max_bytes):
 
     ASCII white space and punctuation separate words. A character counts as 12
     bytes, the maximum that it can become. So the pattern finds every word of
-    more than `max_bytes`, and some shorter words. RE2 repeats at most 1,000
-    times.
+    more than `max_bytes`, and some shorter words. RE2 allows 1,000 repetitions.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
@@ -179,8 +177,8 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for both settings. So if they differ,
-    # characters that change if accents are stripped are not plain.
+    # tensorflow-text has one switch for both settings. So if the settings
+    # differ, a character that `strip_accents` changes is not plain.
     with_it = unicode.map_code_points(lowercase, True)
     without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()

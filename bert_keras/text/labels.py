@@ -2,7 +2,7 @@
 
 OUTSIDE = "O"
 PREFIXES = "BIESLU"
-BEGIN, END = "BSU", "ELSU"  # prefixes that begin an entity, and that end one
+BEGIN, END = "BSU", "ELSU"  # prefixes of an entity's first and last word
 
 
 def split_label(label: str) -> tuple[str, str]:

@@ -1,7 +1,4 @@
-"""A WordPiece vocabulary learned from text, the same on every run.
-
-Words are counted first, in bounded memory; then tokens are merged.
-"""
+"""A WordPiece vocabulary learned from text, the same on every run."""
 
 import collections
 import heapq
@@ -21,14 +18,14 @@ from bert_keras.text.wordpiece import (
 )
 
 MAX_WORDS = 4_000_000  # distinct words in memory, about 500 MB
-CHARACTERS = 1_000_000  # characters of text in one call that counts words
-# Maximum fraction of words that may be [UNK]; otherwise learning is refused.
+CHARACTERS = 1_000_000  # approximate characters in a call of `_CountWords`
+# Learning is refused if more than this fraction of the words would be [UNK].
 MAX_UNKNOWN = 0.5
 # If more than this fraction of the words has accents, accents are kept. In the
 # Universal Declaration of Human Rights, the fraction is below 0.001 in English,
 # Dutch, Indonesian, and 0.04 or more in Italian, Russian, French, Vietnamese.
 MANY_ACCENTS = 0.01
-BEFORE_UNKNOWN = 99  # unused tokens between "[PAD]" and "[UNK]"
+BEFORE_UNKNOWN = 99  # maximum number of unused tokens before "[UNK]"
 
 
 def learn_vocabulary(
@@ -43,24 +40,24 @@ def learn_vocabulary(
 ) -> list[str]:
     """Learn a vocabulary of special tokens, characters and merged tokens.
 
-    `WordPiece` splits the texts into words, which are counted. At first, their
-    tokens are single characters. Then the most frequent pair of neighbouring
-    tokens is merged, one pair after the other, until there are `size` tokens or
-    no pair occurs `min_count` times. Of equally frequent pairs, the pair with
-    the lower ids is merged. A pair that would make a token of more than 256
-    bytes is skipped. Memory grows with the number of distinct words; of more
-    than 4 million, the rarest are dropped.
+    `WordPiece` splits the texts into words, which are counted. At first, a
+    word's tokens are its characters. Each step then merges the most frequent
+    pair of neighbours into one token, until there are `size` tokens or no pair
+    occurs `min_count` times. Of equally frequent pairs, the pair with the lower
+    ids is merged first. A pair that would make a token of more than 256 bytes
+    is skipped. To save memory, the rarest words are dropped if there are more
+    than 4 million distinct words.
 
     Args:
         texts: iterable of strings, read once.
-        size: tokens to learn, special tokens included.
+        size: maximum number of tokens, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
-        strip_accents: setting of the tokenizer; by default as `lowercase`.
+        strip_accents: setting of the tokenizer; None means `lowercase`.
         min_count: minimum count of the characters and pairs to learn.
         unused: number of tokens `[unused0]`, `[unused1]`, ... to keep free for
-            words of a later domain. Their ids are as in the original: with 994
+            words of a later domain. Their ids are as in the original. With 994
             of them, `[UNK]` has id 100, as in the uncased vocabulary.
-        progress: called with the number of tokens so far, and `size`.
+        progress: function that gets the number of tokens so far, and `size`.
         in_order: a function like `map`, which may run in parallel. It gets a
             picklable function and an iterable of lists of texts. The learned
             vocabulary is the same with any such function.
@@ -122,10 +119,9 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 
 
 def _select_symbols(counts, min_count, room):
-    """Return the characters to learn, with "##" except at a word's start.
+    """Return the most frequent characters, with "##" except at a word's start.
 
-    They occur `min_count` times or more, and fill at most half of `room`; the
-    most frequent are chosen.
+    They occur `min_count` times or more, and fill at most half of `room`.
     """
     totals = collections.Counter()
     for word, count in counts.items():
@@ -148,7 +144,7 @@ def _refuse_useless(counts, symbols, size):
         raise InputError(
             f"With a vocabulary of {size} tokens, {fraction:.0%} of the words "
             "are [UNK]. Their characters are too rare or do not fit into the "
-            "vocabulary. Take some thousands of tokens, or more text."
+            "vocabulary. Set a size of some thousands, or give more text."
         )
 
 
@@ -161,7 +157,7 @@ class _Merger:
 
     `pairs` has the count of each pair of neighbours, and `positions` the
     indices of the words that may have the pair. `heap` has the count of each
-    pair too; an outdated count is too high.
+    pair too, but some counts are outdated and too high.
     """
 
     def __init__(self, counts, pieces):
@@ -189,7 +185,7 @@ class _Merger:
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
                 if utf8_length(self._join(pair)) > MAX_TOKEN_BYTES:
-                    continue  # too long for a token, such as a drawn line
+                    continue  # too long for a token, such as a line of dashes
                 self._merge(pair)
                 return True
             if min_count <= now < -count:
@@ -306,7 +302,7 @@ class _CountWords:
 
     def _words(self, stretch):
         if stretch.isascii() and stretch.isprintable():
-            # Most text is printable ASCII, for which this regular expression
+            # In printable ASCII, the majority of text, this regular expression
             # finds the same words as `WordPiece`.
             stretch = stretch.lower() if self._lowercase else stretch
             return _ASCII_WORD.findall(stretch)

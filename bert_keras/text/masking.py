@@ -1,7 +1,4 @@
-"""The choice of tokens to predict, and of their replacements.
-
-Pre-training masks tokens in NumPy; `TokenMasker` wraps this for `Dataset.map`.
-"""
+"""The choice of tokens to predict, and of their replacements."""
 
 import copy
 import math
@@ -18,7 +15,7 @@ if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
     import tensorflow as tf
 
 # From the paper, section 3.1, task 1: the fraction of tokens to predict, and
-# the percentages of these that become [MASK], become any token, and stay.
+# the percentages of these that become [MASK], become a random token, and stay.
 MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
@@ -68,11 +65,11 @@ def check_mask_rules(rules):
 def count_predictions(length: int, rate: float) -> int:
     """Return the maximum number of masked tokens in a row, at least 1.
 
-    At the paper's rate of 15 %, 20 of 128 tokens and 77 of 512 are masked.
+    At the paper's rate of 15 %, the maximum is 20 of 128 tokens, and 77 of 512.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
         return 1  # `SamplingRules` refuses the type later
-    # Rounded before `ceil`, because 0.1 * 30 is 3.0000000000000004.
+    # Round before `ceil`, because 0.1 * 30 is 3.0000000000000004.
     return max(1, min(length, math.ceil(round(length * rate, 9))))
 
 
@@ -82,19 +79,19 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     In each row, single tokens or whole words are drawn (see `choose_words`).
     The number of drawn tokens is `mask_rate` times the number of all tokens,
     [CLS] and [SEP] included, rounded half to even. It is at least 1 and at
-    most `max_predictions`. Each drawn token becomes [MASK], becomes any
+    most `max_predictions`. Each drawn token becomes [MASK], becomes a random
     token, or stays, with the probabilities of `mask_mix`.
 
     Args:
-        rows: dict with int32 token_ids, padding_mask `(B, T)`.
+        rows: dict with int32 token_ids and padding_mask, both `(B, T)`.
         rules: `SamplingRules`, or an object with the same mask attributes.
         vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
 
     Returns:
-        A dict with the rows' entries, and int32 mask_positions and mask_ids
+        `rows` with new token_ids, and with int32 mask_positions and mask_ids
         and float32 mask_weights, each `(B, M)`. Real masks come first, in
-        the order of their positions.
+        the order of their positions; the rest is 0.
     """
     ids = rows["token_ids"]
     word = rows["padding_mask"].astype(bool)
@@ -112,8 +109,7 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     else:
         chosen = choose_pieces(word, count, rng)
     positions, real = _as_positions(chosen, rules.max_predictions)
-    # (B, M)
-    truth = np.take_along_axis(ids, positions, 1)
+    truth = np.take_along_axis(ids, positions, 1)  # (B, M)
     replaced = _replace(truth, rules, vocabulary, rng)
     masked = ids.copy()
     row, column = np.nonzero(real)
@@ -131,7 +127,7 @@ def _as_positions(chosen, most: int):
     """Return the chosen columns `(B, M)`, 0-padded, and a mask of real ones."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
-    # The rank of each true column within its row.
+    # The rank of each chosen column within its row.
     rank = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     positions: Any = np.zeros((len(chosen), most), np.int64)
     positions[row, rank] = column
@@ -195,7 +191,7 @@ def choose_words(word, starts, count, rng):
     chosen = np.zeros_like(word)
     for row in np.flatnonzero(starts.any(1)):
         number = np.cumsum(starts[row]) - 1  # (T,), the word of each column
-        sizes = np.bincount(number[word[row]])  # (words,), tokens of each
+        sizes = np.bincount(number[word[row]])  # (words,), tokens of each word
         is_chosen, left = np.zeros(len(sizes), bool), count[row]
         for one in order[row][order[row] < len(sizes)]:
             if sizes[one] <= left:
@@ -208,11 +204,11 @@ def choose_words(word, starts, count, rng):
 
 
 class TokenMasker:
-    """The masks of pre-training, drawn within `Dataset.map` or eagerly.
+    """Function that draws the masks of pre-training, eagerly or in a graph.
 
     A masker calls `mask_rows`, as `create_pretraining_data` and `pretrain` do.
-    `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are never selected. A saved graph
-    cannot contain a masker, because it runs Python.
+    `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are never selected. A masker runs
+    Python, so it works in `Dataset.map`, but not in a saved graph.
 
     Args:
         vocabulary: word pieces in the order of their ids.
@@ -265,7 +261,7 @@ class TokenMasker:
         self._vocabulary = MaskingVocabulary(check_vocabulary(vocabulary))
 
     def __call__(self, token_ids: Any, seed: Any) -> dict[str, "tf.Tensor"]:
-        import tensorflow as tf  # `mask_rows` does not need it
+        import tensorflow as tf  # `mask_rows` does not need TensorFlow
 
         token_ids = tf.cast(token_ids, tf.int32)
         if token_ids.shape.rank == 1:

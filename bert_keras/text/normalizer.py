@@ -19,7 +19,7 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 # characters, because control characters are dropped from text.
 FIRST_STAND_IN = 1
 
-# Kind of a mark that is no accent. It stays, and is sorted among the marks.
+# Kind of a mark that is no accent. It is kept, and sorted among the marks.
 ORDERED = 6
 # For each code point, the character table has KINDS * offset + kind. The code
 # point plus the offset is the resulting character, which is of this kind. If
@@ -43,7 +43,7 @@ Words.__doc__ = """The words of some rows, one after another.
 
 
 class Normalizer:
-    """Function that returns the normalised words of strings, as `WordPiece`.
+    """Function from strings to the normalised words that `WordPiece` makes.
 
     Args:
         lowercase, strip_accents, keep_special_tokens: see `WordPiece`.
@@ -74,7 +74,7 @@ class Normalizer:
                 self._replace_final_sigmas,
                 codes,
             )
-        # One entry for each character of the results, with its source.
+        # From here on, vectors have an entry for each resulting character.
         codes, kinds, sources = self._map_characters(codes)
         if self._strip_accents:
             codes, kinds, sources = _apply_if_any(
@@ -142,7 +142,7 @@ class Normalizer:
         run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
         # Classes are below 256, so the key sorts by run, then by class.
         key = tf.gather_nd(run * 256 + classes, positions)
-        # (marks, 1): for each position, the old position of its new mark.
+        # (marks, 1): the old position of the mark that moves to each position.
         origin = tf.gather(positions, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(
@@ -174,7 +174,7 @@ def _split_words(codes, kinds, sources, row_splits):
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
-    # A word begins at a character of `is_word`, after one, and after a space.
+    # A word begins at, and after, a character of `is_word`, and after a space.
     starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
     seen = tf.gather(seen, letters)
     sources = tf.gather(sources, seen)
@@ -237,7 +237,7 @@ Tables.__doc__ = """Tables of characters for some settings.
 
 @functools.cache
 def tables_for(lowercase, strip_accents, keep_special_tokens):
-    """Return the `Tables` for these settings, made once."""
+    """Return the `Tables` for these settings, from a cache if possible."""
     kinds = np.array(bytearray(unicode.kinds()))
     roles = np.array(bytearray(unicode.sigma_roles()))
     roles[kinds == unicode.DROPPED] = unicode.IGNORED
@@ -262,7 +262,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
 
 
 def _make_character_table(kinds, kinds_after, results):
-    """Return the array for `characters` and the three arrays `several`."""
+    """Return an array for `Tables.characters`, and `Tables.several`."""
     table = kinds_after.astype(np.int64)
     entries, starts, lengths = [], [], []
     for code, result in results.items():
@@ -304,8 +304,7 @@ class CodePointTable:
     """
 
     def __init__(self, values):
-        # (4352, 256)
-        blocks = np.asarray(values, np.int32).reshape(-1, BLOCK)
+        blocks = np.asarray(values, np.int32).reshape(-1, BLOCK)  # (4352, 256)
         numbers = {}  # bytes of a block -> its number among distinct blocks
         index = [
             numbers.setdefault(block.tobytes(), len(numbers))
@@ -315,9 +314,7 @@ class CodePointTable:
         self._values = np.frombuffer(b"".join(numbers), np.int32)
 
     def __call__(self, code_points):
-        # The high bits of a code point are its block, the low 8 bits its index
-        # in the block.
-        block = tf.bitwise.right_shift(code_points, 8)
+        block = tf.bitwise.right_shift(code_points, 8)  # divides by BLOCK
         inside = tf.bitwise.bitwise_and(code_points, BLOCK - 1)
         return tf.gather(
             tf.constant(self._values),

@@ -1,4 +1,4 @@
-"""Packs the token ids of segments into the rows that the encoder reads."""
+"""Pack the token ids of segments into the rows that the encoder reads."""
 
 import types
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ class SegmentPacker(keras.layers.Layer):
 
     A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
     then padding. As in the original, a row that is too long loses one token at
-    a time, the last token of the segment that is longest at that time. If
-    several segments are longest, the last of them loses the token.
+    a time, always the last token of the longest segment. If several segments
+    are longest, the last one loses the token.
 
     Args:
-        sequence_length: tokens in a row, the special ones included.
+        sequence_length: number of tokens in a row, special tokens included.
         cls_id, sep_id, pad_id: ids of the special tokens.
-        pad_to_longest: make rows as long as the longest of the batch, rather
-            than `sequence_length`.
+        pad_to_longest: pad to the length of the batch's longest row, not to
+            `sequence_length`.
 
     Call arguments:
         segments: a tuple of ragged `int32 (B, None)`, or a single one. For
@@ -35,7 +35,7 @@ class SegmentPacker(keras.layers.Layer):
         and `padding_mask` (1 at tokens), each `int32 (B, T)`.
 
     Raises:
-        InputError: when a row has no room for a token of each segment.
+        InputError: a row has no room for a token of each segment.
 
     Example:
 
@@ -62,8 +62,8 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # A graph, because eagerly the 200 operations take 15 ms. The namespace
-        # hides the graph from Keras, which would put it into an export.
+        # Eagerly, the 200 operations take 15 ms, so make a graph of them. The
+        # namespace hides it from Keras, which would put it into an export.
         graph = tf.function(
             self._pack_rows, autograph=False, reduce_retracing=True
         )
@@ -96,7 +96,6 @@ class SegmentPacker(keras.layers.Layer):
     def _measure_lengths(self, segments):
         """Return the lengths before and after the cut, both `(B, segments)`."""
         lengths = [segment.row_lengths() for segment in segments]
-        # (B, segments)
         lengths = tf.stack(lengths, axis=1)
         return lengths, longest_first(lengths, self.room(len(segments)))
 
@@ -106,27 +105,27 @@ class SegmentPacker(keras.layers.Layer):
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
-        """Return how many tokens, without special tokens, fit in a row."""
+        """Return how many tokens fit in a row, special tokens not counted."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(
                 f"sequence_length is {self.sequence_length}; {num_segments} "
                 f"segment(s) need at least {2 * num_segments + 1}: [CLS], and "
-                "a token and [SEP] for each segment. Make it larger."
+                "a token and [SEP] for each segment. Set a larger one."
             )
         return room
 
     def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Return rows with [CLS], [SEP] and padding, of segments that fit."""
+        """Return rows of segments that fit, with [CLS], [SEP] and padding."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
         for segment in segments:
             parts += [segment, self.sep_id * column]
             last += tf.cast(segment.row_lengths(), tf.int32) + 1
-            ends.append(last)  # (B,), the position after its [SEP]
+            ends.append(last)  # (B,), the position after the segment's [SEP]
         # Ragged (B, None), then padded (B, T).
         tokens = tf.concat(parts, axis=1)
         tokens = tokens.to_tensor(self.pad_id, shape=(None, self._width))
@@ -189,9 +188,9 @@ def _take_first(rows, lengths):
 def longest_first(lengths, room):
     """Return the lengths after segments are cut to `room` tokens in total.
 
-    The lengths are those after removing one token at a time from the longest
-    segment (at a tie, the last of them) until the row fits. All segments that
-    are cut get the same length, but the first of them may keep one token more.
+    One token at a time is removed from the longest segment, at a tie from the
+    last one, until the row fits. So all cut segments get the same length,
+    except that the first cut segments may keep one token more.
 
     Args:
         lengths: integers `(B, segments)`.
@@ -202,8 +201,8 @@ def longest_first(lengths, room):
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # (B, segments), from the shortest segment on. A segment's level is its
-    # length if shorter segments are kept whole and the others share the rest.
+    # (B, segments), the shortest segment first. A segment's level is the length
+    # that it gets if shorter segments stay whole and the others share the rest.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
@@ -212,12 +211,11 @@ def longest_first(lengths, room):
     # no such segment, the row fits.
     is_over = ascending > levels
     first_over = tf.argmax(is_over, axis=1)
-    # (B, 1)
-    level = tf.gather(levels, first_over, batch_dims=1)[:, None]
+    level = tf.gather(levels, first_over, batch_dims=1)[:, None]  # (B, 1)
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    # The room that is left gives the first cut segments one token each.
+    # Each of the first cut segments gets one of the tokens that still fit.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)

@@ -15,8 +15,7 @@ from bert_keras.text.tokenizer import (
     as_strings,
 )
 
-# Side of a search -> names of its prompt. The first name that a model has is
-# used.
+# Side of a search -> possible names of its prompt. The first match is used.
 PROMPTS = {
     "query": ("query",),
     "document": ("document", "passage", "corpus"),
@@ -37,14 +36,14 @@ class PreprocessorArguments(TokenizerArguments, total=False):
 class BertPreprocessor(keras.layers.Layer):
     """Layer that turns strings or pairs of strings into inputs of BERT models.
 
-    Works eagerly, in `tf.function` and as the function of `Dataset.map`, for
-    strings, `(strings, labels)` and `((first, second), labels)`.
+    The layer works eagerly, in `tf.function` and in `Dataset.map`, whose
+    elements may be strings, `(strings, labels)` or `((first, second), labels)`.
 
     Args:
         tokenizer: a `WordPieceTokenizer`.
-        sequence_length: tokens in a row, the special ones included.
-        pad_to_longest: make rows as long as the longest of the batch, as
-            serving does, rather than `sequence_length`.
+        sequence_length: number of tokens in a row, special tokens included.
+        pad_to_longest: pad to the length of the batch's longest row, as
+            serving does, not to `sequence_length`.
         prompts: dict of name -> prompt, a string to put before a text that
             is embedded, such as {"query": "query: "}.
         prompt: name of the prompt to put before each text; None for no
@@ -87,8 +86,8 @@ class BertPreprocessor(keras.layers.Layer):
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
-                f"prompt is {prompt!r}; expected one of "
-                f"{', '.join(self.prompts) or 'none: there are no prompts'}."
+                f"There is no prompt {prompt!r}. Expected None or a name in "
+                f"`prompts`, which has {', '.join(self.prompts) or 'no names'}."
             )
         self.prompt = prompt
         self.include_prompt = include_prompt
@@ -108,7 +107,7 @@ class BertPreprocessor(keras.layers.Layer):
             pad_id=tokenizer.pad_id,
             pad_to_longest=pad_to_longest,
         )
-        self._unpooled = 0  # tokens at a row's start that are not pooled
+        self._unpooled = 0  # number of first tokens that are not pooled
         if prompt is not None and not include_prompt:
             self._unpooled = count_prompt(
                 tokenizer, self.prompts[prompt], sequence_length
@@ -184,9 +183,7 @@ class BertPreprocessor(keras.layers.Layer):
     def each(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
-        """Return a separate row for each of an example's K texts.
-
-        Such rows are inputs of `BertEmbedder`.
+        """Return a row for each of an example's K texts, for `BertEmbedder`.
 
         Args:
             x: a tuple of K batches of strings `(B,)`, one for each text of an
@@ -273,8 +270,8 @@ def leave_out(mask, count):
 def _segments(x):
     """Return the segments of a call's argument.
 
-    A list of strings is one batch. A list of tensors is a tuple of segments,
-    because a model's saved configuration stores tuples as lists.
+    A list of strings is one batch. A list of tensors counts as a tuple, because
+    a model's saved configuration stores tuples as lists.
     """
     is_list = isinstance(x, list) and len(x) > 0
     if isinstance(x, tuple) and not x:

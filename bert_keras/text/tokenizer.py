@@ -1,8 +1,4 @@
-"""The tokenizer layer, which turns text into ids and back, also in a graph.
-
-The layer chooses between the fast path (fast.py) and the exact path (exact.py).
-Both paths need vectors of strings, so it reshapes strings of any other shape.
-"""
+"""The tokenizer layer, which turns text into ids and back, also in a graph."""
 
 import functools
 import os
@@ -58,7 +54,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         keep_special_tokens: treat "[CLS]", "[MASK]", ... in the text as
             tokens, not as plain text.
         portable: use core operations only, for servers and platforms that
-            have no tensorflow-text. Slower.
+            have no tensorflow-text. The core operations are slower.
 
     Call arguments:
         strings: a string, or a tensor, array, list or ragged tensor of strings.
@@ -153,10 +149,7 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @property
     def vocabulary(self) -> list[str]:
-        """Tokens in the order of their ids. Do not change this list.
-
-        `get_vocabulary()` returns a copy.
-        """
+        """Tokens in the order of their ids. Do not change this list."""
         return self._pieces.in_order
 
     @property
@@ -225,8 +218,8 @@ class WordPieceTokenizer(keras.layers.Layer):
             Strings `(...)`.
 
         Raises:
-            InputError: eagerly, for an id beyond the vocabulary; in a
-                graph, TensorFlow's `InvalidArgumentError`.
+            InputError: an id is not in the vocabulary. A graph raises
+                TensorFlow's `InvalidArgumentError` for such an id.
         """
         if isinstance(token_ids, tf.RaggedTensor):
             if token_ids.ragged_rank > 1:
@@ -243,8 +236,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         # (..., T) to (B, T)
         rows = tf.reshape(token_ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
         texts = self._join(tf.RaggedTensor.from_tensor(rows))
-        # (B,) to (...)
-        return tf.reshape(texts, shape[:-1])
+        return tf.reshape(texts, shape[:-1])  # (B,) to (...)
 
     def _join(self, rows: tf.RaggedTensor) -> tf.Tensor:
         """Return strings `(B,)` of ragged ids `(B, None)`."""
@@ -275,14 +267,14 @@ class WordPieceTokenizer(keras.layers.Layer):
         return {**super().get_config(), **settings}
 
 
-# A graph keeps its vocabulary in memory, so only two graphs are cached. Two are
-# enough for training and its export, or for two models to compare.
+# Cache the graphs of two tokenizers, enough for training and its export, or for
+# two models to compare. More would fill the memory with vocabularies.
 @functools.lru_cache(maxsize=2)
 def _make_graphs(portable, *settings):
-    """Return the graphs of a tokenizer; equal tokenizers share them.
+    """Return the graphs of a tokenizer.
 
-    Tracing takes time, so graphs are shared. The exact path makes its tables
-    when it is first traced.
+    Equal tokenizers share graphs, because tracing takes time. The exact path
+    makes its tables when it is first traced.
 
     Args:
         portable: use only core operations.
@@ -314,8 +306,8 @@ def _make_graphs(portable, *settings):
 def _in_two_steps(text):
     """Return a function from strings `(B,)` to the ids of a `FastText`.
 
-    In a graph, the function adds both paths. Eagerly, it runs the fast path
-    first, and does not trace the slow exact path if all rows are plain.
+    While a graph is traced, the function adds both paths to it. Eagerly, it
+    runs the fast path, and traces the slow exact path only if a row needs it.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)
@@ -420,8 +412,8 @@ def _compile(function, *more):
         with tf.device("/CPU:0"):
             return function(*arguments)
 
-    # A partial, because TensorFlow identifies a function by its code. So graphs
-    # of several tokenizers would count as retracing one function.
+    # TensorFlow identifies a function by its code. Without `partial`, several
+    # tokenizers' graphs would count as retracings of one function.
     return tf.function(
         functools.partial(on_cpu),
         input_signature=[tf.TensorSpec([None], tf.string), *more],

@@ -18,8 +18,8 @@ CODE_POINTS = 0x110000
 # digits. MARK: Mn, the accents. IDEOGRAPH: a character that is a whole word.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
-# The lower case of a capital sigma depends on the nearest cased character on
-# each side. A character stops this search, is ignored by it, or is cased.
+# The lower case of a capital sigma depends on a search for a cased character on
+# each side. The search skips IGNORED characters and ends at any other one.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
@@ -40,7 +40,7 @@ def kinds():
 
 @functools.cache
 def spacing():
-    """Return a dict of code point -> replacement, used before words are split.
+    """Return a dict of code point -> replacement, for the split into words.
 
     A dropped character becomes "", white space becomes a blank, and an
     ideograph gets blanks around it. Other characters have no entry.
@@ -83,7 +83,7 @@ def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
     Accents are dropped, except accents of combining class 0, which separate the
-    marks around them. Of a character with only accents, the first one stays.
+    marks around them. If a character is all accents, the first accent stays.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

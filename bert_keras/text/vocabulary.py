@@ -37,7 +37,7 @@ def read_vocabulary(path):
 
 
 def read_pieces(path, inside=None):
-    """Read the lines of a vocabulary, without checks.
+    """Read the lines of a vocabulary, without checks of the tokens.
 
     Args:
         path: the file.
@@ -113,7 +113,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         strip_accents: argument of the caller; None if not set.
 
     Returns:
-        Two booleans; None for one that neither caller nor settings file sets.
+        Two booleans; None for what neither caller nor settings file sets.
 
     Raises:
         InputError: an argument contradicts the settings file, or the settings
@@ -125,7 +125,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         found = saved.get(name)
         if None not in (value, found) and value != found:
             raise InputError(
-                f"{name}={value} contradicts {_settings_path(path)}: the "
+                f"{name}={value} contradicts {_settings_path(path)}. The "
                 f"vocabulary was learned with {name}={found}. Leave {name} out."
             )
     return tuple(
@@ -214,11 +214,11 @@ def _advice(number):
 
 
 def _is_text(token):
-    """Return True for a token that is neither "##" nor a name in brackets."""
+    """Return True, except for "##" and for "[" with characters after it."""
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
-# Nearly all tokens are printable ASCII, which needs only this check.
+# Nearly all tokens are printable ASCII, and need only this check.
 _USUAL = re.compile(f"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 
 
@@ -246,8 +246,8 @@ def _shorten(token):
 def cased_words(pieces):
     """Return the words that can begin with a capital; [] if less than half can.
 
-    Hebrew or Chinese tokens with a few Latin ones do not show whether text is
-    lower-cased. Georgian words never begin with a capital.
+    A few Latin tokens among Hebrew or Chinese ones do not show whether text is
+    lower-cased. Georgian has capitals, but no word begins with one.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

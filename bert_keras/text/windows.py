@@ -54,8 +54,8 @@ def mean_by_text(values, text, lengths, num_texts):
 
 
 def overlapping_stride(room):
-    """Return the stride of windows of `room` ids whose results are averaged."""
-    # Windows overlap by a quarter, so that most sentences are whole in one.
+    """Return the stride for windows of `room` ids with averaged results."""
+    # Windows overlap by a quarter, so that most sentences fit into one window.
     return max(room * 3 // 4, 1)
 
 
@@ -83,7 +83,7 @@ def windows(ids, room, stride):
 
 
 def best_context(cut):
-    """Return True at each token in the window where it has the most context.
+    """Return True at each token in the window with the most context for it.
 
     Context is min(tokens before, tokens after) + 0.01 * (length of the window).
     At a tie, the first window counts. run_squad.py has the same rule for the
@@ -111,7 +111,7 @@ def best_context(cut):
 
 
 def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
-    """Apply `function` to the rows 0 to `count`, `at_once` at a time.
+    """Apply `function` to `count` rows, at most `at_once` rows in a call.
 
     Args:
         function: gets two int64, the index of the first row and the index

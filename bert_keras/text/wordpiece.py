@@ -1,7 +1,7 @@
 """The reference implementation of WordPiece in plain Python, readable but slow.
 
-The other tokenizers are tested against this one, and this one against the rules
-of the original BERT. unicode_tables holds the properties of characters in
+The other tokenizers are tested against `WordPiece`, and `WordPiece` against the
+rules of the original BERT. unicode_tables holds properties of characters in
 Unicode 14.0, so that no id depends on the version of Python.
 """
 
@@ -16,11 +16,11 @@ UNKNOWN = "[UNK]"
 _ANY_SPECIAL_TOKEN = re.compile(
     "(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")"
 )
-MAX_TOKEN_BYTES = 256  # as in tensorflow-text; published tokens: up to 60
+MAX_TOKEN_BYTES = 256  # as in tensorflow-text; published tokens have up to 60
 
 
 def utf8_length(piece):
-    """Return a token's bytes in UTF-8; half a surrogate pair counts as one."""
+    """Return a token's length in UTF-8 bytes; half a surrogate pair has one."""
     return len(piece.encode(errors="replace"))
 
 
@@ -35,14 +35,14 @@ class WordPiece:
        (canonical decomposition without category Mn).
     4. Each punctuation character becomes a word.
     5. Each word is split, from the left, into the longest tokens of the
-       vocabulary, with "##" before all but the first. A word is one "[UNK]" if
-       no tokens fit or it exceeds `max_word_length`.
+       vocabulary, with "##" before all but the first. A word becomes "[UNK]"
+       if no tokens fit or the word exceeds `max_word_length`.
 
     Args:
         vocabulary: tokens in the order of their ids; "[UNK]" among them.
         lowercase: lower-case the text, as "uncased" vocabularies need.
-        strip_accents: drop accents; None takes the value of `lowercase`.
-        max_word_length: characters; 200 in the original, 100 in transformers.
+        strip_accents: drop accents; None means the value of `lowercase`.
+        max_word_length: in characters; the original has 200, transformers 100.
         keep_special_tokens: treat "[CLS]" and the other special tokens in
             the text as tokens (True, as transformers) or as plain text
             (False, as the original).

@@ -34,7 +34,7 @@ def align_words(
         and 0 elsewhere.
 
     Raises:
-        InputError: the texts have no words, or not one label for each word.
+        InputError: the texts have no words, or the labels do not fit them.
 
     Example:
 
@@ -48,8 +48,8 @@ def align_words(
         )
     if labels is not None and [len(row) for row in labels] != counts:
         raise InputError(
-            "The labels do not fit the words. Expected labels, one for each "
-            "word of each text."
+            "The labels do not fit the words. Expected one label for each word "
+            "of each text."
         )
     pieces, word, is_first = word_pieces(texts, preprocessor.tokenizer)
     inputs = preprocessor.packer((pieces,))
