@@ -1,4 +1,4 @@
-"""The n best answer spans from the logits of windows, or no answer."""
+"""The best answers to a question, from the logits of its windows."""
 
 from typing import NamedTuple
 
@@ -44,8 +44,8 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
 
     This follows the original's `run_squad.py`, with three differences. Every
     span of at most 30 tokens is compared, not only spans between the 20 best
-    starts and ends. Character offsets cut the answer out of the context, not
-    an alignment of normalized text. If no span is left, the answer is "", not
+    starts and ends. The answer is cut out of the context by character offsets,
+    not by aligning normalized text. Without any span, the answer is "", not
     "empty". As in the original, "no answer" gets its lowest score over the
     windows.
 
@@ -99,21 +99,18 @@ def _select_best_spans(context, rows) -> list[Candidate]:
                 return list(best.values())
         if all(most >= w.counts.size * ANSWER_LENGTH for w, *_ in rows):
             return list(best.values())
-        most *= 10  # too few of the spans had distinct texts
+        most *= 10  # too few spans had distinct texts
 
 
 def _list_spans(window, start, end, most):
-    """Return the best spans in a window, up to `most` of them.
-
-    A span is (score, start logit, end logit, first character, end character).
-    """
+    """Return (score, start logit, end logit, begin, end) of the best spans."""
     length = window.counts.size
     if not length:
         return []
     tokens = slice(window.before, window.before + length)
     start = np.where(window.counts, start[tokens], -np.inf)
     end = np.concatenate([end[tokens], np.full(ANSWER_LENGTH - 1, -np.inf)])
-    # (L, lengths of answers)
+    # (L, ANSWER_LENGTH)
     ends = np.lib.stride_tricks.sliding_window_view(end, ANSWER_LENGTH)
     sums = (start[:, np.newaxis] + ends).ravel()
     most = min(most, sums.size)

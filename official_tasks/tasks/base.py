@@ -1,7 +1,6 @@
 """The interface of a task: what the engine calls to train, score and predict.
 
-A task of this package is composed of a source, which reads examples, and a
-problem, which says what is learned from them. An example is
+A task of this package is a `Problem` with a `Source` of examples, such as
 `SpanTask(Source(SQUAD_1))`. A task outside the package may be one class.
 """
 
@@ -16,14 +15,14 @@ RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the grid of the paper, appendix A.3
 
 
 class Example(NamedTuple):
-    """A text or a pair of texts, and its label.
+    """A text or a pair of texts, with a label.
 
-    A task may have another class of examples instead.
+    A task may use another class for its examples.
 
     Attributes:
         label: an index into the task's `labels`, a set of indices, a number
             for regression, or None where unknown.
-        index: for GLUE, the number of the row in the test file.
+        index: for GLUE, the number of the row in its file.
         part: for MNLI, 0 in the matched part and 1 in the mismatched part.
     """
 
@@ -46,7 +45,7 @@ class Examples(list):
 
     Args:
         examples: iterable.
-        notes: list of str, remarks for the user about the data.
+        notes: list of str for the user.
     """
 
     def __init__(self, examples=(), notes=()):
@@ -71,7 +70,7 @@ class Encoded(NamedTuple):
             each batch they are scaled to a mean of 1, so that the loss's plain
             mean is sum(weight x loss) / sum(weight).
         cut: int `(R,)`, the number of tokens that were cut from each row; for
-            choices, the largest number of a choice. None if nothing is cut.
+            choices, the maximum over them. None if nothing is cut.
         notes: dict of what the task's `decode` needs to know about the rows.
     """
 
@@ -92,7 +91,7 @@ class Defaults(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A keyword argument of a task, which is also a flag of that name.
+    """A keyword argument of a task, and the flag of the same name.
 
     The flag has the type of `default`. If `default` is None, the flag is an
     optional string.
@@ -103,7 +102,7 @@ class Option(NamedTuple):
 
 
 def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
-    """Return a namespace of option -> value, or its default if it is missing.
+    """Return a namespace of all options, with defaults for missing values.
 
     Raises:
         TypeError: a name is not among the options.
@@ -124,7 +123,7 @@ class Task(abc.ABC):
             values are better.
         defaults: `Defaults`.
         options: name -> `Option`, for each argument of the constructor. The
-            values must be plain, because they are part of a run's identity.
+            values must be JSON values, because they identify a run.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`; `decode` then gets each row without its padding.
         loss_weights: argument of `compile`: output name -> weight.
@@ -132,9 +131,9 @@ class Task(abc.ABC):
             values replace those saved with a trained model.
         averages: whether the outputs of several models can be averaged.
         has_dev_loss: whether `loss` can compare dev's outputs and targets.
-        standardises: whether the model, a `BertClassifier` with one number a
-            row, learns targets of mean 0 and standard deviation 1. The saved
-            model returns numbers in the original scale.
+        standardises: whether the model, a `BertClassifier` with one output,
+            learns targets of mean 0 and standard deviation 1. The saved model
+            returns numbers in the original scale.
         to_score: advice at the end of messages about a file without labels.
     """
 
@@ -180,8 +179,8 @@ class Task(abc.ABC):
     def take_arguments(self, arguments: dict) -> None:
         """Take properties of the task from a fine-tuned model, before `read`.
 
-        Without a training file only the model knows them. By default the
-        task takes the labels.
+        Without a training file, only the model has them. By default the task
+        takes the labels.
 
         Args:
             arguments: arguments of the model, from its folder.
@@ -220,15 +219,15 @@ class Task(abc.ABC):
     def score(self, examples: list, predictions) -> dict:
         """Return all official metrics of predictions that `decode` returned.
 
-        Numbers at the top level are the metrics that are shown; the rest (a
-        table per class, a confusion matrix) is in dicts and lists.
+        The numbers at the top level are shown. Dicts and lists hold the rest,
+        such as a table per class or a confusion matrix.
         """
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
         """Return the wrong predictions, the most confident first.
 
-        The report shows them as a table: each is a dict of heading -> text or
-        number, and all have the same keys. Empty by default.
+        Each mistake is a dict of heading -> text or number. The report shows
+        the dicts as a table, so all have the same keys. Empty by default.
         """
         return []
 
@@ -245,7 +244,7 @@ class Task(abc.ABC):
         """Write the predictions to the official files, in `folder`."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Return the predictions of an official file in `decode`'s form."""
+        """Return the predictions of an official file, as `decode` does."""
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead."

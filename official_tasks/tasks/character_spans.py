@@ -22,7 +22,7 @@ from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
 # Matches a word of BERT's tokenizer in a string of character types: one
-# punctuation character or ideograph, or a run of other characters and marks.
+# punctuation character, one ideograph, or a run of other characters and marks.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"
@@ -77,7 +77,6 @@ def tag_words(text, spans, where) -> TaggedText:
 
 
 def _read_spans(spans, where) -> list[tuple]:
-    """Return (start, end, label) of each span."""
     try:
         if isinstance(spans, str):
             spans = json.loads(spans)

@@ -88,7 +88,7 @@ class TextTask(Problem):
             targets = self._targets(examples)
             if targets is not None:
                 targets = targets[text]
-            # Each text has the weight 1, however many windows it has.
+            # The weights of a text's windows add up to 1.
             weights = (1 / np.bincount(text)[text]).astype(np.float32)
             return Encoded(inputs, targets, weights, notes={"text": text})
         segments = [[example.text for example in examples]]
@@ -137,7 +137,7 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits or numbers; windows are averaged for each text."""
+        """Return logits or numbers, the mean over each text's windows."""
         if self.long_text != "windows":
             return outputs
         answers = outputs
@@ -226,10 +226,7 @@ class TextTask(Problem):
         return self.labels[label]
 
     def write(self, examples, predictions, folder, more=None):
-        """Write predictions.csv: texts, label, prediction, probabilities.
-
-        `more` is a dict of heading -> further column.
-        """
+        """Write predictions.csv; `more` is heading -> further column."""
         more = more or {}
         texts = ["text", "text_pair"][: 1 + self.pair]
         headings, columns = self._prediction_columns(predictions)
@@ -242,7 +239,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return headings without "predicted", and rows of cells with it."""
+        """Return headings, and rows of a prediction and a cell per heading."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
@@ -310,7 +307,7 @@ def score_labels(truth, predicted, labels) -> dict:
 
     "accuracy" is the fraction of texts for which exactly the true labels are
     predicted. Micro F1 counts all decisions together. Macro F1 is the mean over
-    the labels that occur in either array; scikit-learn counts others as 0.
+    the labels that occur; scikit-learn also counts the others, with F1 0.
 
     Args:
         truth: bool `(R, C)`.
@@ -330,7 +327,7 @@ def score_labels(truth, predicted, labels) -> dict:
 
 
 def score_numbers(truth, predicted) -> dict:
-    """Return dict of Pearson, Spearman and mean squared error of numbers."""
+    """Return a dict of Pearson, Spearman and mean squared error."""
     truth = np.asarray(truth, np.float64)
     return {
         "pearson": metrics.pearson(truth, predicted),

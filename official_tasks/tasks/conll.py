@@ -17,10 +17,9 @@ class TaggedText(NamedTuple):
         words: words of all its sentences.
         labels: one label per word; None where unknown.
         starts: index of the first word of each sentence.
-        document: identifies the document of the sentence.
+        document: an id of the sentence's document.
         text: the text that the words are cut from, or None.
-        offsets: (start, end) of each word in `text`, `end` exclusive, or
-            None.
+        offsets: (start, end) of each word in `text`, end exclusive; or None.
         num_inexact: number of spans that begin or end inside a word.
     """
 
@@ -81,7 +80,7 @@ def read_tagged_data_set(row, source, split, notes):
     ):
         where = f"{source}, row {number}"
         words = [to_text(where, "tokens", word) for word in words]
-        # A label that is not public is -1. It has no name, so it becomes "".
+        # A label that is not public is -1 and has no name, so it becomes "".
         labels = [to_text(where, fields[0], label) for label in labels]
         is_known = split != "test" or "" not in labels
         if is_known:
@@ -113,13 +112,13 @@ def split_words(text: str) -> list[str]:
 def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     """Return the sentences of a file of columns.
 
-    The first column has the words, the last one the labels. Columns are split
-    at tabs if the first line of words has a tab, else at blanks. A prefix such
-    as WikiANN's `en:` is removed if all words have the same prefix.
+    The first column has the words, the last column the labels. Columns are
+    split at tabs if the first line of words has a tab, else at blanks. A prefix
+    such as WikiANN's `en:` is removed if all words have the same prefix.
 
     Args:
         path: the file.
-        labelled: whether each word has a label; None looks at the lines.
+        labelled: whether each word has a label; None: decide by the lines.
 
     Raises:
         InputError: the file is missing, is not UTF-8 or has no sentence, a
@@ -213,7 +212,7 @@ def _without_language(sentences):
 
 
 class TagRow(NamedTuple):
-    """Description of one of the data sets; see `Source`."""
+    """Description of a data set; see `Source`."""
 
     name: str
     files: dict = {}

@@ -1,7 +1,6 @@
-"""Tasks on a user's tables: texts, spans, tags and choices; no code needed.
+"""Tasks on a user's tables, without code: texts, spans, tags and choices.
 
-One function per type of task maps the columns of a row to an example.
-`own_data.py` reads the table.
+Functions map the columns of a row to an example. `own_data.py` reads the table.
 """
 
 import functools
@@ -46,7 +45,7 @@ TEXT_OPTIONS = {
         f"One of {', '.join(METRICS)}, spans, tags, choices; the last three "
         "read other columns.",
     ),
-    "label_separator": Option(",", "What separates the labels of a text."),
+    "label_separator": Option(",", "Separator of the labels of a text."),
     "min_rows_per_class": Option(
         1, "Leave out classes with fewer training rows than this."
     ),
@@ -136,9 +135,9 @@ class TextTable(Table):
         return Example(cells[options.text], cells.get(options.text_pair), label)
 
     def _parse_label(self, where, cell):
-        """Return a name, a set of names or a number, before `prepare`."""
+        """Return a name, a set of names or a number; not yet a class index."""
         if self.problem == "multi":
-            is_list = isinstance(cell, list)  # in JSONL
+            is_list = isinstance(cell, list)
             names = (
                 cell if is_list else cell.split(self.options.label_separator)
             )
@@ -221,7 +220,7 @@ class TextTable(Table):
 
     @functools.cached_property
     def _rare(self) -> dict[str, int]:
-        """Label -> its number of training rows, for labels with too few."""
+        """Label -> number of training rows, for labels with too few rows."""
         if "train" not in self.files:
             return {}
         counts = Counter(
@@ -277,8 +276,8 @@ SPANS_OPTIONS = {
     **TABLE_OPTIONS,
     "question": Option("question", "Column of the question."),
     "context": Option("context", "Column of the text with the answer."),
-    "answer": Option("answer", "Column of the answer; empty: no answer."),
-    "start": Option(None, "Column of the answer's first character, from 0."),
+    "answer": Option("answer", "Column of the answer, empty if there is none."),
+    "start": Option(None, "Column of the answer's character index, from 0."),
     **SPAN_OPTIONS,
 }
 
@@ -286,8 +285,8 @@ SPANS_OPTIONS = {
 def custom_spans(**options) -> SpanTask:
     """Return a task whose answers are spans of a context, or empty.
 
-    Without a column `start`, the answer must occur once in the context. The
-    arguments are `SPANS_OPTIONS`.
+    Without a column `start`, training needs answers that occur once in their
+    context. The arguments are `SPANS_OPTIONS`.
     """
     chosen = fill_options(SPANS_OPTIONS, options)
     question, context, answer = chosen.question, chosen.context, chosen.answer
@@ -314,7 +313,7 @@ def custom_spans(**options) -> SpanTask:
         [question, context],
         [answer, *([start] if start else [])],
         parse,
-        has_label=lambda cell: True,  # an empty cell: no answer
+        has_label=lambda cell: True,  # an empty cell means no answer
     )
     return SpanTask(
         Table(columns, chosen),
@@ -330,7 +329,7 @@ TAGS_OPTIONS = {
     "text": Option("text", "Column of the text that --spans labels."),
     "spans": Option(
         None,
-        "Column of entities as character spans: start, end, label; instead of "
+        "Column of entities as character spans (start, end, label), instead of "
         "--words and --tags.",
     ),
     **DROP_UNLABELLED,
@@ -341,9 +340,9 @@ TAGS_OPTIONS = {
 def custom_tags(**options) -> TagTask:
     """Return a task that predicts a label for each word.
 
-    In JSONL, the columns of words and tags hold lists. In CSV and TSV, blanks
-    separate words and tags. If there is a column of spans instead, `tag_words`
-    splits the text into words. The arguments are `TAGS_OPTIONS`.
+    Words and tags are lists, or in CSV and TSV separated by blanks. With a
+    column of spans instead, `tag_words` splits the text into words. The
+    arguments are `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
     unused = ("words", "tags") if chosen.spans else ("text",)
@@ -354,7 +353,7 @@ def custom_tags(**options) -> TagTask:
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # None means the width of the model to evaluate.
+    # Without the flag, None takes the width of a trained model.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 
@@ -415,7 +414,7 @@ CHOICES_OPTIONS = {
 def custom_choices(**options) -> ChoiceTask:
     """Return a task that chooses the best continuation of a text.
 
-    The label is the number of the right choice, from 0, or its text. The
+    The label is the index of the right choice, or the text of that choice. The
     arguments are `CHOICES_OPTIONS`.
     """
     chosen = fill_options(CHOICES_OPTIONS, options)
@@ -445,7 +444,6 @@ def custom_choices(**options) -> ChoiceTask:
 
 
 def _choose(where, label, choices) -> int:
-    """Return the index of the choice that a label names by index or text."""
     readings = {choices.index(label)} if label in choices else set()
     number = read_index(label, len(choices))
     if number is not None:

@@ -10,7 +10,7 @@ MAX_CLASSES = 20  # with more integer labels, regression is suggested
 
 
 def format_lines(locations) -> str:
-    """Return the first locations in one file, such as "a.csv, line 4, 7, ...".
+    """Return a file and line numbers as text: "a.csv, line 4, 7, ...".
 
     Args:
         locations: list of (file, line number).
@@ -144,5 +144,5 @@ def note_labels(problem, examples, labels) -> list[str]:
     return [
         f"the class {labels[rare]!r} has {fraction:.1%} of the rows: choose "
         "the best weights by --metric=macro_f1 rather than accuracy, and add "
-        "or repeat rows of it"
+        "or repeat rows of this class"
     ]

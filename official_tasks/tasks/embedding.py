@@ -42,11 +42,11 @@ EMBEDDING_OPTIONS = {
     ),
     "matryoshka": Option(
         None,
-        "Also learn vectors cut to these sizes, separated by commas: "
+        "Also learn vectors cut to these sizes, separated by commas, such as "
         "256,128,64.",
     ),
     "truncate_dim": Option(
-        0, "Values of a vector to keep; 0: the setting of the weights."
+        0, "Number of values in a vector; 0: the setting of the weights."
     ),
 }
 
@@ -76,16 +76,14 @@ def embedding_task(**options):
         )
     missing = None
     if objective == "cosine" and not chosen.label:
-        missing = "--label=COLUMN, the score"
+        missing = "--label=COLUMN, the score of each row"
     if objective == "triplet" and not chosen.negative:
-        missing = "--negative=COLUMN"
+        missing = "--negative=COLUMN, a text that is not a partner"
     if missing:
-        raise InputError(
-            f"--objective={objective}: expected {missing} of each row"
-        )
+        raise InputError(f"--objective={objective}: expected {missing}")
     if objective == "cosine" and chosen.recall_at:
         raise InputError(
-            "--recall_at only applies to a search. Leave it out with "
+            "--recall_at only applies to a search. Leave --recall_at out with "
             "--objective=cosine, the default with --label"
         )
     # A test query searches all passages; its partner may be unknown.
@@ -103,9 +101,9 @@ def embedding_task(**options):
 class EmbeddingTask(RetrievalTask):
     """Task that trains a `BertEmbedder` to embed partners near each other.
 
-    With scored pairs, the loss is the squared difference of cosine and score,
-    and the metric is Spearman's correlation. Otherwise each text of dev is a
-    query that searches all partners and negatives of dev, or all `passages`.
+    With "cosine", the loss is (cosine - score / `max_score`) squared, and the
+    metric is Spearman's correlation. Otherwise the first texts of dev are
+    queries that search all partners and negatives of dev, or all `passages`.
 
     Args:
         source: `PairTable`.
@@ -199,7 +197,7 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
-            # Equal texts have equal numbers, by which the loss finds them.
+            # Equal numbers tell the loss that texts are equal.
             numbers: dict[str, int] = {}
             for text in texts:
                 numbers.setdefault(text, len(numbers))
@@ -216,8 +214,8 @@ class EmbeddingTask(RetrievalTask):
     def _encode_columns(self, columns, preprocess):
         """Return (inputs, cut) of all texts, column after column.
 
-        In a search, the first column gets the query prompt and the others get
-        the document prompt.
+        In a search, the first column has the query prompt, the others have the
+        document prompt.
         """
         from bert_keras.text.preprocessor import with_search_prompt
 
@@ -235,9 +233,8 @@ class EmbeddingTask(RetrievalTask):
         model = BertEmbedder(
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
-        # With --truncate_dim, the sizes are compared with the encoder's width,
-        # because an evaluation may cut vectors below the largest size. Only
-        # `loss`, which training calls, refuses such a --truncate_dim.
+        # An evaluation may cut vectors below the largest Matryoshka size, so
+        # --truncate_dim is only checked in `loss`, which training calls.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")
@@ -340,7 +337,7 @@ class EmbeddingTask(RetrievalTask):
             for rank, (number, cosine) in enumerate(
                 zip(order[:MAX_WRITTEN], cosines, strict=False), 1
             )
-            # `decode` ranks the query's own text last.
+            # Leave out the query's own text, which `decode` ranks last.
             if number in query.relevant or query.passages[number] != query.text
         )
         header = ["text", "rank", "passage", "cosine"]

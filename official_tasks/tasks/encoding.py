@@ -11,14 +11,13 @@ def encode_texts(preprocess, *segments):
     """Return texts, or pairs of them, as rows that a BERT model reads.
 
     Args:
-        preprocess: a `BertPreprocessor`; its tokenizer and its packer frame
-            and cut the rows.
+        preprocess: a `BertPreprocessor`, whose packer frames and cuts rows.
         *segments: list of str, one for each segment of the rows.
 
     Returns:
         `(inputs, cut)`: dict of ragged `int32 (R, None)` token_ids,
-        segment_ids and padding_mask, and int `(R,)`, the number of tokens of
-        each text that are cut.
+        segment_ids and padding_mask, and int `(R,)`, the number of tokens that
+        each row loses.
     """
     import tensorflow as tf
 
@@ -54,7 +53,7 @@ def encode_with_prompt(preprocess, texts):
 
 
 def chunks(count) -> list[slice]:
-    """Return slices over `count` texts, one at least, of up to `CHUNK` each."""
+    """Return slices of up to `CHUNK` texts, and for 0 texts an empty slice."""
     begins = range(0, max(1, count), CHUNK)
     return [slice(begin, min(begin + CHUNK, count)) for begin in begins]
 
@@ -114,7 +113,7 @@ def encode_windows(preprocess, texts):
 
 
 def average_windows(encoded, values, count):
-    """Return `(count, C)`, each text's mean of its windows, weighted by length.
+    """Return `(count, C)`: means over each text's windows, weighted by length.
 
     Args:
         encoded: `Encoded` of `encode_windows`, with "text" in its notes.
@@ -123,7 +122,7 @@ def average_windows(encoded, values, count):
     """
     from bert_keras.text.windows import mean_by_text
 
-    # [CLS] and [SEP] do not count as length.
+    # Lengths are without [CLS] and [SEP].
     lengths = encoded.inputs["token_ids"].row_lengths() - 2
     text = encoded.notes["text"]
     return mean_by_text(values, text, lengths, count).numpy()
@@ -132,17 +131,17 @@ def average_windows(encoded, values, count):
 class WindowedRows(NamedTuple):
     """Texts of any length as R rows, each a window of a text.
 
-    Windows overlap; each token counts in one of them.
+    Windows may overlap; each token counts in one window.
 
     Attributes:
         inputs: dict of ragged `int32 (R, None)`, the inputs of a BERT model.
         text: int64 `(R,)`, the index of the row's text.
-        start: int64 `(R,)`, the position of the window in its text.
+        start: int64 `(R,)`, the index of the window's first token in its text.
         before: int64 `(R,)`, the number of tokens of a row before the window.
         indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
-        counts: ragged bool `(R, None)`, True where the token counts: in the
-            first of the windows that give it the most context.
+        counts: ragged bool `(R, None)`, True where a token counts: in the
+            window with the most context for it, or the first such window.
     """
 
     inputs: dict
@@ -156,8 +155,7 @@ class WindowedRows(NamedTuple):
 def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
     """Return texts in windows; each begins `stride` tokens after the previous.
 
-    The exported model cuts the same windows, and counts each token in the same
-    window: see `bert_keras.text.windows`.
+    An exported model cuts the same windows; see `bert_keras.text.windows`.
 
     Args:
         preprocess: the `BertPreprocessor` with the frame and length of rows.

@@ -30,7 +30,7 @@ NLI = ["entailment", "neutral", "contradiction"]
 
 
 class GlueRow(NamedTuple):
-    """Description of one of the tasks; see `Source` too.
+    """Description of a task of GLUE; see also `Source`.
 
     Attributes:
         name: name on the command line, and of the configuration on the Hub.
@@ -45,11 +45,11 @@ class GlueRow(NamedTuple):
             matrix, or of (truth, prediction) for regression.
         paper: the metric in the paper's table.
         header: the columns of train and dev files without a header line.
-        parts: split -> names of its parts, if it has several parts, or if
-            the official file is not named after the split.
+        parts: split -> names of its parts, if there are several, or if the
+            official file is not named after the split.
         data_set_texts: fields of the texts on the Hub; None: as in the files.
         submission_parts: file names of a submission; () for `folder`.tsv.
-        raw: split -> name of its file in the original distribution.
+        raw: split -> name of its file in the data set's own distribution.
         index: the column that numbers the rows of the test file.
         may_be_ragged: whether the official file has rows of the wrong width.
     """
@@ -186,7 +186,7 @@ AX = GlueRow(
     data_set_texts=("premise", "hypothesis"),
     submission_parts=("AX.tsv",),
 )
-# The leaderboard's zip has these tasks. Its average leaves out WNLI and AX.
+# The tasks in the leaderboard's zip; the paper's average lacks WNLI and AX.
 BENCHMARK = (COLA, SST_2, MRPC, STS_B, QQP, MNLI, QNLI, RTE, WNLI, AX)
 ROWS = (*BENCHMARK,)  # add further tasks in GLUE's form here
 HEADER = ("index", "prediction")  # of a submission's files

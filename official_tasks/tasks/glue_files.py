@@ -1,7 +1,4 @@
-"""Read examples from GLUE's official files and from data sets of GLUE.
-
-Functions take a `GlueRow`: the columns and labels of one task.
-"""
+"""Read the examples of a GLUE task from official files or a data set."""
 
 from pathlib import Path
 
@@ -73,8 +70,8 @@ def read_data_set(row, source, split, notes, part=0):
 def read_lines(path):
     """Return (line number, cells) of each line that is not empty.
 
-    Quotes have no meaning. Lines end only at "\\n": the texts hold other
-    characters at which `str.splitlines` would split.
+    Quotes have no meaning. Lines end only at "\\n", because texts hold further
+    characters at which `str.splitlines` splits.
     """
     lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
     rows = [
@@ -88,7 +85,7 @@ def read_lines(path):
 
 
 def read_label(row, text, path, number):
-    """Return the index of a label in a file, or the number that it spells."""
+    """Return the class index of a label in a file; for regression, a number."""
     if row.spelled is None:
         value = read_number(text)
         if value is not None:

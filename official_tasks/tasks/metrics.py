@@ -158,9 +158,9 @@ def probabilities(logits) -> np.ndarray:
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
-# Rankings: passages in an order, and the gain of each that is relevant.
+# Rankings: passages in an order, and the gain of each relevant passage.
 
-MRR_DEPTH = 100  # passages among which the first relevant one counts
+MRR_DEPTH = 100  # number of first passages that MRR reads
 
 
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
@@ -241,8 +241,8 @@ def entities(labels, is_perl: bool = False) -> list[Entity]:
 
     Args:
         labels: labels of the words.
-        is_perl: True if B- after E- of its type continues the entity, as in
-            conlleval's Perl script; False if it begins another one.
+        is_perl: whether B- after E- of the same type continues the entity, as
+            in conlleval's Perl script, and does not begin another entity.
     """
     spans: list[Entity] = []
     last_prefix, last_kind = OUTSIDE, ""
@@ -274,9 +274,9 @@ def entity_scores(truth, predicted) -> dict:
     Returns:
         dict of "f1", "precision" and "recall" over all entities; "accuracy" of
         all labels, also O; "token_f1", "token_precision" and "token_recall" of
-        the labels that are not O; "entities", their number; and "classes", a
-        dict of type -> precision, recall, f1 and support. "token_f1" compares
-        labels word by word and is higher; it is often reported as F1.
+        the labels that are not O, compared word by word; "entities", the number
+        of true entities; and "classes", a dict of type -> precision, recall,
+        f1 and support. "token_f1" is often higher, and often reported as F1.
     """
     hits, found, true = Counter(), Counter(), Counter()
     tokens = Counter()  # (true label, predicted label) -> count
@@ -313,7 +313,6 @@ def entity_scores(truth, predicted) -> dict:
 
 
 def _compute_rates(hits, found, true):
-    """Return F1, precision and recall of counts; 0 if a divisor is 0."""
     return {
         "f1": 2 * hits / max(found + true, 1),
         "precision": hits / max(found, 1),
@@ -371,7 +370,7 @@ def answer_scores(
 
 
 def scores_v1(answers: dict, predictions: dict) -> dict:
-    """Return SQuAD 1.1's mean scores; questions without prediction score 0.
+    """Return SQuAD 1.1's mean scores; a question without prediction scores 0.
 
     Args:
         answers: question's id -> its true answers.
@@ -385,23 +384,22 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
 def scores_v2(
     answers: dict, predictions: dict, odds=None, threshold: float = 0.0
 ) -> dict:
-    """Return SQuAD 2.0's mean scores, also by whether a question has an answer.
+    """Return SQuAD 2.0's mean scores: all, answerable, unanswerable questions.
 
-    As in the official script, questions without a prediction do not count;
-    "missing" says how many.
+    As in the official script, questions without a prediction do not count.
 
     Args:
         answers: question's id -> its true answers, none if unanswerable.
         predictions: id -> the predicted answer, "" for none.
         odds: id -> score of "no answer" minus score of the prediction; or None.
-        threshold: a question with odds above it counts as not answered.
+        threshold: a question with higher odds counts as not answered.
 
     Returns:
-        dict of "exact_match", "f1", "total" and "missing". The first three
-        also have the prefixes "answerable_" and "unanswerable_", if there are
-        such questions. With `odds`, the dict also has the scores at the best
-        threshold, "best_exact_match" and "best_f1", and these thresholds,
-        "best_exact_match_threshold" and "best_f1_threshold".
+        dict of "exact_match", "f1", "total" and "missing", the number of
+        questions without a prediction. The first three also have the prefixes
+        "answerable_" and "unanswerable_", if there are such questions. With
+        `odds`, the best scores of any threshold are "best_exact_match" and
+        "best_f1", at "best_exact_match_threshold" and "best_f1_threshold".
     """
     answered = _answer_scores_by_id(answers, predictions, empty_matches=True)
     pairs = dict(answered)
@@ -433,8 +431,8 @@ def scores_v2(
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
     """Return the best mean score of a threshold on `odds`, and the threshold.
 
-    All thresholds are tried in ascending order. Below the first one no question
-    is answered; each further one adds the question with the next odds.
+    A threshold below all odds answers no question. Each higher threshold also
+    answers the question with the next higher odds.
     """
     best = current = float(sum(not true for true in answers.values()))
     threshold = 0.0
@@ -451,7 +449,6 @@ def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
 
 
 def _answer_scores_by_id(answers, predictions, empty_matches) -> dict:
-    """Return id -> exact match and F1, of the questions with a prediction."""
     return {
         key: answer_scores(predictions[key], true, empty_matches)
         for key, true in answers.items()

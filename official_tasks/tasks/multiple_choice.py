@@ -23,7 +23,7 @@ from official_tasks.tasks.table import (
 
 
 class ChoiceExample(NamedTuple):
-    """A text and its continuations; `label` is None where unknown."""
+    """A text, its continuations and the index of the right one, or None."""
 
     prompt: str
     choices: tuple[str, ...]
@@ -57,7 +57,7 @@ def read_choices(row, path, split, notes):
     if not cells:
         raise InputError(f"{path}: expected at least one row, got none")
     labels = [one[row.label] for _, one in cells]
-    # Without labels the cells are empty, or -1.
+    # In a file without labels, the cells are empty or -1.
     unknown = {"" if text is None else text.strip() for text in labels}
     labelled = labelled or not unknown <= {"", "-1"}
     return [
@@ -78,7 +78,7 @@ def read_choices(row, path, split, notes):
 
 
 class ChoiceRow(NamedTuple):
-    """One data set of choices; see `Source` too.
+    """Description of a data set of choices; see also `Source`.
 
     Attributes:
         prompt: the column of the text that all choices continue.
@@ -119,8 +119,8 @@ def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
 class ChoiceTask(Problem):
     """A task that chooses the best continuation with a `BertChooser`.
 
-    The prompt and each choice are a pair; the pairs of an example are folded
-    into one row. If a pair is too long, its longer text is cut.
+    The prompt and each choice are a pair. The pairs of an example form a row.
+    If a pair is too long, its longer text is cut.
 
     Args:
         source: `Source` that reads `ChoiceExample`s.

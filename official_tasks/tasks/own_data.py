@@ -1,4 +1,4 @@
-"""A user's tables as the source of a task; dev may be split off train."""
+"""A user's tables as a task's source; without a dev file, train is split."""
 
 import functools
 from collections.abc import Callable
@@ -45,18 +45,18 @@ class Columns(NamedTuple):
 
     Attributes:
         name: name of the task.
-        required: names of the columns of every file.
+        required: names of the columns that each file must have.
         labels: names of the columns that a test file may lack.
-        parse: function that returns the example of a row, with the attributes
-            `texts`, `label` and `group` of `Example`. Its arguments are the
-            location ("a.csv, line 4"), the number of the row in its split, and
-            a dict of column -> cell, without labels for a test file.
+        parse: function that returns a row's example, with the `texts`, `label`
+            and `group` of `Example`. It takes the location ("a.csv, line 4"),
+            the row's number in its split, and a dict of column -> cell, without
+            labels for a test file.
         lists: columns that may hold lists, in all formats but CSV and TSV.
-        objects: columns among `lists` that hold objects, not texts.
+        objects: columns among `lists` whose lists hold objects, not texts.
         optional: columns among `labels` that a dev file may lack too.
-        lacks: verb phrase of the message on rows with an empty label.
-        has_label: function of a label's cell; returns False if it is empty.
-        is_stratified: whether rows of each label are held out separately.
+        lacks: verb phrase of the message about rows without a label.
+        has_label: function of a label's cell; False if there is no label.
+        is_stratified: whether a tenth of each label's rows is held out.
     """
 
     name: str
@@ -95,7 +95,6 @@ class Table(Source):
             )
         self.dialect = make_dialect(options.separator, options.encoding)
         self.drop_unlabelled = getattr(options, "drop_unlabelled", False)
-        # Cached, so that each split is read once.
         self.read_files = functools.cache(self.read_files)
         self.load = functools.cache(self.load)
 
@@ -176,10 +175,7 @@ class Table(Source):
         return Examples(rows, notes)
 
     def _drop_or_refuse(self, unlabelled) -> list[str]:
-        """Return a note on unlabelled rows; raise without --drop_unlabelled.
-
-        `unlabelled` is a list of (location of a row, its empty columns).
-        """
+        """Return a note on unlabelled rows; raise without --drop_unlabelled."""
         if not unlabelled:
             return []
         locations = [location for location, _ in unlabelled]
@@ -202,8 +198,8 @@ class Table(Source):
     def _held_out(self) -> set[int]:
         """Indices of the held-out examples, a tenth of the groups.
 
-        With `is_stratified` they are a tenth of each label's groups. The label
-        of a group is that of its first example.
+        With `is_stratified`, they are a tenth of each label's groups. A group
+        has the label of its first example.
         """
         rows = self.load("train")
         generator = np.random.default_rng(self.split_seed)
@@ -219,7 +215,7 @@ class Table(Source):
         for stratum in sorted(strata, key=lambda one: one or 0):
             units = strata[stratum]
             if stratum is not None and len(units) < 2:
-                # All rows repeat one text, so some of them are held out.
+                # All rows of the class have one text, so hold out single rows.
                 units = [[number] for number in units[0]]
             if len(units) < 2:
                 self._refuse_one_group(stratum)
@@ -233,9 +229,10 @@ class Table(Source):
         if stratum is not None:
             found = f"the class {self.labels[stratum]!r} has one row"
             hint = note_numbers(self.labels)
+        fix = f"Note that {hint[0]}" if hint else "Add rows or give --dev"
         raise InputError(
             f"{self.files['train']}: {found}, expected at least 2, as one is "
-            f"held out: {hint[0] if hint else 'add rows or give --dev'}"
+            f"held out. {fix}"
         )
 
     def describe(self, example):
@@ -249,7 +246,7 @@ class Table(Source):
 
 
 def _to_cells(where, names, values, objects) -> dict:
-    """Return the cells by column name; elements of lists become text."""
+    """Return column -> cell; list elements become text, except `objects`."""
     return {
         name: [to_text(where, name, one) for one in value]
         if isinstance(value, list) and name not in objects

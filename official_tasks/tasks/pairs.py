@@ -19,8 +19,7 @@ PAIR_OPTIONS = {
     "text": Option("text", "Column of the text."),
     "text_pair": Option("text_pair", "Column of the second text."),
     "label": Option(
-        None,
-        "Column of scores; without it, all pairs are partners.",
+        None, "Column of scores; without --label, all pairs are partners."
     ),
     "max_score": Option(1.0, "Score of the best partners; the lowest is 0."),
     "negative": Option(None, "Column of a text that is not a partner."),
@@ -30,7 +29,7 @@ PAIR_OPTIONS = {
     ),
     "id": Option("id", "Column of the ids in --queries and --passages."),
     "recall_at": Option(
-        None, "Values of k of recall, separated by commas; by default 1,10."
+        None, "Values of k for recall, separated by commas; by default 1,10."
     ),
     **DROP_UNLABELLED,
 }
@@ -49,7 +48,7 @@ class Pair(NamedTuple):
 
 
 class PairTable(Table):
-    """Rows of two or three texts, from columns of text or of ids.
+    """Rows of one to three texts, from columns of texts or ids.
 
     Args:
         name: name of the task.

@@ -40,7 +40,7 @@ _FILES_AND_RECIPE = {**FILE_OPTIONS, **RECIPE_OPTIONS}
 TASKS = {
     **_make_entries(glue.glue_task, glue.ROWS, _FILES_AND_RECIPE),
     "custom": Entry(custom.custom_task, custom.TEXT_OPTIONS),
-    # The same as --task=custom --problem=spans.
+    # These three are --task=custom with --problem=spans, tags or choices.
     "customspans": Entry(custom.custom_spans, custom.SPANS_OPTIONS),
     "customtags": Entry(custom.custom_tags, custom.TAGS_OPTIONS),
     "customchoices": Entry(custom.custom_choices, custom.CHOICES_OPTIONS),
@@ -57,13 +57,11 @@ OPTIONS = sorted(_ALL)
 
 
 def define_task_flags(default=None, more=None):
-    """Define --task and the options of all tasks.
-
-    --help shows the options of --task.
+    """Define --task and all tasks' options; --help shows the options of --task.
 
     Args:
         default: default of --task.
-        more: dict of name -> options, for names that --task has besides
+        more: dict of name -> options, for names that --task accepts besides
             `TASKS`. The key None has the options that apply without --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
@@ -100,7 +98,6 @@ def define_task_flags(default=None, more=None):
 
 
 def _find_type(name, options):
-    """Return the type of an option, which is the same in all tasks."""
     types = {type(option.default) for option in options}
     types = {str if kind is type(None) else kind for kind in types}
     if len(types) > 1:
@@ -149,8 +146,7 @@ def task_from_flags(values, task=None):
         task: a name instead of --task.
 
     Returns:
-        `(task, settings)`; `settings` is the dict of the options, by which runs
-        are distinguished.
+        `(task, settings)`; `settings` is a dict of the options that are set.
     """
     chosen = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
@@ -190,7 +186,7 @@ def read_run_settings(model) -> dict:
 
 
 def complete_flags(values):
-    """Set missing --task and task options as in the run of --model.
+    """Set --task and its options, where missing, as in the run of --model.
 
     Args:
         values: absl's FLAGS.
@@ -215,7 +211,7 @@ def complete_flags(values):
 
 
 def find_task(name: str) -> Entry:
-    """Return the `Entry` of a task, by name or file."""
+    """Return the `Entry` of a task, from its name or Python file."""
     if name is None:
         raise InputError(
             f"--task is missing: give one of {', '.join(TASKS)}, or a Python "
@@ -237,7 +233,7 @@ def load_task_class(path):
     """Return the one `Task` subclass that a Python file defines."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    # Dataclasses need the module in sys.modules; the prefix of the name keeps
+    # Dataclasses need the module in sys.modules. The prefix of its name keeps
     # it from replacing another module.
     name = f"task_in_{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -256,7 +252,7 @@ def load_task_class(path):
             f"official_tasks.tasks.base.Task, got {len(classes)}"
         )
     missing = sorted(classes[0].__abstractmethods__)
-    if missing:  # refused before training
+    if missing:
         raise InputError(
             f"{path}: the class {classes[0].__name__} lacks "
             f"{', '.join(missing)}: see official_tasks/tasks/base.py"

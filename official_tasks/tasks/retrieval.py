@@ -61,7 +61,7 @@ class RetrievalTask(Problem):
     def _score_rankings(self, rankings, relevant, passages):
         """Return the metrics of the queries with a relevant passage.
 
-        Equal scores count against the model: relevant passages come last.
+        Among passages with equal scores, relevant passages rank last.
 
         Args:
             rankings: for each query (passages, scores); if a score is NaN,
@@ -93,7 +93,6 @@ class RetrievalTask(Problem):
         }
 
     def _pair_mistakes(self, pairs, predictions):
-        """Return a dict for each pair, sorted by descending error."""
         best = self.source.max_score
         errors = np.abs(self._targets(pairs) - predictions) * best
         return [
@@ -123,8 +122,8 @@ def ranking_task(**options):
     has_others = source.label_column or len(source.text_columns) > 2
     if "train" in source.files and not has_others:
         raise InputError(
-            "--task=ranking needs passages that are wrong: expected "
-            "--negative=COLUMN, a wrong passage, or --label=COLUMN, a score"
+            "--task=ranking needs wrong passages: expected --negative=COLUMN "
+            "with wrong passages, or --label=COLUMN with scores"
         )
     return RankingTask(source, chosen.recall_at, chosen.recipe, chosen.pooling)
 

@@ -10,8 +10,7 @@ from official_tasks.tasks.base import Defaults, Examples, Option, Task
 
 FILE_OPTIONS = {
     "data_dir": Option(
-        None,
-        "Folder of the official files, or hf:NAME[/CONFIG].",
+        None, "Folder of the official files, or hf:NAME[/CONFIG]."
     ),
     "train": Option(None, "File to learn from; several separated by commas."),
     "dev": Option(None, "File to score on."),
@@ -30,14 +29,14 @@ RECIPE_OPTIONS = {
 
 
 class Source:
-    """The examples of a task, from files or from a Hugging Face data set.
+    """The examples of a task, from files or a Hugging Face data set.
 
     Args:
         row: NamedTuple that describes the task's data. `name` is the task's
             name, `files` is split -> possible names of the official file.
             `read_file` is a function of row, path, split and a list to which it
-            adds notes; it returns examples. `read_data_set` is such a function
-            too, with a data set's name as the path.
+            adds notes; it returns examples. `read_data_set` is the same, but
+            its path is a data set's name.
         data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
         train, dev, test: a path, or several separated by commas; they replace
             the split's files in `data_dir`.
@@ -54,8 +53,8 @@ class Source:
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.
 
-        If the split has several parts, the functions of the row also get the
-        number of the part.
+        If the split has several parts, the row's functions also get the part's
+        number.
         """
         notes: list[str] = []
         examples: list = []
@@ -110,7 +109,7 @@ class Source:
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):
-                # `read` raises for missing files.
+                # `read` raises an error for missing files.
                 with contextlib.suppress(InputError):
                     paths += self.paths(part)
         return [path for path in paths if isinstance(path, Path)]

@@ -17,7 +17,7 @@ from official_tasks.tasks.table import read_json
 
 QUESTION_LENGTH = 64  # maximum number of tokens, as in the original
 SPAN_OPTIONS = {
-    "stride": Option(128, "Tokens from one window to the next."),
+    "stride": Option(128, "Tokens between the starts of successive windows."),
     "null_threshold": Option(
         0.0,
         "Predict 'no answer' if its score exceeds the best answer's score by "
@@ -27,14 +27,14 @@ SPAN_OPTIONS = {
 
 
 class Question(NamedTuple):
-    """A question on a context.
+    """A question on a text, its context.
 
     Attributes:
         id: unique in its split.
         answers: the true answers, () if the context has no answer, or None if
             they are unknown, as in a test file.
-        start: the character of the context at which the first answer begins;
-            None where unknown.
+        start: the index of the first answer's first character in the context;
+            None if unknown.
         title: title of the article with the context.
     """
 
@@ -76,7 +76,7 @@ class SpanTask(Problem):
         null_threshold: "no answer" is predicted if its score exceeds the best
             answer's score by more than this. None takes the model's
             threshold, which is 0 for a new model.
-        null_odds: file of these score differences, for `read_predictions`.
+        null_odds: file of the score differences, for `read_predictions`.
         defaults: `Defaults`.
     """
 
@@ -153,7 +153,7 @@ class SpanTask(Problem):
             if question.answers is None:
                 raise InputError(
                     f"The {file} of {self.name} has a question without "
-                    f"answers, {question.id!r}: expected a file with them "
+                    f"answers, {question.id!r}: expected a file with answers "
                     f"(a test file can only be predicted){self.to_score}"
                 )
             if not question.answers and not self.may_be_none:
@@ -313,7 +313,6 @@ class SpanTask(Problem):
 
 
 def _index_by_id(examples, predictions):
-    """Return a dict of question id -> `Answer`, without missing answers."""
     pairs = zip(examples, predictions, strict=True)
     return {q.id: answer for q, answer in pairs if answer is not None}
 
@@ -330,8 +329,8 @@ def _read_by_id(path, kind, form) -> dict:
 def answer_span(question: Question) -> tuple[int, int] | str:
     """Return (start, end) of the first answer in the context, end exclusive.
 
-    If the answer is not at `question.start`, the context is searched. Return
-    "not found" if it lacks the answer, "ambiguous" if it has it several times.
+    If the answer is not at `question.start`, search the context. Return "not
+    found" if the answer does not occur, "ambiguous" if it occurs repeatedly.
     """
     text, context = question.answers[0], question.context
     if not text.strip():
@@ -386,7 +385,6 @@ def question_rows(questions, preprocess, stride: int):
     import tensorflow as tf
 
     tokenizer = preprocess.tokenizer
-    # Each distinct context is tokenized once.
     contexts = list(dict.fromkeys(question.context for question in questions))
     numbers = {context: number for number, context in enumerate(contexts)}
     number_of = [numbers[question.context] for question in questions]
@@ -429,9 +427,9 @@ def _split_by_row(ragged):
 def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
     """Return targets and weights, both a dict of "start" and "end" -> `(R,)`.
 
-    Targets are the positions of the answer's first and last token in the row.
-    Both are 0, `[CLS]`, if the window lacks a part of the answer. The weight is
-    0 if the answer's position in the context is unknown.
+    Targets are the positions of the answer's first and last token in the row,
+    or 0, `[CLS]`, if the window lacks a part of the answer. The weight is 0 if
+    the answer's position in the context is unknown.
     """
     spans = list(map(_find_token_span, questions, offsets))
     positions = np.zeros((len(windows), 2), np.int32)

@@ -51,7 +51,7 @@ def read_questions(path) -> list[Question]:
         TypeError,
         ValueError,
         AttributeError,
-        OverflowError,  # a start of 1e400
+        OverflowError,  # for a start of 1e400
     ) as error:
         raise InputError(
             f'{path}: expected SQuAD\'s JSON, {{"data": [{{"paragraphs": '
@@ -72,7 +72,7 @@ def read_questions(path) -> list[Question]:
 
 
 def _make_question(context, qa, answers, title):
-    """Return the `Question` in `qa`; `answers` is a list of dicts or None."""
+    """Return the `Question` of `qa`; `answers` is a list of dicts or None."""
     texts = start = None
     if answers is not None:
         impossible = qa.get("is_impossible", False)
@@ -92,7 +92,7 @@ def _make_question(context, qa, answers, title):
 
 
 class SquadRow(NamedTuple):
-    """Description of one of the data sets; see `Source`.
+    """Description of a data set; see `Source`.
 
     Attributes:
         may_be_none: whether a question may have no answer.

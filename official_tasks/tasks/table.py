@@ -31,7 +31,7 @@ class Dialect(NamedTuple):
 
 
 def make_dialect(separator=None, encoding=None) -> Dialect:
-    """Return the `Dialect` of the flags, with the default for None.
+    """Return the `Dialect` of the flags, with defaults in place of None.
 
     Raises:
         InputError: the separator has several characters, or the encoding is
@@ -49,8 +49,8 @@ def make_dialect(separator=None, encoding=None) -> Dialect:
     except LookupError:
         raise InputError(
             f"--encoding={encoding}: there is no such encoding; expected "
-            "utf-8, utf-16, cp1252 (Windows, Western Europe) or another one of "
-            "Python"
+            "utf-8, utf-16, cp1252 (Windows, Western Europe) or another "
+            "encoding of Python"
         ) from None
     return Dialect(separator, "utf-8-sig" if name == "utf-8" else name)
 
@@ -69,9 +69,9 @@ def read_rows(
 ) -> Iterator[tuple[int, list]]:
     """Yield `(line number, cells of columns)` of each row; cells are str.
 
-    CSV follows RFC 4180 (quotes, commas and line breaks inside quotes); TSV
-    is split at tabs and nowhere else; JSONL holds one object a line. Rows of
-    Parquet and of a data set are numbered from 1. A null becomes "".
+    CSV follows RFC 4180; commas and line breaks may stand inside quotes. TSV is
+    split at tabs only. JSONL holds an object on each line. Rows of Parquet and
+    of data sets are numbered from 1. A null becomes "".
 
     Args:
         path: a file, or a data set's name; see `column_rows`.
@@ -85,7 +85,7 @@ def read_rows(
         faults: list to which the error of each bad row is added; None raises
             the first error.
         stream: open text to read instead of the file `path`, such as a pipe.
-        kind: one of `KINDS`; None: by the file's name.
+        kind: one of `KINDS`; None: find it in the file's name.
 
     Raises:
         InputError: the file, a column, a row or a cell cannot be read.
@@ -120,7 +120,7 @@ def split_ending(path) -> tuple[str, bool]:
 
 
 def is_columnar(path) -> bool:
-    """Return True for Parquet files and data sets, stored by columns."""
+    """Return True for Parquet files and data sets, which store by column."""
     from bert_keras.data.data_sets import PARQUET, is_data_set
 
     return is_data_set(path) or str(path).lower().endswith(PARQUET)

@@ -63,17 +63,16 @@ class Tags(NamedTuple):
 class TagTask(Problem):
     """Task that labels each word, from the vector of its first word piece.
 
-    The labels are those of the training file, in any scheme. `entity_scores`
-    counts entities. A text that is longer than a row is read in windows that
-    overlap by half, and each word counts in the window with the most context
-    for it. A word without word pieces is read as `[UNK]`.
+    The labels are those of the training file, in any scheme. Long texts are
+    read in windows that overlap by half. Each word counts in the window with
+    the most context for it. A word without word pieces is read as `[UNK]`.
 
     Args:
         source: `Source` that reads `TaggedText`s.
         document_context: whether each text is an entire document, so that a
             word sees the other sentences in its row.
         recipe: see `Problem`; two LSTMs read the features.
-        lstm_dim: width of these LSTMs in each direction; None for 768.
+        lstm_dim: width in each direction; None: the trained width, or 768.
     """
 
     # New LSTMs need a higher learning rate than a trained encoder.
@@ -175,7 +174,7 @@ class TagTask(Problem):
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, pieces, max(room // 2, 1))
         # For each word piece in each window: its index among the pieces of all
-        # texts, whether its word counts here, its row and position in the row.
+        # texts, True if it begins a word that counts, its row and position.
         piece = rows.indices.values.numpy()
         counts = rows.counts.values.numpy() & is_first[piece]
         row = rows.indices.value_rowids().numpy()
@@ -210,7 +209,7 @@ class TagTask(Problem):
         notes = encoded.notes
         words = zip(notes["row"], notes["position"], strict=True)
         logits = np.stack([outputs[row][position] for row, position in words])
-        best = probabilities(logits).max(axis=-1).tolist()  # one per word
+        best = probabilities(logits).max(axis=-1).tolist()
         labels = [self.labels[i] for i in logits.argmax(axis=-1)]
         predictions, first = [], 0
         for example in examples:
@@ -252,9 +251,9 @@ class TagTask(Problem):
     def write(self, examples, predictions, folder):
         """Write predictions.txt for conlleval: word, truth, prediction.
 
-        Blanks separate the columns, or tabs if a word has a blank. The column
-        of truth is left out if it is unknown. For texts with character spans,
-        also write predictions.jsonl, which has each text and its spans.
+        Blanks separate the columns, or tabs if a word has a blank. Without
+        labels, the column of truth is left out. For texts with character spans,
+        also write predictions.jsonl, with each text and its spans.
         """
         if examples and examples[0].offsets:
             with open(
