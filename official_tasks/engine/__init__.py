@@ -1,1 +1,1 @@
-"""Training, scoring and prediction of any task; it names no task."""
+"""Training, scoring and prediction of any task."""

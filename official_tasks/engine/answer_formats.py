@@ -54,7 +54,7 @@ def _records(lines):
 
 
 def _columns(record):
-    """Return a dict: column -> value of a row (kept, inputs, answers)."""
+    """Return a dict: column -> value, of kept columns, inputs and answer."""
     row = {**record.get("keep", {})}
     row |= {k: v for k, v in record["inputs"].items() if k not in row}
     for name, value in record["answer"].items():
@@ -70,7 +70,7 @@ def _write_tsv(lines, path):
     _write_text(
         lines,
         path,
-        # Readers split TSV at each tab and line break; it has no quotes.
+        # TSV has no quotes: readers split it at each tab and line break.
         lambda cell: " ".join(cell.replace("\t", " ").splitlines()),
         delimiter="\t",
         quoting=csv.QUOTE_NONE,

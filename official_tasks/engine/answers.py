@@ -26,9 +26,9 @@ except ImportError:  # Windows
 # Errors that a line may raise if `predict` did not write it.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 BATCHES_AT_ONCE = 16  # batches whose rows are sorted by length together
-MAX_LABELS = 100  # with more, a row gets too long (5,000: 73 kB)
+MAX_LABELS = 100  # with more, a line gets too long (73 kB for 5,000 labels)
 BEST_LABELS = 10  # labels that are written if there are more than `MAX_LABELS`
-UNFINISHED = ".unfinished"  # suffix of an output
+UNFINISHED = ".unfinished"  # suffix of an incomplete output
 
 
 class Answers:
@@ -65,7 +65,7 @@ class Answers:
         self.done, self.truncated = 0, 0  # numbers of rows
         self.inputs_hash = hashlib.sha256()  # hash of the finished rows
         self._overwrite = overwrite
-        self._write = None  # function that writes another format than JSONL
+        self._write = None  # function that writes the format; None for JSONL
         self.lines = None  # the file of lines; None for a pipe or a device
         if path == "-" or os.path.exists(path) and not os.path.isfile(path):
             files.refuse_folder(path)
@@ -149,7 +149,7 @@ class Answers:
 
     def _refuse_line(self):
         raise InputError(
-            f"{self.lines}, line {self.done + 1}, is not of this model and "
+            f"{self.lines}, line {self.done + 1}, is from another model or "
             "signature, or was changed. Name another --output, or add "
             "--overwrite to answer all rows again."
         )
@@ -200,7 +200,7 @@ class Answers:
         return group
 
     def _name_values(self, row):
-        """Return inputs and kept values of a row, each a dict by name."""
+        """Return a row's inputs and its kept values, as two dicts by name."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]

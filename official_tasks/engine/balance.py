@@ -33,7 +33,7 @@ def balance(task, encoded):
             return encoded, BalancedLabels(values, encoded.weights)
     raise InputError(
         f"class_weights is 'balanced', but the task {task.name} has no classes "
-        "for each row or token. Leave it out."
+        "for each row or token. Leave class_weights out."
     )
 
 
@@ -66,7 +66,7 @@ def smooth(task, loss, fraction):
     if task.labels is None or name != "sparse_categorical_crossentropy":
         raise InputError(
             f"label_smoothing is {fraction}, but the task {task.name} has not "
-            "one class for each row or token. Leave it out."
+            "one class for each row or token. Leave label_smoothing out."
         )
     return SmoothedLabels(fraction)
 
@@ -96,7 +96,7 @@ class BalancedLabels(keras.losses.Loss):
     Args:
         targets: float `(R, C)`, 1 for the labels of each training text; the
             frequencies of the labels are computed from it.
-        weights: `(R,)`, weights of these texts; 1 where None.
+        weights: `(R,)`, weights of these texts; None means 1.
     """
 
     def __init__(self, targets, weights=None):

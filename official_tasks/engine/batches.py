@@ -10,8 +10,7 @@ import tensorflow as tf
 from bert_keras.data.tf_data import disable_tuning
 
 # Number of batches whose rows are sorted by length together. With fewer, the
-# rows of a batch would differ more in length; with more, batches would be mixed
-# less.
+# lengths in a batch differ more; with more, the batches are less random.
 WINDOW = 32
 AHEAD = 2  # batches made while a step runs; making one takes 1 to 2 ms
 
@@ -84,7 +83,7 @@ def training_batches(
 
 
 def shuffled_rows(position, count, seed):
-    """Return the rows at positions of endless shuffled passes over the rows.
+    """Return the row at each position of an endless series of shuffled passes.
 
     Args:
         position: int64 `(P,)`; a pass has `count` positions.
@@ -95,8 +94,8 @@ def shuffled_rows(position, count, seed):
         int64 `(P,)`.
     """
     epoch = position // count
-    # Each position has a seed. tf.random.experimental.index_shuffle would pad
-    # this matrix along the wrong axis, so the raw operation is called.
+    # Each position has its own seed. tf.random.experimental.index_shuffle pads
+    # a matrix of seeds along the wrong axis, so call the raw operation.
     seeds = tf.stack([seed + 0 * epoch, epoch, 0 * epoch], 1)
     return tf.raw_ops.RandomIndexShuffle(
         index=position % count,
@@ -118,7 +117,7 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
 def row_lengths(inputs) -> np.ndarray:
     """Return int64 `(R,)`, the number of tokens of each row.
 
-    If a row has several choices, it is that of the longest choice.
+    A row with several choices has the length of the longest choice.
     """
     lengths = inputs["token_ids"].row_lengths(axis=-1)
     if isinstance(lengths, tf.RaggedTensor):
@@ -181,7 +180,6 @@ def _gather(values, rows, width, pad_id=0):
 
 
 def _map(function, values):
-    """Return `function` of an array, or of each array in a dict."""
     if isinstance(values, dict):
         return {name: function(part) for name, part in values.items()}
     return function(values)
@@ -194,6 +192,6 @@ def _ones_like(values):
 
 
 def _to_mean_one(weights):
-    """Return weights scaled to mean 1: Keras divides by the number of rows."""
+    """Scale weights to mean 1, because Keras divides the loss by the rows."""
     weights = tf.cast(weights, tf.float32)
     return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))

@@ -36,8 +36,8 @@ class BestWeights:
     def update(self, step, score, save):
         """Call `save()` and record the step if its score is the best so far."""
         best = self._read() or {"step": step}
-        # A resumed run may score a step again. Its record then replaces that of
-        # the same step or of a later one.
+        # A resumed run may score a step again. The new record then replaces a
+        # record of the same step or of a later step.
         if best["step"] < step and score <= best["value"]:
             return
         save()
@@ -73,8 +73,8 @@ def _check_record(record):
 class TargetScale(NamedTuple):
     """Mean and standard deviation of the regression targets.
 
-    The model learns targets of mean 0 and standard deviation 1. Its head is
-    saved so that it predicts x * std + mean, in the units of the data.
+    The model learns targets of mean 0 and standard deviation 1. Where its head
+    predicts x, the saved head predicts x * std + mean, in the data's units.
     """
 
     mean: float
@@ -109,7 +109,7 @@ class TargetScale(NamedTuple):
 
 @contextlib.contextmanager
 def scaled_head(scale, head):
-    """Put a scale into a head for the duration of a block, unless None."""
+    """Put `scale` into a head during a block; None does nothing."""
     if scale is None:
         yield
         return

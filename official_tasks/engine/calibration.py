@@ -72,12 +72,12 @@ def check_task(task):
     if not isinstance(task, TextTask) or task.problem != "single":
         raise InputError(
             f"calibrate is True, but the task {task.name} has not one class "
-            "for each text. Leave it out."
+            "for each text. Leave calibrate out."
         )
 
 
 def describe(examples, before, after) -> dict:
-    """Return a dict of the errors and bins before and after calibration.
+    """Return the calibration errors and the bins before and after calibration.
 
     Args:
         examples: the examples of dev.

@@ -11,7 +11,7 @@ LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 
 def rank_value(metric, scores) -> float:
-    """Return a number that is higher for better scores; -inf if not finite."""
+    """Return a number that is higher for better scores; -inf for nan or inf."""
     value = float(scores[metric])
     if not math.isfinite(value):
         return -math.inf
@@ -59,7 +59,7 @@ def _mean_loss(loss, targets, weights, outputs):
         outputs = np.concatenate(outputs)  # (tokens, C)
         targets = targets.flat_values.numpy()
         weights = None if weights is None else weights.flat_values.numpy()
-    elif isinstance(outputs, list):  # a token of each row is the target
+    elif isinstance(outputs, list):  # the target is a token of the row
         padded = np.full((len(outputs), max(map(len, outputs))), -1e9, "f4")
         for row, values in zip(padded, outputs, strict=True):
             row[: len(values)] = values

@@ -127,7 +127,7 @@ class Extractor:
         for output, counted, position in zip(
             outputs, counts, positions, strict=True
         ):
-            # True for tokens that have more context here than in other windows.
+            # True for tokens with more context in this row than in other rows.
             counted = np.asarray(counted, bool)
             vectors[np.asarray(position, int)[counted]] = output[1:-1][counted]
         return vectors
@@ -140,7 +140,7 @@ def _chunks(texts):
 
 
 def write_features(path, features, shape, dtype, num_texts):
-    """Write the features of texts to `path`, each as soon as it is computed.
+    """Write the features of each text to `path` as soon as they are computed.
 
     An npz has the arrays
         features: (vectors, F), the vectors of all texts;
@@ -201,7 +201,7 @@ def _write_npz(path, features, shape, dtype, num_texts):
 
 @contextlib.contextmanager
 def _open_array(archive, name, shape, dtype):
-    """Yield a file for the bytes of an array of an npz."""
+    """Yield a file for the bytes of one array in an npz."""
     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
         header = {
             "shape": tuple(map(int, shape)),

@@ -75,16 +75,16 @@ def run(
             is not trained again. Changed data or initial weights are refused.
             None prints what would be trained, and trains nothing.
         from_scratch: use only the sizes and the vocabulary of `init`.
-        epochs: passes over the rows. Here and in the next three arguments,
-            None takes the task's default.
+        epochs: passes over the rows. For this and the next three arguments,
+            None means the task's default.
         batch_size: rows of a step, over all devices.
         learning_rate: peak learning rate; the default is higher for smaller
             models, see `scale_rate`.
-        sequence_length: tokens of a row at most.
+        sequence_length: maximum number of tokens of a row.
         seed: seed of new weights, order and dropout.
         dtype: Keras policy, or "auto"; see `choose_dtype`.
         pad_to_longest: group rows by length and pad a batch to its longest
-            row; otherwise pad all rows to `sequence_length`. None is True
+            row; otherwise pad all rows to `sequence_length`. None means True,
             except on a TPU, which compiles each new shape.
         distribution: devices; see `make_strategy`.
         tpu: name of the TPU; see `make_strategy`.
@@ -139,8 +139,7 @@ def run(
         else:
             page.note_finished(folder)
         if strategy.is_chief:
-            # The state takes three times the model's size. A finished run does
-            # not need it.
+            # A finished run does not need the state, three times the model.
             files.remove(folder.file("state"))
         return results
 
@@ -173,7 +172,7 @@ def choose_arguments(
         raise InputError(
             f"accumulation is {accumulation}, but the loss of the task "
             f"{task.name} compares all rows of a batch with each other. Leave "
-            "it out, and take a smaller batch_size if memory is short."
+            "accumulation out; if memory is short, lower batch_size."
         )
     if arguments["learning_rate"] is None:
         chosen["learning_rate"] = models.scale_rate(
@@ -251,7 +250,7 @@ class _Run:
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
         # The scale of a regression's targets, and the temperature that
-        # calibrates a classifier; saving multiplies them into the head.
+        # calibrates a classifier. `_save` puts them into the saved head.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
@@ -298,7 +297,7 @@ class _Run:
         if self.scale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
             if stored.get("problem") == "regression":
-                # The head was saved in data units; training needs std 1.
+                # The saved head predicts in data units; training needs std 1.
                 self.scale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(
@@ -406,7 +405,6 @@ class _Run:
         return predictions, scores
 
     def _fit_temperature(self, outputs):
-        """Set the temperature to the one that fits the outputs for dev."""
         self.temperature = calibration.calibrate(
             self.task, self.examples["dev"], self.encoded["dev"], outputs
         )
@@ -417,12 +415,12 @@ class _Run:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
-            # The baseline is that of the task's metric, not of this one.
+            # The baseline is a value of the task's metric, not of this metric.
             scores.pop("majority_baseline", None)
         return scores
 
     def _tune(self, predictions):
-        """Choose the thresholds of task and model on dev."""
+        """Choose thresholds on dev, and set them in the task and the model."""
         chosen = self.task.tune(self.examples["dev"], predictions)
         if not chosen:
             raise InputError(

@@ -24,7 +24,7 @@ from official_tasks.tasks.own_data import Table
 def cross_validate(
     task, init, output, folds, *, seed=0, settings=None, **arguments
 ) -> dict:
-    """Fine-tune once for each fold: train on other folds, score on this one.
+    """Fine-tune once for each fold: score on it, and train on the others.
 
     Writes runs/fold-1 and so on, predictions of each row by the run that was
     not trained on it, results.json and a report. The model of each fold stays
@@ -91,12 +91,12 @@ def check(task, folds, arguments):
     if not isinstance(task, TextTask):
         raise InputError(
             f"folds is {folds}, but the task {task.name} has no classes or "
-            "numbers of texts. Leave it out."
+            "numbers of texts. Leave folds out."
         )
     if "dev" in task.source.files:
         raise InputError(
-            "Folds are scored on rows of train, and the dev file would not be "
-            "read. Leave it out, or add its rows to train."
+            "Folds are scored on rows of train, so the dev file would not be "
+            "read. Leave dev out, or add its rows to train."
         )
     if arguments.get("tune_thresholds"):
         raise InputError(
@@ -115,7 +115,7 @@ def read_all(task) -> Examples:
 
 
 def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
-    """Return int `(R,)`, the fold of each row from 0, by a hash of its text.
+    """Return int `(R,)`: each row's fold, from 0, by a hash of its text.
 
     Args:
         examples: list of `Example`.
@@ -235,7 +235,7 @@ def summarize(runs) -> dict:
 def _describe_labels(task, examples, predictions):
     """Return more columns of the prediction file, and rows that look wrong.
 
-    They are a dict: column -> array (R,), and a list with a dict for each row.
+    The columns are a dict: name -> array (R,). The rows are a list of dicts.
     """
     labels = np.array([example.label for example in examples])
     each = probabilities(predictions)  # (R, C)
@@ -257,7 +257,6 @@ def _describe_labels(task, examples, predictions):
 
 
 def _render(task, results, wrong):
-    """Return the report of all folds."""
     mean, std = results["mean"], results["deviation"]
     names = list(mean)
     rows = [

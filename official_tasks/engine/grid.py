@@ -39,8 +39,8 @@ def run(
     """Fine-tune once for each learning rate and seed; tabulate the runs.
 
     A single run writes to `output` itself. Each of several runs writes to a
-    folder in it; the model, the predictions and the report of the run with the
-    best score on dev are copied to `output`.
+    folder in `output`; the model, the predictions and the report of the run
+    with the best score on dev are copied to `output`.
 
     Args:
         task: a `Task`.
@@ -119,7 +119,7 @@ def _run_all(name, metric, output, identity, run_one):
 
 
 def refuse_several_hosts(distribution):
-    """Raise InputError if this is one of several hosts that train together.
+    """Raise InputError if this host is one of several that train together.
 
     Several runs in a row have one folder, in which only one process may write.
     """
@@ -164,7 +164,6 @@ def summarize(metric, runs: dict, rates: dict) -> dict:
 
 
 def _copy_best(folder, results):
-    """Copy the files of the best run into the grid's folder."""
     best = folder.file("runs", results["best_run"])
     for name in ("model", "predictions", finetuning.ADAPTERS):
         if os.path.isdir(f"{best}/{name}"):

@@ -48,7 +48,7 @@ class Hyperparameters(NamedTuple):
         only in training.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
-    dropout: dropout of encoder and head; None: as stored with the weights.
+    dropout: dropout rate of encoder and head; None keeps the stored rates.
     class_weights: "balanced" weights rows so that each class counts the same;
         where a text has several labels, texts with a label count as much as
         texts without it.
@@ -61,7 +61,7 @@ class Hyperparameters(NamedTuple):
     lora_targets: the projections that LoRA changes, see `enable_lora`.
     freeze_layers: number of the lowest layers that keep their weights, with
         the embeddings; 0 freezes the embeddings alone.
-    accumulation: micro-batches of a batch, computed one after another.
+    accumulation: number of micro-batches into which a batch is cut.
     steps_per_execution: see `keras.Model.compile`.
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after this many evaluations without a better
@@ -114,7 +114,7 @@ class Hyperparameters(NamedTuple):
         if lora and self.lora_rank is None:
             raise InputError(
                 f"{', '.join(sorted(lora))} does nothing without lora_rank. "
-                "Give lora_rank too, or leave it out."
+                "Give lora_rank too, or leave all LoRA settings out."
             )
         if None not in (self.lora_rank, self.freeze_layers):
             raise InputError(
@@ -123,7 +123,7 @@ class Hyperparameters(NamedTuple):
             )
 
     def changed(self) -> dict:
-        """Return name -> value of the fields that are not at their defaults."""
+        """Return a dict of the fields whose values are not the defaults."""
         defaults = self._field_defaults
         return {k: v for k, v in self._asdict().items() if v != defaults[k]}
 

@@ -46,7 +46,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
 def input_files(task) -> list:
     """Return the files that a task reads, including its test files."""
     source = getattr(task, "source", None)
-    is_ours = isinstance(source, Source)  # a user's task may have another class
+    is_ours = isinstance(source, Source)  # a user's task may have none
     test = source.existing_files("test") if is_ours else []
     return [*task.data_files(), *test]
 
@@ -134,7 +134,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
 
 
 def columns(scores) -> dict[str, float]:
-    """Return a dict: column of the table 1 in BERT's paper -> score."""
+    """Return a dict: column of table 1 in BERT's paper -> score."""
     values = {}
     for row in BENCHMARK:
         if row in (WNLI, AX) or row.name not in scores:

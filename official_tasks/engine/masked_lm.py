@@ -87,9 +87,9 @@ def score_masked_lm(
 
 
 def _load_pretrainer(preset):
-    """Return a model with its masked-word head; raise if it is untrained."""
+    """Return a model with masked-word head; raise if the head is untrained."""
     with warnings.catch_warnings():
-        # The next-sentence head may be untrained: it is not used.
+        # The next-sentence head may be untrained, because it is not used.
         warnings.simplefilter("ignore", UntrainedWarning)
         model = bert_keras.BertPretrainer.from_preset(preset)
     new = [

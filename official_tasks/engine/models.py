@@ -118,18 +118,16 @@ def _build_model(task, encoder, bilstm_dim):
     if "bilstm_dim" not in arguments:
         raise InputError(
             f"bilstm_dim is {bilstm_dim}, but a {type(model).__name__}, the "
-            f"model of {task.name}, takes no BiLSTM. Leave it out."
+            f"model of {task.name}, takes no BiLSTM. Leave bilstm_dim out."
         )
     return type(model)(encoder, **{**arguments, "bilstm_dim": bilstm_dim})
 
 
 def _open(preset, dtype, **encoder_arguments):
-    """Return the checkpoint of a preset, and its encoder."""
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset)
     with warnings.catch_warnings():
-        # No warning here: `load_model` prints the new weights of encoder and
-        # head together.
+        # `load_model` prints the new weights of encoder and head together.
         warnings.simplefilter("ignore", UntrainedWarning)
         encoder = bert_keras.BertEncoder.from_preset(
             checkpoint, dtype=dtype, **encoder_arguments
@@ -178,10 +176,7 @@ class Predictor:
         )
 
     def __call__(self, encoded, batch_size=PREDICTION_BATCH):
-        """Return float32 outputs in the order of the rows: see `Task.decode`.
-
-        Rows are computed in batches of similar length.
-        """
+        """Return float32 outputs in row order, see `Task.decode`."""
         lengths = row_lengths(encoded.inputs)
         order = np.argsort(lengths, kind="stable")
         positions = np.argsort(order)
@@ -222,7 +217,7 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # Take over the model's arguments, such as labels: a test file has none.
+    # Take the labels and the like from the model: a test file has no labels.
     task.take_arguments(open_checkpoint(models[0]).head_arguments)
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)
@@ -272,7 +267,7 @@ _FOLDERS = ("", "variables", "0_*")
 
 
 def list_weight_files(init) -> list:
-    """Return the weight files of a local folder, checkpoint or package."""
+    """Return the weight files of a folder, checkpoint or packaged preset."""
     from bert_keras.interop import downloads
 
     preset = os.fspath(find_model_folder(init))

@@ -90,7 +90,7 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
         columns: columns of a table: the inputs in order, then those to keep.
         lists: for each column, True if it holds a list of str as JSON, `int`
             if a list of integers, else False.
-        dialect: `Dialect` of the files; None: UTF-8, separated by commas.
+        dialect: `Dialect` of the files; None means UTF-8 and commas.
     """
     for path in paths:
         yield from _read_file(path, kind, columns, lists, dialect or Dialect())
@@ -145,8 +145,7 @@ def find_kind(path, kind=None):
 
 
 def _open(path, kind, encoding):
-    # A line may have bytes that are not UTF-8: the tokenizer drops what
-    # replaces them.
+    # The tokenizer drops U+FFFD, which replaces bytes that are not UTF-8.
     text = {
         "encoding": encoding,
         "errors": "replace" if kind == "lines" else "strict",

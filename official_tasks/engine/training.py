@@ -110,8 +110,8 @@ def train(
 class Meter(keras.callbacks.Callback):
     """Updates the bar; adds rates to the logs of each evaluation.
 
-    Adds "learning_rate" and "gradient_norm" of the last step and, with
-    `tokens_until`, "tokens" (positions trained on so far) and
+    Adds "learning_rate" of the next step and "gradient_norm" of the last. With
+    `tokens_until`, also adds "tokens" (positions trained on so far) and
     "tokens_per_second" since the last evaluation.
 
     Args:
@@ -137,9 +137,8 @@ class Meter(keras.callbacks.Callback):
         self._timed = []
 
     def on_train_batch_end(self, batch, logs=None):
-        # `TrainingState` is called after this callback, so that its `step` does
-        # not count this step yet. `batch` grows by more than 1 under
-        # `steps_per_execution`.
+        # `TrainingState` is called after this callback, so its `step` does not
+        # count this step yet. `steps_per_execution` makes `batch` jump.
         self.step = self._first + batch + 1
         # Time counts from the end of the first step, which traces the graph.
         now = time.monotonic()
@@ -155,10 +154,7 @@ class Meter(keras.callbacks.Callback):
         logs |= _read_optimizer_metrics(self.model.optimizer)
 
     def rate(self):
-        """Return a dict with "tokens_per_second" since the last evaluation.
-
-        It is empty without `tokens_until`.
-        """
+        """Return {"tokens_per_second": ...}, or {} without `tokens_until`."""
         if not self.tokens_until:
             return {}
         if len(self._timed) < 2:
@@ -228,7 +224,7 @@ class Board(keras.callbacks.Callback):
 
 
 def _read_optimizer_metrics(optimizer):
-    """Return (learning rate of the next step, gradient norm of the last)."""
+    """Return the learning rate of the next step, and the last gradient norm."""
     # Under mixed_float16 Keras wraps the optimizer in one that scales losses.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     values = {"learning_rate": optimizer.learning_rate}
@@ -239,7 +235,6 @@ def _read_optimizer_metrics(optimizer):
 
 
 def _as_markdown(text):
-    """Return a text and the predictions at each of its masks as Markdown."""
     lines = [text["text"], ""]
     for mask in text["masks"]:
         words = []
