@@ -26,7 +26,7 @@ def compiled_model(settings, objective, source, execution):
         model = new_model(settings, objective, len(source.vocabulary), rows)
     objective.prepare(model)
     if not settings.init:
-        # A saved model then lists the frozen weights as untrained.
+        # Mark frozen weights as new, so a saved model lists them as untrained.
         frozen = {weight.path for weight in model.non_trainable_weights}
         weights = published_weights(model).items()
         mark_new_weights(model, [k for k, v in weights if v.path in frozen])
@@ -40,7 +40,7 @@ def compiled_model(settings, objective, source, execution):
 
 
 def make_optimizer(settings, execution):
-    """Return the run's optimizer, not built yet."""
+    """Return the optimizer of a run, not built yet."""
     schedule = {
         "learning_rate": settings.learning_rate,
         "steps": settings.steps,
@@ -88,7 +88,7 @@ def load_model(settings, objective, vocabulary, tokenizer):
 
 
 def change_examples_per_row(model, examples_per_row):
-    """Return the model for rows of this many examples, with its weights."""
+    """Return the model, or a copy of it with this `examples_per_row`."""
     arguments = model.arguments()
     if arguments.get("examples_per_row", examples_per_row) == examples_per_row:
         return model
@@ -99,21 +99,19 @@ def change_examples_per_row(model, examples_per_row):
 
 
 def check_weights(settings, objective, vocabulary, tokenizer):
-    """Return the checkpoint of `settings.init`, and its `Extension`.
+    """Return the checkpoint of `settings.init` and its `Extension`.
 
-    No weight is read.
+    The weights are not read.
 
     Args:
         settings: `Settings`.
         objective: a value of `OBJECTIVES`.
         vocabulary: vocabulary of the data, which becomes the model's.
-        tokenizer: arguments that the data was made with: "lowercase" and
-            "strip_accents".
+        tokenizer: dict of "lowercase" and "strip_accents" of the data.
 
     Raises:
         InputError: the vocabulary is neither that of the weights nor an
-            extension of it; or sizes, case, accents, length or direction do
-            not fit.
+            extension of it, or another setting does not fit the weights.
     """
     checkpoint = open_checkpoint(settings.init)
     expected = BertPreprocessor.from_preset(checkpoint).tokenizer
@@ -123,8 +121,8 @@ def check_weights(settings, objective, vocabulary, tokenizer):
     sizes = [k for k in SIZE_FIELDS if getattr(settings, k) is not None]
     if sizes:
         raise InputError(
-            f"{sizes[0]} and init exclude each other: the weights of init fix "
-            "the model's size. Leave one of the two out."
+            f"{sizes[0]} and init exclude each other, because the weights of "
+            "init fix the model's size. Leave one of the two out."
         )
     for name in ("lowercase", "strip_accents"):
         value = getattr(expected, name)
@@ -139,7 +137,7 @@ def check_weights(settings, objective, vocabulary, tokenizer):
         raise InputError(
             f"The weights of {settings.init} have {positions} positions, but "
             f"the longest sequence has {settings.longest}. Choose a shorter "
-            "sequence_length, or phase_2_steps 0."
+            "sequence_length, or set phase_2_steps to 0."
         )
     needed = objective.encoder_arguments.get("attention", "bidirectional")
     attention = checkpoint.encoder.get("attention", "bidirectional")
@@ -155,8 +153,7 @@ def check_weights(settings, objective, vocabulary, tokenizer):
 def extension_between(old, new, source):
     """Return the `Extension` that makes the vocabulary `new` from `old`.
 
-    Old tokens keep their lines. New tokens replace `[unusedN]` or come at the
-    end.
+    Old tokens keep their lines. New tokens replace `[unusedN]` or are appended.
 
     Args:
         old: the vocabulary of the weights.
@@ -164,8 +161,8 @@ def extension_between(old, new, source):
         source: name of the weights, for messages.
 
     Raises:
-        InputError: the two differ in a line that was not `[unusedN]`. The
-            message names the first such line.
+        InputError: the vocabularies differ in a line that was not `[unusedN]`.
+            The message names the first such line.
     """
     word_piece = WordPiece(old, False)
     replaced = {}

@@ -12,12 +12,12 @@ from bert_keras.modeling.pretrainer import (
     pretraining_metrics,
 )
 
-BEST = 5  # predictions shown for a masked token
-MAX_MASKS = 3  # masks of each text for which predictions are shown
+BEST = 5  # number of predictions to show for a mask
+MAX_MASKS = 3  # maximum number of masks to show in a text
 
 
 class MaskedTokens:
-    """Objective of `BertPretrainer`: masked tokens, by default next sentences.
+    """Objective of `BertPretrainer`: predict masked tokens and next sentences.
 
     With `next_sentence=False`, the next-sentence head and the pooler are not
     trained.
@@ -31,7 +31,7 @@ class MaskedTokens:
         self.next_sentence = next_sentence
 
     def build(self, encoder, examples_per_row=None):
-        """Return the model over an encoder, for rows of this many examples."""
+        """Return a model with this encoder and `examples_per_row`."""
         return bert_keras.BertPretrainer(encoder, examples_per_row)
 
     def prepare(self, model):
@@ -59,8 +59,9 @@ class MaskedTokens:
         """Return texts of a batch with the predictions at their masks.
 
         Returns:
-            list of dict: "text" with [MASK] in it, and "masks", each with
-            the "truth" and "predictions", pairs of token and probability.
+            list of dict: "text", which contains [MASK], and "masks", a list of
+            dicts with "truth", the true token, and "predictions", pairs
+            [token, probability].
         """
         x, y, w = batch
         logits = model(x, training=False)["mlm"].numpy()  # (B, M, V)
@@ -95,11 +96,11 @@ class OneDirection:
         self.encoder_arguments = {"attention": attention}
 
     def build(self, encoder, examples_per_row=None):
-        """Return the model over an encoder; it takes packed rows as it is."""
+        """Return a model with this encoder, for packed rows too."""
         return bert_keras.BertCausalModel(encoder)
 
     def prepare(self, model):
-        """Do nothing: all weights are trained."""
+        """Do nothing, because all weights are trained."""
 
     def losses(self):
         """Return the loss for `compile`."""
@@ -110,7 +111,7 @@ class OneDirection:
         return [TokenAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def select(self, x, y, w):
-        """Return unmasked inputs, and ids and weights of tokens to predict."""
+        """Return unmasked inputs, and the targets with their weights."""
         x = {k: v for k, v in x.items() if k != "mask_positions"} | {
             "token_ids": _unmask(x, y["mlm"], w["mlm"])
         }
@@ -149,8 +150,7 @@ OBJECTIVES = {
 
 def _unmask(x, ids, weights):
     """Return the token ids with the true id at each position to predict."""
-    # (B, M). A prediction that only fills a row has weight 0, so its change is
-    # set to 0.
+    # (B, M). The change is set to 0 where the weight is 0, at padding.
     change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)
     change *= tf.cast(weights > 0, ids.dtype)
     rows = tf.repeat(tf.range(tf.shape(ids)[0]), tf.shape(ids)[1])  # (B M,)
@@ -169,7 +169,7 @@ def _join_tokens(ids, vocabulary):
 
 
 def _rank(logits, truth, vocabulary):
-    """Return the true token and the best predictions of logits `(V,)`."""
+    """Return the true token and the best predictions, from logits `(V,)`."""
     shifted = np.exp(logits - logits.max())
     probabilities = shifted / shifted.sum()
     best = np.argsort(-probabilities)[:BEST]
@@ -179,10 +179,9 @@ def _rank(logits, truth, vocabulary):
     }
 
 
-# The metrics below cost a fraction of Keras's. A step of a small model spends
-# much of its time on logits over the vocabulary. Keras's accuracy searches the
-# logits for negative zeros first, and its cross-entropy also computes a
-# gradient.
+# `TokenAccuracy` and `Perplexity` are faster than Keras's metrics. Keras's
+# accuracy first searches the logits for negative zeros, and its cross-entropy
+# also computes a gradient. Logits take much of a small model's step time.
 
 
 class TokenAccuracy(keras.metrics.Mean):

@@ -76,13 +76,13 @@ def count_parameters(sizes, is_masked=True) -> int:
     width, inner = sizes["hidden_dim"], sizes["intermediate_dim"]
     tokens, positions = sizes["vocabulary_size"], sizes["max_sequence_length"]
     segments = sizes.get("num_segments", 2)
-    # 2: gamma and beta of the normalization, for each unit.
+    # The 2 is for gamma and beta of the normalization.
     embeddings = (tokens + positions + segments + 2) * width
     attention = 4 * (width + 1) * width
     feed_forward = (width + 1) * inner + (inner + 1) * width
     layer = attention + feed_forward + 4 * width
     pooler = (width + 1) * width
-    # Dense, normalization, a bias for each token; the output matrix is tied.
+    # Dense, normalization, and a bias for each token. The matrix is tied.
     head = (width + 1) * width + 2 * width + tokens
     next_sentence = 2 * width + 2 if is_masked else 0
     layers = sizes["num_layers"] * layer
@@ -92,18 +92,18 @@ def count_parameters(sizes, is_masked=True) -> int:
 def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     """Return the bytes of a device's memory that a training step needs.
 
-    A parameter takes 16 bytes (weight, gradient, two moments), and a logit
-    takes 8. In half precision, the activations of a layer take 34 bytes for
-    each unit and 5 for each attention score (Korthikanti et al. 2022, equation
-    2). With `rematerialize`, only one layer at a time keeps these activations,
-    and every layer keeps its input, 2 bytes a unit. float32 doubles all this.
+    A parameter needs 16 bytes (weight, gradient, two moments), a logit 8. In
+    half precision, the activations of a layer need 34 bytes for each unit and 5
+    for each attention score (Korthikanti et al. 2022, equation 2). With
+    `rematerialize`, one layer at a time keeps these activations, and each layer
+    keeps its input, 2 bytes a unit. float32 doubles activations and inputs.
 
     Args:
         sizes: size arguments of `BertEncoder`.
         parameters: number of weights.
         phase: `Phase`.
         settings: `Settings`.
-        rows: sequences that a device processes at a time.
+        rows: number of sequences that a device processes at a time.
     """
     length, width = phase.sequence_length, sizes["hidden_dim"]
     half = 1 if settings.dtype != "float32" else 2

@@ -7,7 +7,7 @@ from official_tasks.pretraining.settings import (
     tokens_until,
 )
 
-# Metric -> text next to its value.
+# Metric -> text next to the metric's value.
 TILES = {
     "mlm_accuracy": "of the masked tokens of unseen documents",
     "lm_accuracy": "of the neighbouring tokens of unseen documents",
@@ -15,7 +15,7 @@ TILES = {
     "mlm_perplexity": "perplexity of masked tokens",
     "lm_perplexity": "perplexity of neighbouring tokens",
 }
-# Accuracy -> the metric of the best constant prediction.
+# Accuracy -> accuracy of the best constant prediction.
 BASELINES = {
     "mlm_accuracy": "mlm_unigram_baseline",
     "lm_accuracy": "lm_unigram_baseline",
@@ -61,7 +61,6 @@ def render(results, settings) -> str:
 
 
 def _describe_metrics(results):
-    """Yield (value, meaning) of each metric as text."""
     for name, meaning in TILES.items():
         if name not in results:
             continue
@@ -85,7 +84,7 @@ def _draw_curves(curve, settings):
         return {
             label: (x, [line.get(name) for line in curve])
             for name, label in names.items()
-            # An evaluation after a kill has held-out metrics only.
+            # Omit a metric that no line has, such as one of another objective.
             if any(name in line for line in curve)
         }
 

@@ -1,4 +1,4 @@
-"""Pre-training by one call: a run folder from data and settings."""
+"""Pre-training by one call, which writes a run folder."""
 
 from bert_keras.errors import require_tensorflow
 from bert_keras.json_files import (
@@ -16,9 +16,9 @@ from official_tasks.pretraining.settings import (
     tokens_until,
 )
 
-SHOWN = 4  # held-out texts with predictions
+SHOWN = 4  # number of held-out texts with predictions
 MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
-OVERFIT = 1.0  # nats; a held-out loss so far above that of training gets a note
+OVERFIT = 1.0  # nats; a held-out loss this far above training loss gets a note
 
 
 def run(data, output, callbacks=(), **arguments) -> dict:
@@ -34,11 +34,12 @@ def run(data, output, callbacks=(), **arguments) -> dict:
         **arguments: the fields of `Settings` and of `Execution`.
 
     Returns:
-        Metrics on the held-out documents: "mlm_accuracy", "mlm_perplexity",
-        "nsp_accuracy" ("lm_accuracy" and "lm_perplexity" of a directional
-        model), "mlm_unigram_baseline" and "nsp_majority_baseline" (accuracy of
-        always predicting the most frequent token or answer),
-        "parameters", and "curve", the logs of each evaluation.
+        Dict of metrics on the held-out documents: "mlm_accuracy",
+        "mlm_perplexity" and "nsp_accuracy", or "lm_accuracy" and
+        "lm_perplexity" for one direction. Also "mlm_unigram_baseline" or
+        "lm_unigram_baseline", and "nsp_majority_baseline", the accuracies of
+        constant predictions; "parameters", their number; and "curve", the logs
+        of each evaluation.
     """
     from official_tasks.engine.models import list_weight_files
     from official_tasks.pretraining.source import list_manifests
@@ -85,7 +86,7 @@ def pretrain(data, folder, settings, execution, strategy, callbacks=()):
     run = Run(folder, settings, source, model, strategy)
     before = None
     if settings.init:
-        # Evaluate at the last phase's length, that of the final metrics.
+        # Evaluate on the last phase's sequences, as for the final metrics.
         before = _compute_once(
             folder, "before", lambda: run.evaluate(used[-1].last)
         )
@@ -108,7 +109,6 @@ def pretrain(data, folder, settings, execution, strategy, callbacks=()):
 
 
 def _compute_once(folder, stage, compute):
-    """Return the results of a stage, computed once in a run."""
     results = folder.read_results(stage)
     if results is None:
         results = compute()
@@ -153,7 +153,7 @@ class Run:
         )
 
     def batches(self, first_step):
-        """Return the batches of the step's phase, from this step on."""
+        """Return batches of the phase of `first_step`, from this step on."""
         phase = phase_at(first_step + 1, self.settings)
         return self.strategy.batches(self.source.batches(phase, first_step))
 
@@ -168,7 +168,7 @@ class Run:
         )
 
     def predict(self):
-        """Return the model's predictions in some held-out texts."""
+        """Return the model's predictions for some held-out texts."""
         phase = phase_at(self.state.step, self.settings)
         batch = next(iter(self.source.held_out(phase).unbatch().batch(SHOWN)))
         objective = self.source.objective
@@ -192,26 +192,26 @@ def find_notes(results) -> list[str]:
     notes = []
     if data["unknown"] > MAX_UNKNOWN:
         notes.append(
-            f"{data['unknown']:.1%} of the tokens are [UNK]: the vocabulary is "
-            "of another language, or of another case than the data."
+            f"{data['unknown']:.1%} of the tokens are [UNK], so the vocabulary "
+            "is for another language or another case than the data."
         )
     name = "lm_accuracy" if "lm_accuracy" in results else "mlm_accuracy"
     if results[name] <= results[BASELINES[name]]:
         notes.append(
-            f"The model predicts tokens no better ({results[name]:.1%}) than "
-            f"the most frequent token does ({results[BASELINES[name]]:.1%}). "
-            "Take more steps, or another learning_rate: 1e-3 suits models of a "
+            f"The accuracy ({results[name]:.1%}) is no better than that of the "
+            f"most frequent token ({results[BASELINES[name]]:.1%}). "
+            "Set more steps or another learning_rate. 1e-3 suits models of a "
             "few million parameters, with bias_correction and warmup=0.05."
         )
     loss = last.get("loss", last["val_loss"])
     if last["val_loss"] - loss >= OVERFIT:
         notes.append(
             f"The held-out loss is {last['val_loss'] - loss:.2f} above the "
-            "training loss: take more text, fewer steps or more dropout."
+            "training loss. Use more text, fewer steps or more dropout."
         )
     if skipped := last.get("skipped_steps"):
         notes.append(
             f"{skipped:,.0f} steps had gradients that were not finite and were "
-            "skipped. Take a lower learning_rate, or float32."
+            "skipped. Set a lower learning_rate, or use float32."
         )
     return notes

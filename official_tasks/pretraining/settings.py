@@ -21,15 +21,15 @@ class Settings(NamedTuple):
         `SamplingRules`; for examples that are sampled on the fly.
     init: weights to start from.
     vocabulary: vocabulary to train with.
-    size: a name of `SIZES`; the next three fields override it.
+    size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.
     dropout: dropout rate of layers and of attention.
-    max_predictions, phase_2_max_predictions: None computes the number from
-        `mask_rate`: 20 of 128 tokens, and 77 of 512.
+    max_predictions, phase_2_max_predictions: None for as many as `mask_rate`
+        gives, such as 20 of 128 tokens and 77 of 512.
     steps: optimizer steps of both phases together, in one schedule.
     phase_2_steps: number of steps of phase 2, which ends the run on longer
         sequences; a value below 1 is a fraction of `steps`. None means a tenth
         of `steps`, or 0 if `records` is set without `phase_2_data`.
-    phase_2_batch_size: None is the batch size of phase 1.
+    phase_2_batch_size: None means the batch size of phase 1.
     evaluations: number of evaluations on held-out documents, evenly spaced.
     evaluation_steps: maximum number of batches in an evaluation.
     optimizer: "adamw" or "lamb".
@@ -88,10 +88,10 @@ class Settings(NamedTuple):
 class Execution(NamedTuple):
     """Settings that may change when a run resumes.
 
-    They change rounding and dropout masks, but not the examples of a step.
+    They may change rounding and dropout masks, but not a step's examples.
 
     distribution, tpu: see `make_strategy`.
-    accumulation: micro-batches of a batch, computed one after another.
+    accumulation: number of micro-batches into which a batch is split.
     steps_per_execution: see `keras.Model.compile`.
     save_every, keep, keep_every: see `TrainingState`.
     """
@@ -106,7 +106,7 @@ class Execution(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """The steps `first` to `last` (excluded), of one sequence length."""
+    """Steps `first` to `last` (excluded), which have one sequence length."""
 
     number: int
     first: int
@@ -121,14 +121,14 @@ class Phase(NamedTuple):
 
 
 def split(arguments):
-    """Return `Settings` and `Execution` from a dict of the fields of both."""
+    """Split a dict into `Settings` and `Execution`; return both."""
     settings = {k: v for k, v in arguments.items() if k in Settings._fields}
     rest = {k: v for k, v in arguments.items() if k not in settings}
     return Settings(**settings), Execution(**rest)
 
 
 def prepare(arguments):
-    """Return `Settings` with a dtype policy, `Execution` and the `Strategy`."""
+    """Return `Settings` with the dtype chosen, `Execution` and `Strategy`."""
     from bert_keras.training.strategy import choose_dtype, make_strategy
 
     settings, execution = split(arguments)
@@ -138,7 +138,7 @@ def prepare(arguments):
 
 
 def model_sizes(settings) -> dict:
-    """Return the sizes of `settings.size`, or those that override them."""
+    """Return the sizes of `settings.size` with the overrides in `settings`."""
     if settings.size not in SIZES:
         raise InputError(
             f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}. "
@@ -161,9 +161,9 @@ def model_sizes(settings) -> dict:
 def phases(settings) -> list[Phase]:
     """Return the phases that have steps: short sequences, then long ones.
 
-    Attention costs the square of the length. The paper takes 90 % of the
-    steps at 128 tokens and learns the later positions in the rest, at 512
-    (its appendix A.2).
+    The cost of attention grows with the square of the length. So the paper's
+    model learns the later positions in the last 10 % of the steps only, at 512
+    tokens instead of 128 (appendix A.2).
     """
     bound = settings.steps - _count_phase_2_steps(settings)
     both = []
@@ -246,7 +246,7 @@ def check_settings(settings, num_replicas=1):
             raise InputError(
                 f"Phase {phase.number}: a batch of {phase.batch_size} "
                 f"sequences cannot be divided by {num_replicas} replicas. "
-                "Choose a multiple."
+                "Choose a multiple of the number of replicas."
             )
 
 
@@ -269,7 +269,7 @@ def note_masks(settings) -> list[str]:
 
 
 def tokens_until(step, settings) -> int:
-    """Return how many positions, with padding, the first `step` steps read."""
+    """Return the number of tokens, with padding, in the first `step` steps."""
     return sum(
         max(0, min(step, phase.last) - phase.first) * phase.tokens_per_step
         for phase in phases(settings)

@@ -80,8 +80,7 @@ class PretrainingSource:
             folder: the run's `RunFolder`.
 
         Returns:
-            dict: path -> version of the file; the results of the run's stage
-            "data_files".
+            dict: path -> version of the file, for the stage "data_files".
         """
         versions = {
             path: files.describe_version(path)
@@ -114,8 +113,8 @@ class PretrainingSource:
             )
             if other_side != side:
                 raise InputError(
-                    f"{folder} and {other} were made of the same documents: "
-                    "held-out documents must not be trained on. Make the data "
+                    f"{folder} and {other} were made of the same documents. "
+                    "Held-out documents must not be trained on. Make the data "
                     "again in a new folder."
                 )
         if self.settings.records:
@@ -160,15 +159,14 @@ class PretrainingSource:
                 )
 
     def batches(self, phase, first_step):
-        """Return the endless batches of a phase, from a step of the run on."""
+        """Return a phase's endless batches, from the run's `first_step` on."""
         return self._draw(phase, first_step - phase.first).map(self._select)
 
     def _draw(self, phase, first_step):
         return pretraining_dataset(
             os.path.join(self._examples(phase), "train"),
             phase.batch_size,
-            # Each phase has its own seed, so that its pairs and their order
-            # differ.
+            # Another seed in each phase gives other pairs in another order.
             self.settings.seed + phase.number - 1,
             first_step,
             rules=self.rules(phase),
@@ -204,7 +202,7 @@ class PretrainingSource:
 
     @property
     def examples_per_row(self):
-        """Greatest number of examples in a row; None if rows are not packed."""
+        """Maximum number of examples in a row; None if rows are not packed."""
         if not self.settings.packed:
             return None
         rows = [self.rules(phase) for phase in phases(self.settings)]
@@ -257,8 +255,8 @@ class PretrainingSource:
         """Return the accuracies of constant predictions on held-out batches.
 
         Returns:
-            dict: "unigram", of the most frequent token; "nsp_majority", of
-            the more frequent answer to the next-sentence question.
+            dict: "unigram", accuracy of the most frequent token;
+            "nsp_majority", accuracy of the more frequent next-sentence label.
         """
         most_frequent = self._find_most_frequent()
         hits, totals = np.zeros(2), np.zeros(2)
@@ -285,11 +283,11 @@ class PretrainingSource:
 
 
 def _tokenizer(made, init):
-    """Return the arguments of the tokenizer of the trained model.
+    """Return the tokenizer's arguments for the trained model.
 
-    These are the arguments `made` of the data. With `init`, its
-    `max_word_length` and `keep_special_tokens` replace those of the data, as
-    almost no text depends on them.
+    The arguments are `made`, those of the data. With `init`, `max_word_length`
+    and `keep_special_tokens` are those of the weights, because almost no text
+    depends on these two.
     """
     if not init:
         return made
