@@ -25,13 +25,12 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 BATCH = 32
-# Allows for rounding on another CPU or in another batch; tools/export.py checks
-# with the same tolerance.
+# Allows for rounding on another CPU or in another batch.
 TOLERANCE = 1e-5
 
 
 def define_flags():
-    flags.DEFINE_integer("worst", 5, "Number of cases for each output.", 0)
+    flags.DEFINE_integer("worst", 5, "Worst cases to print for each output.", 0)
     flags.DEFINE_string("label", None, "Column of the true label.")
 
 

@@ -12,7 +12,7 @@ line with the greatest difference between the outputs of the source and of the
 written folder, loaded again, on fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
-about the case of the text. Set --lowercase or --nolowercase in this case.
+about the case of the text. Then set --lowercase or --nolowercase.
 
 Takes about 10 seconds for BERT base. A name is downloaded the first time.
 """

@@ -3,17 +3,17 @@ r"""Turns text into pre-training data: tokens, sentence pairs and masks.
     python tools/create_pretraining_data.py --input="books/*.txt" \
         --vocabulary=runs/vocab.txt --output=runs/data
 
-In: text files (one document a file, or one sentence a line and a blank line
-between documents), JSONL or Parquet (a row a document), a folder, a glob in
-quotes, hf:NAME[/CONFIG][:SPLIT], or documentation: for the documentation
-installed with Python; a vocabulary. Out, in --output: tokens/ (the tokenised
-text; pre-training draws pairs and masks from it again in each epoch) and train/
-and held_out/ (TFRecords of examples drawn once, with the original BERT's
-feature names). Held-out documents are chosen by a hash of their content, or are
-those of --held_out. train/ and held_out/ take most of the disk; with
---norecords they are not written. Every path may be remote (gs://...). The same
-command resumes an interrupted build. With --beam it runs on many machines; see
-docs/data.md.
+In: a vocabulary, and text: text files (one document, or one sentence on each
+line and a blank line between documents), JSONL or Parquet files (each row is a
+document), a folder, a glob in quotes, hf:NAME[/CONFIG][:SPLIT], or
+"documentation:" (the documentation installed with Python). Out, in --output:
+tokens/ (the tokenised text; pre-training draws pairs and masks from it again in
+each epoch) and train/ and held_out/ (TFRecords of examples drawn once, with the
+original BERT's feature names). Held-out documents are chosen by a hash of their
+content, or are those of --held_out. train/ and held_out/ take most of the disk;
+with --norecords they are not written. Every path may be remote (gs://...). The
+same command resumes an interrupted build. With --beam it runs on many machines;
+see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -33,7 +33,7 @@ from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
-FEW = 200  # with more documents, the hash almost always holds out two
+FEW = 200  # from this many documents, the hash almost always holds out two
 # Field of `SamplingRules` -> its help; in the order of the fields.
 RULES = {
     "sequence_length": "Length of an example in tokens.",
@@ -78,13 +78,13 @@ def define_flags():
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
-        "held_out", None, "Path of a held-out text; without --held_out_share."
+        "held_out", None, "Text to hold out, a path; without --held_out_share."
     )
     flags.DEFINE_enum(
         "sentences",
         "split",
         ("split", "lines"),
-        "Find sentences by rules (split), or read one from each line.",
+        "split: find sentences by rules. lines: read one from each line.",
     )
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     script.define_seed("Seed of pairs and masks.")

@@ -32,7 +32,7 @@ from official_tasks.tasks.table import write_csv
 CORPUS = "documentation:"
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
 CLASSES = 8  # the libraries with the most held-out sentences
-LENGTHS = range(30, 301)  # characters of a sentence that says enough and fits
+LENGTHS = range(30, 301)  # lengths of the task's sentences, in characters
 TYPED = (
     "Returns the indices of the maximum values along an axis.",
     "The gradient of the loss is applied by the optimizer.",
@@ -48,8 +48,8 @@ PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
 FINETUNE = """--task=custom --sequence_length=32 --batch_size=32 --epochs=3
 --learning_rate=3e-4 --dtype=auto"""
 TRAIN_ROWS, DEV_ROWS = 8000, 2000
-# With --quick, for continuous integration, each stage trains only a little.
-# These flags come last on the command line and so replace those above.
+# Flags of --quick, for continuous integration: each stage trains only a little.
+# They come last in a command, and so replace the same flags before them.
 QUICK = {
     "train_vocabulary": "--size=3000",
     "pretrain": "--num_layers=1 --hidden_dim=128 --num_heads=2 --steps=60",
@@ -66,7 +66,7 @@ def list_stages(folder):
     """Return a list with (script, its flags, a file) for each stage.
 
     The file is the last one that the script writes: if it exists, the stage is
-    finished. It is None if the script itself resumes a finished folder.
+    finished. It is None if the script itself skips finished work.
     """
     tune = (
         f"{FINETUNE} --train={folder}/task/train.csv "

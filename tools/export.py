@@ -7,10 +7,9 @@ with the tokenizer in its graph, signatures such as `classify` for a classifier
 and `fill_mask` for a pre-trained model, and a card that names the inputs and
 outputs. By default it computes in float32, whatever the dtype of training was.
 To load it, only tensorflow and tensorflow_text are needed (with --portable,
-only tensorflow). The script loads it in a new process and compares its answers
-with the model's, to 1e-5 (--noverify leaves that out). Weights that are still
-random, because a folder lacks them, are refused unless --allow_untrained is
-set.
+only tensorflow). The script loads the SavedModel in a new process and compares
+its answers with the model's, to 1e-5 (not with --noverify). Weights that a
+folder lacks are random, and are refused without --allow_untrained.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it; tools/compare.py
 compares the answers before and after.
@@ -147,13 +146,13 @@ def main(values):
 
 
 def load_model(folder, allow_untrained):
-    """Load a folder's model, of the class that the folder names."""
+    """Load the model of a folder, in the class that the folder names."""
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
 
     checkpoint = open_checkpoint(folder)
     with warnings.catch_warnings():
-        # Without --allow_untrained the export itself refuses such weights.
+        # Without --allow_untrained the export itself refuses random weights.
         if not allow_untrained:
             warnings.simplefilter("ignore", UntrainedWarning)
         return model_class(checkpoint).from_preset(checkpoint)

@@ -3,22 +3,22 @@ r"""Mines hard negatives: wrong passages that an embedder finds for a text.
     python tools/mine_negatives.py --train=partners.csv \
         --model=runs/embedder --range_min=3 --output=triplets.csv
 
-In: a file of texts and their partners, as for --task=embedding, or ids with
---queries and --passages; a model folder, a run or a name of weights. Out: a CSV
-file with the columns text, text_pair and negative. It has a line for each
+In: a file of texts and their partners, as for --task=embedding, or of ids of
+--queries and --passages; a model folder, a run or a name of weights. Out: a
+CSV file with the columns text, text_pair and negative. It has a line for each
 partner of a text with each negative of the text:
 
     python -m official_tasks.finetune --task=embedding --train=triplets.csv \
         --negative=negative --init=runs/embedder --output=runs/better
 
-Every text searches all partners, or all --passages. Its own partners and the
-text itself are never negatives. --range_min=3 skips the three nearest passages,
-which may be right answers that nobody marked; --absolute_margin=0.05 keeps
-passages with a cosine at least 0.05 below that of the worst partner, and
---relative_margin=0.05 at least 5 % below. The meaning is that of
-`mine_hard_negatives` of sentence-transformers.
+The negatives of a text are among all partners, or all --passages. Its own
+partners and the text itself are never negatives. --range_min=3 skips the three
+nearest passages, which may be right answers that nobody marked.
+--absolute_margin=0.05 keeps passages with a cosine at least 0.05 below that of
+the worst partner, and --relative_margin=0.05 at least 5 % below. The flags mean
+the same as in `mine_hard_negatives` of sentence-transformers.
 
-Takes the time to embed all texts.
+Takes as long as it takes to embed all texts.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -50,12 +50,12 @@ def define_flags():
         flags.DEFINE_string(name, option.default, option.help)
     flags.DEFINE_float("max_score", 1.0, PAIR_OPTIONS["max_score"].help)
     flags.DEFINE_integer("num_negatives", 3, "Maximum negatives of a text.", 1)
-    flags.DEFINE_integer("range_min", 0, "Nearest passages to skip.", 0)
+    flags.DEFINE_integer("range_min", 0, "Skip this many nearest passages.", 0)
     flags.DEFINE_integer(
         "range_max",
         None,
-        "Number of nearest passages to choose from. The default adds ten for "
-        "each negative and the partners to --range_min.",
+        "Number of nearest passages to choose from. The default is --range_min "
+        "+ 10 * --num_negatives + the largest number of partners.",
         1,
     )
     flags.DEFINE_float(

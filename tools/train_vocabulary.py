@@ -4,10 +4,10 @@ r"""Learns a WordPiece vocabulary from text.
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes,
-hf:NAME[/CONFIG][:SPLIT], or documentation: for the documentation installed with
-Python. Out: a file with one token a line, [PAD] [UNK] [CLS] [SEP] [MASK] first,
-and next to it tokenizer_config.json. Every reader of the vocabulary takes the
-settings for case and accents from this file.
+hf:NAME[/CONFIG][:SPLIT], or "documentation:" (the documentation installed with
+Python). Out: a file with one token on each line, [PAD] [UNK] [CLS] [SEP] [MASK]
+first, and next to it tokenizer_config.json, from which every reader of the
+vocabulary takes the settings for case and accents.
 Text is lower-cased. Accents are stripped if at most 1 % of the words have
 accents, and kept in other languages (й is not и). --nolowercase and
 --strip_accents override this. The same text and flags write the same file
@@ -43,7 +43,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "size", 30_000, "Tokens, special and unused included.", lower_bound=10
+        "size", 30_000, "Tokens, with special and unused ones.", lower_bound=10
     )
     flags.DEFINE_integer("min_count", 2, "Minimum count of a merged pair.", 1)
     flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)

@@ -1,4 +1,4 @@
-r"""Time raw text to probabilities: this package and two other libraries.
+r"""Times this package and two other libraries from text to probabilities.
 
     python tools/benchmark/serving.py --model=runs/reviews/model \
         --texts=dev.tsv:sentence --output=latency.json

@@ -1,4 +1,4 @@
-r"""Measure this package and other libraries in one run on one machine.
+r"""Measures this package and other libraries in one run on one machine.
 
     python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 

@@ -1,14 +1,14 @@
-r"""Time tokenizing and the making of pre-training data from text.
+r"""Times the tokenizer, and the making of pre-training data from text.
 
     python tools/benchmark/text.py --input="books/*.txt" \
         --vocabulary=vocab.txt --output=runs/text.json
 
 In: plain text and an uncased vocabulary. Out: tables on the terminal, and JSON.
 
-This package and `tokenizers` tokenize in turns. The results are seconds a
+This package and `tokenizers` tokenize in turns. The results are seconds per
 megabyte for batches of lines, on as many cores as the process may use, and
-seconds a line for one line at a time, eager and in a graph. The ids are
-compared first; lines with different ids are left out and counted.
+seconds per line for one line at a time, eager and in a graph. Lines for which
+the two return different ids are counted and left out.
 
 The results for pre-training data are rates in processor time on one core:
 megabytes a second from text to the token store and from text to records, and

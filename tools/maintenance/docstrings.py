@@ -21,7 +21,6 @@ class Docstrings(griffe.Extension):
 
 
 def _as_section(match):
-    """Return the example with the indentation of Google's format."""
     return "Examples:\n" + re.sub("^", "    ", match[1], flags=re.M)
 
 

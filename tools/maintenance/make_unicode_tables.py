@@ -42,7 +42,7 @@ ASCII_PUNCTUATION = [
 
 
 def kind(character):
-    """Return the type of a character, a number; `unicode_tables` names them."""
+    """Return a number, the type of a character, see `unicode_tables`."""
     code = ord(character)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -150,7 +150,7 @@ def main(path):
     if unicodedata.unidata_version != VERSION:
         raise SystemExit(
             f"The tables are pinned to Unicode {VERSION}; this Python has "
-            f"{unicodedata.unidata_version}. Run it with Python 3.11."
+            f"{unicodedata.unidata_version}. Run the script with Python 3.11."
         )
     tables = {
         "kinds": make_table(kind),

@@ -64,7 +64,7 @@ def pack(model_folder, folder):
 
 
 def held_out(preset, data, length, batches) -> dict:
-    """Return the metrics of pre-training on held-out documents."""
+    """Return the pre-training metrics of a preset on held-out documents."""
     from official_tasks.pretraining.model import compiled_model
     from official_tasks.pretraining.objectives import OBJECTIVES
     from official_tasks.pretraining.source import PretrainingSource

@@ -56,7 +56,7 @@ def render_notebook(path):
 
 
 def as_page(text):
-    """Return the text of a page with links and commands for the site."""
+    """Return the text of a page with the site's links and fenced commands."""
     for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),
