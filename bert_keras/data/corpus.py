@@ -68,7 +68,7 @@ def content_hash(document: Document) -> bytes:
 
 
 def held_out(document: Document, fraction: float) -> bool:
-    """Return True if a document is held out, by the hash of its text.
+    """Return True if a document is held out, as the hash of its text decides.
 
     The result depends on the text only, not on its name, its position or other
     documents. About `fraction` of all documents are held out.
@@ -184,10 +184,7 @@ def read_file(
 
 
 def _read_parts(path: str, layout: str, text_field: str):
-    """Yield (number, paragraphs, sentences_given) of each document.
-
-    The number is None if the document is the whole file.
-    """
+    # The first value is the document's number, or None if it is the whole file.
     kind = path.lower()
     if kind.endswith(PARQUET):
         for number, text in _read_column_texts(path, text_field):

@@ -25,7 +25,7 @@ _NEEDS = {
     "hf": ("datasets", "datasets"),
     "parquet": ("pyarrow", "pyarrow"),
 }
-# From this version on, `datasets` runs no script of a data set.
+# From this version on, `datasets` does not run the scripts of data sets.
 WITHOUT_SCRIPTS = 4
 _AT_ONCE = 256  # rows of a batch that is converted to Python values
 _READ_AHEAD = 1 << 20  # bytes to read ahead in each column
@@ -52,7 +52,7 @@ def parse_data_set(source: str, split="train") -> tuple[str, str]:
 def column_rows(
     source, columns: Sequence[str], optional=(), split="train"
 ) -> Iterator[tuple[int, list]]:
-    """Yield `(number, values)` of each row; the first number is 1.
+    """Yield `(number, values)` for each row; the first number is 1.
 
     `values` has a value for each column, of the type that the file stores, such
     as str, bytes, a number, None or a list. For a class label of a data set,

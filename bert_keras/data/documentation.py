@@ -106,7 +106,7 @@ def _remove_markup(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True if a text has four or more words, 2/3 of them plain."""
+    """Return True if a text has at least 4 words, of which 2/3 are plain."""
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False
@@ -121,7 +121,7 @@ LIBRARIES = (
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
     "safetensors setuptools urllib3 wrapt".split()
 )
-# "keras" is skipped because TensorFlow has an old copy of Keras.
+# Folders that are not read. TensorFlow's "keras" is an old copy of Keras.
 _SKIPPED = frozenset(
     "keras test tests testing idle_test lib2to3 site-packages dist-packages "
     "_vendor vendor __pycache__ _api".split()
@@ -157,7 +157,6 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _list_modules() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (library, name, docstrings) of each installed module or topic."""
     for topic, text in sorted(topics.items()):
         yield "python", f"pydoc_data.topics.{topic}", [text]
     for name, path in _list_python_files(sysconfig.get_paths()["stdlib"]):

@@ -271,7 +271,7 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has as many examples as there are full sequences in the store's
-    tokens, but at most one for each sentence. `draw_pairs` returns more pairs,
+    tokens, but at most as many as sentences. `draw_pairs` returns more pairs,
     because it reuses text that a random next sentence replaced. So each window
     keeps a random part of its pairs. With `rules.packed`, the examples of a
     window are packed, and a row counts as one example.

@@ -113,7 +113,7 @@ def create_pretraining_data(
 
 @contextlib.contextmanager
 def one_writer(folder: str, copies: int, progress: Callable | None = None):
-    """Hold a folder's lock; yield a `progress` that also checks the lock.
+    """Hold a folder's lock; yield a `progress` function that checks the lock.
 
     After an error that left no file in a new folder, the folder and its new
     parents are removed.

@@ -3,7 +3,7 @@
 TensorFlow's encoder serializes a whole batch at once, because building each
 message object in Python is slow. TensorFlow's parser reads these files and the
 original's. A folder's manifest has the name and the number of examples of each
-shard. The manifest is written last, so a folder without one is unfinished.
+shard. The manifest is written last, so it is missing in an unfinished folder.
 """
 
 import contextlib
@@ -310,7 +310,6 @@ class RecordedExamples:
 
 
 def _read(path: str, start: int, count: int) -> np.ndarray:
-    """Return `count` serialized examples of a shard, in their order."""
     records = tf.data.TFRecordDataset(path).skip(start).take(count)
     with readable(path):
         batch = next(records.batch(count).as_numpy_iterator(), np.array([]))

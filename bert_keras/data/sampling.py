@@ -128,7 +128,6 @@ class Pairs(NamedTuple):
 
     @property
     def count(self):
-        """Number of pairs."""
         return len(self.labels)
 
     def __getitem__(self, rows):

@@ -1,4 +1,4 @@
-"""Workarounds for `tf.data`: passes that end slowly, processes that hang."""
+"""Workarounds for `tf.data`: slow ends of passes, and processes that hang."""
 
 import atexit
 import functools

@@ -207,9 +207,8 @@ def _slices(array: np.ndarray, extra: int = 0):
 def _fetch(folder: str, manifest: dict) -> str:
     """Return the folder of a store or, if it is remote, of a local copy.
 
-    Each machine copies a store once, to a folder in `files.cache_folder()` that
-    is named by the manifest's hash. Each copied file is compared with the
-    manifest. If the store is built again, its copy gets another folder.
+    The copy's folder is named by the hash of the manifest. So each machine
+    copies a store once, and again only if the store is built again.
     """
     if not files.is_remote(folder):
         return folder

@@ -15,12 +15,12 @@ class Settings(NamedTuple):
     """Settings that decide what a run computes; the defaults are the paper's.
 
     objectives: one of `OBJECTIVES`.
-    records: train on examples that were sampled once and written.
+    records: True to train on records, whose examples were sampled once.
     phase_2_data: folder of the records of phase 2.
     packed, short_probability, mask_rate, mask_mix, whole_word: see
         `SamplingRules`; for examples that are sampled on the fly.
     init: weights to start from.
-    vocabulary: vocabulary to train with.
+    vocabulary: file of the vocabulary that the data must have.
     size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.
     dropout: dropout rate of layers and of attention.
     max_predictions, phase_2_max_predictions: None for as many as `mask_rate`
