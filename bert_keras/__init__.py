@@ -118,7 +118,7 @@ def _loadable():
     return names
 
 
-if not TYPE_CHECKING:  # with `__getattr__`, type checkers accept any name
+if not TYPE_CHECKING:  # `__getattr__` makes type checkers accept any name
     __getattr__ = _load
 
 
@@ -131,11 +131,10 @@ def _register_classes():
 
     A module that fails to import is skipped, because another import of it may
     be under way. If the module is broken, a later use of its names raises the
-    error. Text layers are skipped until TensorFlow, which they need, is
-    imported. Before Keras is imported, nothing is done, because names such as
-    `InputError` do not need Keras.
+    error. Text layers need TensorFlow, so they are skipped until TensorFlow is
+    imported.
     """
-    if "keras" not in sys.modules:
+    if "keras" not in sys.modules:  # `InputError` and others need no Keras
         return
     skipped = ("errors", "serving", "interop", "text.learning", "text.masking")
     if "tensorflow" not in sys.modules:

@@ -1,4 +1,4 @@
-"""Comparison of outputs, and the check that weights are finite."""
+"""Comparison of outputs, and a check that weights are finite."""
 
 import numpy as np
 

@@ -31,7 +31,7 @@ def cut_middle(text, longest):
 
 
 def require_tensorflow(what):
-    """Raise `InputError` if Keras runs on another backend."""
+    """Raise `InputError` if Keras does not run on TensorFlow."""
     import keras
 
     backend = keras.backend.backend()
@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append the message of an `InputError`; if `faults` is None, raise it."""
+    """Catch an `InputError` and append its message, unless `faults` is None."""
     try:
         yield
     except InputError as error:

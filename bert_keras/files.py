@@ -1,8 +1,8 @@
 """Atomic writes of files and folders.
 
 A path may be remote (`gs://` and the like). A remote file is written as a copy
-of a finished local file. The manifest of a remote folder is uploaded last, and
-a folder without one is invalid. So no remote append or rename is needed.
+of a finished local file. A remote folder's manifest is uploaded last; without
+a manifest, the folder is invalid. So no remote append or rename is needed.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def is_plain_name(value):
 
 
 def check_name(path: PathLike) -> None:
-    """Raise `InputError` if the name is too long for the file system."""
+    """Raise `InputError` if a path's name is too long for the file system."""
     if is_remote(path):
         return
     try:
@@ -66,10 +66,7 @@ def check_name(path: PathLike) -> None:
 
 
 def split_paths(text: str) -> list[str]:
-    """Split a text into paths at its commas.
-
-    A comma in the name of an existing path does not split it.
-    """
+    """Split a text into paths at commas, except commas in an existing path."""
     parts, paths = text.split(","), []
     while parts:
         count = next(
@@ -101,7 +98,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True for a folder; if remote, also for a prefix of file names."""
+    """Return True for a folder, and for a remote prefix of file names."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)
@@ -185,8 +182,8 @@ def refuse_input_as_output(
 
     Args:
         output: file or folder to write; None if nothing is written.
-        *inputs: files, folders (with all that is in them) or patterns that
-            are read; None and names of data sets are skipped.
+        *inputs: files, folders (for all files in them) or patterns to read;
+            None and names of data sets are skipped.
     """
     if not output:
         return
@@ -203,9 +200,9 @@ def refuse_input_as_output(
 
 
 def _list_identities(source):
-    """Return a set of (device, inode) of all files at a path or pattern.
+    """Return (device, inode) of each file at a path or pattern, as a set.
 
-    Files in folders are included. For a remote file, the set has its path.
+    Files in folders are included. A remote file's path stands for the file.
     """
     paths = [source] if exists(source) else find(os.fspath(source))
     below = [walk(path) if is_folder(path) else [path] for path in paths]
@@ -420,8 +417,8 @@ def _remove_left(path):
 def process_space() -> str:
     """Return an identifier of the machine's boot and of the container.
 
-    Two processes with the same identifier have different process IDs. Process
-    IDs of two containers may be equal, even on one machine or host name.
+    If two processes have the same identifier, their process IDs differ. In two
+    containers, process IDs may be equal, even on one machine.
     """
     try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:

@@ -108,7 +108,7 @@ class FolderLock:
     def _take_marker(self):
         holder = _read_marker(self.path)
         if holder is not None and not _is_stale(holder):
-            self._refuse(holder, f", or remove {self.path} if it has ended")
+            self._refuse(holder, f". If it has ended, remove {self.path}")
         with files.atomic_output(self.path) as partial:
             json_files.write_json(self._marker, partial)
         time.sleep(SETTLED_AFTER)
@@ -118,8 +118,8 @@ class FolderLock:
 
     def _refuse(self, holder, fix=""):
         raise InputError(
-            f"{self.folder} is in use by {_name(holder)}. Wait until it ends, "
-            f"stop it, or name another folder{fix}."
+            f"{self.folder} is in use by {_name(holder)}. Wait until "
+            f"that process ends, stop it, or name another folder{fix}."
         )
 
 

@@ -47,7 +47,7 @@ def read_manifest(
         what: name of the data that the manifest describes, for messages.
         check: function that gets the manifest without its hash and raises
             `KeyError`, `TypeError` or `ValueError` if a field is missing or
-            wrong. The hash proves nothing, because anybody can compute one.
+            wrong. The hash is no protection, as anybody can compute it.
         most: largest allowed size in bytes; None for any size.
 
     Raises:

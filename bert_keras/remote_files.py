@@ -1,7 +1,4 @@
-"""Remote files (`gs://` and the like) through `tf.io.gfile`.
-
-TensorFlow's errors become Python's.
-"""
+"""Remote files (`gs://` and the like) through `tf.io.gfile`."""
 
 import contextlib
 import errno

@@ -209,7 +209,7 @@ class RunFolder:
         changed = [p for p in inputs if p in old and _differs(p, old[p])]
         if changed:
             raise InputError(
-                f"{self.path} was started with other files: "
+                f"The run in {self.path} was started with other files: "
                 f"{', '.join(changed)} changed since. Name another folder for "
                 "the current files, or put the original files back."
             )
