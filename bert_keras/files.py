@@ -42,7 +42,7 @@ def absolute(path: PathLike) -> str:
 
 
 def is_plain_name(value):
-    """Return True for a printable name without slashes, except `.` and `..`."""
+    """Return True for a printable name without slashes, except "." and ".."."""
     return (
         isinstance(value, str)
         and value not in ("", ".", "..")

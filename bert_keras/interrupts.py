@@ -25,7 +25,7 @@ class Stopped(SystemExit):
 class StopRequest:
     """Handler of Ctrl-C and SIGTERM.
 
-    The first signal sets `is_set` and calls `act`; a later one ends the process.
+    The first signal calls `act`; a later signal ends the process.
     A signal that the process ignores, as under `nohup`, stays ignored.
 
     Args:

@@ -38,7 +38,7 @@ def gfile(path):
 
 
 def find_status(path):
-    """Return TensorFlow's status of a path, or None if it does not exist."""
+    """Return TensorFlow's status of a path, or None for a missing path."""
     with contextlib.suppress(FileNotFoundError), gfile(path) as remote:
         return remote.stat(path)
 

@@ -22,7 +22,7 @@ STAGES = "stages"
 
 
 class RunFolder:
-    """A folder that one run owns, and in which the same run resumes.
+    """A folder that one run owns, and in which this run can resume.
 
     The folder must be new or empty, or belong to an earlier run with the same
     settings, which then resumes. One process at a time can write to the folder.
@@ -71,7 +71,7 @@ class RunFolder:
         return os.path.join(self.path, *names)
 
     def output(self, name):
-        """Return `files.atomic_output` of a file in the run's folder."""
+        """Return `files.atomic_output` for a file in the run's folder."""
         return files.atomic_output(self.file(name))
 
     def read_results(self, stage):
@@ -138,17 +138,13 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new:
+        if is_mistake and self._is_new:  # a corrected start may set others
             self._remove_settings()
         else:
             self.close()
 
     def _remove_settings(self):
-        """Remove the settings if the folder has no other file; close the run.
-
-        An empty local folder is removed too. So after a failed first start, the
-        folder can be used with other settings.
-        """
+        """Close the run; remove its settings if there is no other file."""
         if not files.is_remote(self.path):
             # Runs inside this run may have left empty folders.
             for name in os.listdir(self.path):

@@ -247,9 +247,7 @@ def _expand_to_all_words(tokens, index, count):
 def _build_trie(bodies, symbols):
     """Return the edges, and each node's token id (-1 if none) and depth.
 
-    Args:
-        bodies: dict of token -> id; "##" begins tokens that continue a word.
-        symbols: dict of code point -> symbol number, from 1.
+    `bodies` has the id of each token, `symbols` the number of each code point.
     """
     rest = np.array([token.startswith("##") for token in bodies])
     numbers = [

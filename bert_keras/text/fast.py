@@ -131,7 +131,6 @@ class FastText:
 
 @functools.cache
 def _build_normalizer(lowercase):
-    """Return tensorflow-text's compiled normaliser, `uint8 (N,)`."""
     model = normalizer_builder.build_fast_bert_normalizer_model(lowercase)
     return np.frombuffer(model, np.uint8)
 

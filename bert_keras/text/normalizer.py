@@ -135,7 +135,6 @@ class Normalizer:
         )
 
     def _sort_marks(self, codes, kinds, sources):
-        """Sort each run of marks by combining class."""
         there = kinds != unicode.DROPPED
         classes = tf.cast(self._tables.classes(codes), tf.int64)
         positions = tf.where(there & (classes > 0))  # (marks, 1)
@@ -170,7 +169,6 @@ def _split_words(codes, kinds, sources, row_splits):
     ends = tf.gather(_find_ends(sources, is_mark), seen)
     kinds = tf.gather(kinds, seen)
     is_space = kinds == unicode.SPACE
-    # Characters that are words by themselves.
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
@@ -262,7 +260,6 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
 
 
 def _make_character_table(kinds, kinds_after, results):
-    """Return an array for `Tables.characters`, and `Tables.several`."""
     table = kinds_after.astype(np.int64)
     entries, starts, lengths = [], [], []
     for code, result in results.items():
@@ -290,8 +287,8 @@ BLOCK = 256
 class CodePointTable:
     """Table of an integer for each code point.
 
-    Most of the 4,352 blocks of 256 code points are equal and are stored once,
-    so a table of a million entries adds only tens of kilobytes to a graph.
+    Of the 4,352 blocks of 256 code points, many are equal and are stored once.
+    So a table of a million entries adds only tens of kilobytes to a graph.
 
     Args:
         values: integers `(1114112,)`.

@@ -179,7 +179,6 @@ def _as_segments(segments):
 
 
 def _take_first(rows, lengths):
-    """Return the first `lengths[i]` values of each row `i`."""
     starts = rows.row_starts()
     ends = starts + tf.cast(lengths, starts.dtype)
     return tf.gather(rows.values, tf.ragged.range(starts, ends))

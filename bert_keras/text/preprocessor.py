@@ -285,7 +285,6 @@ def _segments(x):
 
 
 def _texts(segment):
-    """Return one string, or strings `(B,)`, as a tensor."""
     texts = as_strings(segment)
     if texts.shape.rank is not None and texts.shape.rank > 1:
         raise InputError(

@@ -143,8 +143,7 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        # A list, because a string would be read as a path. A model's file is
-        # not trusted to name paths.
+        # A string would be read as a path, which a model's file must not name.
         return cls(**{**config, "vocabulary": list(config["vocabulary"])})
 
     @property
@@ -271,18 +270,12 @@ class WordPieceTokenizer(keras.layers.Layer):
 # two models to compare. More would fill the memory with vocabularies.
 @functools.lru_cache(maxsize=2)
 def _make_graphs(portable, *settings):
-    """Return the graphs of a tokenizer.
+    """Return the graphs that equal tokenizers share, because tracing is slow.
 
-    Equal tokenizers share graphs, because tracing takes time. The exact path
+    They are functions of strings `(B,)` in a namespace. `ids` returns ids;
+    `characters` and `bytes` also return spans in that unit. `settings` are the
+    arguments of `WordPiece`, with the vocabulary as a tuple. The exact path
     makes its tables when it is first traced.
-
-    Args:
-        portable: use only core operations.
-        *settings: arguments of `WordPiece`, with the vocabulary as a tuple.
-
-    Returns:
-        A namespace of functions that take strings `(B,)`. `ids` returns ids.
-        `characters` and `bytes` also return spans in that unit.
     """
     settings = WordPiece(*settings)
     exact = functools.cache(lambda: ExactText(settings))
@@ -371,14 +364,9 @@ def _refuse_others(value):
 def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
-    Args:
-        function: gets strings `(B,)`; returns a list of one or more vectors of
-            flat values and, at the end, the row splits of all these vectors.
-        strings: a tensor or ragged tensor.
-
-    Returns:
-        A list of ragged tensors with one axis more than `strings`; for one
-        string, a list of vectors.
+    `function` returns a list: vectors of flat values, then their row splits.
+    This returns a list of ragged tensors with one axis more than `strings`;
+    for one string, a list of vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
         ragged = _map_strings(function, strings.flat_values)

@@ -23,6 +23,8 @@ from bert_keras.text.wordpiece import (
 
 # The largest published vocabulary, LaBSE's, has 501,153 tokens in 5 MB.
 MAX_TOKENS, MAX_BYTES = 1_000_000, 16 * 1024 * 1024
+# The file next to a vocabulary that has the tokenizer settings with which the
+# vocabulary was learned. Its name and its keys are those of Hugging Face.
 SETTINGS = "tokenizer_config.json"
 
 
@@ -86,10 +88,6 @@ def write_vocabulary(tokens, path):
         open(partial, "w", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(f"{token}\n" for token in tokens)
-
-
-# A file next to a vocabulary holds the tokenizer settings with which the
-# vocabulary was learned. Its name and its keys are those of Hugging Face.
 
 
 def write_settings(path, lowercase, strip_accents):

@@ -24,8 +24,8 @@ def align_words(
 
     Args:
         preprocessor: the model's preprocessor.
-        texts: the words of each text, B of them.
-        labels: a class, from 0, for each word of each text; None to predict.
+        texts: B lists, each with the words of a text.
+        labels: the class, from 0, of each word of each text; None to predict.
 
     Returns:
         `(inputs, word_ids)`: the model's inputs, and int32 (B, T), which has
