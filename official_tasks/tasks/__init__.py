@@ -1,1 +1,1 @@
-"""The tasks: they read files, encode rows, score and write predictions."""
+"""Tasks that read files, encode rows, score and write predictions."""

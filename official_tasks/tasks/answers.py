@@ -12,7 +12,7 @@ N_BEST = 20
 
 
 class Candidate(NamedTuple):
-    """A span of the context as an answer; the text "" means no answer."""
+    """A possible answer: a span of the context, or "" for "no answer"."""
 
     text: str
     start_logit: float
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     """The prediction for a question.
 
     Attributes:
-        text: the best answer that is not empty; "" where there is none.
+        text: the best answer that is not empty, or "" if there is none.
         odds: the score of "no answer" minus the score of `text`; None if every
             question has an answer, or if the score is unknown.
         candidates: the best answers with distinct texts, best first.
@@ -84,7 +84,6 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
 
 
 def _select_best_spans(context, rows) -> list[Candidate]:
-    """Return the best spans with distinct texts, at most `N_BEST`."""
     most = 5 * N_BEST
     while True:
         spans = sorted(

@@ -63,12 +63,12 @@ class Encoded(NamedTuple):
         inputs: dict of the model's inputs, each with R rows. An input with a
             token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
             `(R, K, None)` for choices; batches pad it to their longest row.
-        targets: targets of the loss, an array `(R, ...)`, which is ragged if it
-            has a token axis; if the model has several outputs, a dict of
-            output name -> array. None if the labels are unknown.
-        weights: weights of the targets, in the same shape; None: all are 1. In
-            each batch they are scaled to a mean of 1, so that the loss's plain
-            mean is sum(weight x loss) / sum(weight).
+        targets: targets of the loss, an array `(R, ...)` (ragged if it has a
+            token axis) or a dict of output name -> array; None if the labels
+            are unknown.
+        weights: weights of the targets, in the same shape; None: all are 1.
+            Batches scale them to a mean of 1, so that the loss's plain mean is
+            sum(weight x loss) / sum(weight).
         cut: int `(R,)`, the number of tokens that were cut from each row; for
             choices, the maximum over them. None if nothing is cut.
         notes: dict of what the task's `decode` needs to know about the rows.
@@ -119,8 +119,8 @@ class Task(abc.ABC):
     Attributes:
         name: name of the task in messages and files.
         labels: list of str, the names of the classes; None without classes.
-        metric: the metric of `score` by which runs are compared; higher
-            values are better.
+        metric: key in `score`'s dict by which runs are compared; higher values
+            are better.
         defaults: `Defaults`.
         options: name -> `Option`, for each argument of the constructor. The
             values must be JSON values, because they identify a run.
@@ -244,7 +244,7 @@ class Task(abc.ABC):
         """Write the predictions to the official files, in `folder`."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Return the predictions of an official file, as `decode` does."""
+        """Return the predictions of an official file, in `decode`'s form."""
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead."

@@ -1,7 +1,7 @@
 """Convert entities between character spans and labels of words.
 
 Annotation tools write spans as follows: Prodigy `{"start", "end", "label"}`,
-Label Studio `{"start", "end", "labels": [one]}`, doccano
+Label Studio `{"start", "end", "labels": [label]}`, doccano
 `{"start_offset", "end_offset", "label"}` or `[start, end, label]`.
 """
 

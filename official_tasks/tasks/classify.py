@@ -195,7 +195,7 @@ class TextTask(Problem):
             truth = self._to_indicators(truth)
             predicted = self._decide(predictions)
             probabilities = metrics.sigmoid(predictions)
-            # (R,): the largest error of a probability.
+            # (R,): the largest error of a text's probabilities.
             error = np.where(truth, 1 - probabilities, probabilities)
             error = error.max(axis=1)
             wrong = (truth != predicted).any(axis=1)

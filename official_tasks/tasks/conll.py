@@ -102,10 +102,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")
 
 
 def split_words(text: str) -> list[str]:
-    """Split at blanks, tabs and line ends of ASCII.
-
-    Other white space, such as U+3000 or U+00A0, may be a word.
-    """
+    """Split at ASCII blanks, tabs and line ends; U+00A0 may be a word."""
     return re.findall(r"[^ \t\r\n]+", text)
 
 
@@ -121,8 +118,8 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
         labelled: whether each word has a label; None: decide by the lines.
 
     Raises:
-        InputError: the file is missing, is not UTF-8 or has no sentence, a
-            line has another number of columns, or a label fits no scheme.
+        InputError: the file is missing, is not UTF-8 or has no sentence, lines
+            have different numbers of columns, or a label fits no scheme.
     """
     lines = read_text(path).split("\n")
     if labelled is None:

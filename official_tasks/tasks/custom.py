@@ -1,7 +1,4 @@
-"""Tasks on a user's tables, without code: texts, spans, tags and choices.
-
-Functions map the columns of a row to an example. `own_data.py` reads the table.
-"""
+"""Tasks on a user's tables, without code: texts, spans, tags and choices."""
 
 import functools
 from collections import Counter
@@ -66,10 +63,10 @@ TEXT_OPTIONS = {
 def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     """Return a task that predicts a class, labels or a number for texts.
 
-    Labels are the distinct values of the label column, sorted; without
-    `train` they come from the model. Without `dev`, a tenth of the training
-    texts is held out: a tenth of each class if the problem is "single". The
-    arguments are `TEXT_OPTIONS`.
+    Labels are the sorted distinct values of the label column; without `train`
+    they come from the model. Without `dev`, a tenth of the training texts is
+    held out; for "single", a tenth of each class. The arguments are
+    `TEXT_OPTIONS`.
     """
     files = {"train": train, "dev": dev, "test": test}
     chosen = fill_options(TEXT_OPTIONS, {**files, **options})
@@ -108,7 +105,7 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
 
 
 class TextTable(Table):
-    """A table of texts and labels; class names become indices.
+    """A table of texts and labels; names of classes become indices.
 
     Args:
         options: values of `TEXT_OPTIONS`.

@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages of a query in predictions.csv
-MAX_COSINES = 2**24  # cosines at a time: 64 MB, and 128 MB to sort
+MAX_COSINES = 2**24  # computed at a time: 64 MB, and 128 MB for their order
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -212,11 +212,7 @@ class EmbeddingTask(RetrievalTask):
         )
 
     def _encode_columns(self, columns, preprocess):
-        """Return (inputs, cut) of all texts, column after column.
-
-        In a search, the first column has the query prompt, the others have the
-        document prompt.
-        """
+        """Return (inputs, cut) of all texts, column after column."""
         from bert_keras.text.preprocessor import with_search_prompt
 
         sides = [preprocess] * len(columns)
@@ -325,7 +321,7 @@ class EmbeddingTask(RetrievalTask):
         return sorted(wrong, key=lambda mistake: -mistake["cosine"])
 
     def write(self, examples, predictions, folder):
-        """Write predictions.csv: each pair's cosine, or the best passages."""
+        """Write predictions.csv: pairs' cosines, or queries' best passages."""
         if not isinstance(examples[0], Query):
             self._write_pairs(examples, predictions, folder)
             return

@@ -1,4 +1,4 @@
-"""Encode texts as rows of ids without padding, long texts in windows."""
+"""Encode texts as rows of ids without padding; long texts become windows."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ def encode_texts(preprocess, *segments):
 
     Args:
         preprocess: a `BertPreprocessor`, whose packer frames and cuts rows.
-        *segments: list of str, one for each segment of the rows.
+        *segments: a list of str for each segment of the rows.
 
     Returns:
         `(inputs, cut)`: dict of ragged `int32 (R, None)` token_ids,
@@ -137,7 +137,7 @@ class WindowedRows(NamedTuple):
         inputs: dict of ragged `int32 (R, None)`, the inputs of a BERT model.
         text: int64 `(R,)`, the index of the row's text.
         start: int64 `(R,)`, the index of the window's first token in its text.
-        before: int64 `(R,)`, the number of tokens of a row before the window.
+        before: int64 `(R,)`, the number of tokens before the window in its row.
         indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
         counts: ragged bool `(R, None)`, True where a token counts: in the

@@ -16,9 +16,9 @@ LSTM_LAYERS = 2  # the paper, section 5.3
 class FeatureTagger(TaskModel):
     """Model that labels each token from the features of a frozen encoder.
 
-    The encoder runs without dropout. It is frozen in all models that share
-    it. Two bidirectional LSTMs read its features; dropout and a dense layer
-    follow (the paper, section 5.3).
+    The encoder runs without dropout, and is frozen in all models that share it.
+    Two bidirectional LSTMs read its features. Dropout and a dense layer follow
+    (the paper, section 5.3).
 
     Paths of the weights: those of the encoder; features/{mix,scale} for a
     weighted sum; bilstm_{0,1}/ and a path of `BiLSTM`; tagger/{kernel,bias}.
@@ -26,7 +26,7 @@ class FeatureTagger(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         labels: names of the classes, in the order of the logits.
-        recipe: which layers are read; see `find_recipe`.
+        recipe: name of the layers to read; see `find_recipe`.
         lstm_dim: width of each LSTM in each direction.
         dropout: dropout rate before the dense layer; None takes the encoder's
             rate.

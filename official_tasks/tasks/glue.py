@@ -1,8 +1,4 @@
-"""The nine tasks of GLUE and the diagnostic set, each as a `GlueRow`.
-
-The tasks read official files or a data set. They compute the official metrics
-and write the files of a submission.
-"""
+"""The nine tasks of GLUE and the diagnostic set, each as a `GlueRow`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +39,7 @@ class GlueRow(NamedTuple):
         label: the column of the label.
         metrics: name of each official metric -> function of the confusion
             matrix, or of (truth, prediction) for regression.
-        paper: the metric in the paper's table.
+        paper: name of the metric in the paper's table.
         header: the columns of train and dev files without a header line.
         parts: split -> names of its parts, if there are several, or if the
             official file is not named after the split.
@@ -201,12 +197,11 @@ def glue_task(row, data_dir=None, train=None, dev=None, test=None, **options):
 
 
 class GlueTask(TextTask):
-    """One of the tasks of GLUE: official metrics and submission files.
+    """A task of GLUE, with official metrics and submission files.
 
     Args:
         source: `Source` of a `GlueRow`.
-        recipe: see `TextTask`.
-        pooling: see `TextTask`.
+        recipe, pooling: see `TextTask`.
     """
 
     def __init__(self, source, recipe=None, pooling=None):
@@ -282,7 +277,7 @@ class GlueTask(TextTask):
         return [self.row.spelled[i] for i in predictions.argmax(axis=-1)]
 
     def read_predictions(self, path, examples):
-        """Return the predictions of a submission's file, like model outputs.
+        """Return the predictions of a submission's file as model outputs.
 
         Returns:
             Array `(R, C)`, 1 at the predicted class and 0 elsewhere; for

@@ -115,7 +115,7 @@ def _comma_hint(cells):
 
 
 def _split_header(row, path, split):
-    """Return the header, and (line number, cells) of the rows."""
+    """Return the header, and (line number, cells) of each row."""
     rows = read_lines(path)
     first = rows[0][1]
     if row.header and row.text not in first:

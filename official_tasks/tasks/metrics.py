@@ -46,9 +46,9 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
 def best_thresholds(labels, probabilities) -> list[float]:
     """Return for each label the threshold with the best F1.
 
-    A threshold lies halfway between two neighbouring probabilities. If several
-    are equally good, the one nearest to 0.5 is returned. A label that no text
-    has gets 0.5.
+    A threshold lies halfway between two neighbouring probabilities. Among
+    equally good thresholds, the nearest to 0.5 is returned. A label that no
+    text has gets 0.5.
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.
@@ -59,7 +59,7 @@ def best_thresholds(labels, probabilities) -> list[float]:
     for truth, column in zip(labels.T, probabilities.T, strict=True):
         ranked, counts = np.unique(column, return_counts=True)  # ascending
         hits = np.bincount(np.searchsorted(ranked, column), truth)
-        # Counts of hits and predictions, at each probability as the threshold.
+        # Numbers of hits and predictions, with each probability as threshold.
         hits = np.cumsum(hits[::-1])[::-1]
         predicted = np.cumsum(counts[::-1])[::-1]
         f1 = 2 * hits / (truth.sum() + predicted)
@@ -429,7 +429,7 @@ def scores_v2(
 
 
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
-    """Return the best mean score of a threshold on `odds`, and the threshold.
+    """Return the best mean score of any threshold on `odds`, and the threshold.
 
     A threshold below all odds answers no question. Each higher threshold also
     answers the question with the next higher odds.

@@ -160,7 +160,7 @@ class PairTable(Table):
 
 
 def parse_numbers(flag, text) -> tuple[int, ...] | None:
-    """Return the distinct numbers of a flag, sorted; None if it is empty."""
+    """Return a flag's distinct numbers, sorted; None if the flag is empty."""
     if not text:
         return None
     words = [word.strip() for word in str(text).split(",")]

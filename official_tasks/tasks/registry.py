@@ -134,7 +134,7 @@ def _find_name(task, values):
 
 
 def is_file(values):
-    """Return True if --task is a file; its options have other meanings."""
+    """Return True if --task is a file, whose options have other meanings."""
     return bool(values.task) and values.task.endswith(".py")
 
 

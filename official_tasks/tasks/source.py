@@ -69,7 +69,7 @@ class Source:
         return Examples(examples, notes)
 
     def parts(self, split) -> tuple[str, ...]:
-        """Return the names of the parts of a split, usually its own name."""
+        """Return the names of a split's parts, usually the split's own name."""
         if split in self.files:
             return (split,)  # a named file has one part
         return getattr(self.row, "parts", {}).get(split, (split,))

@@ -286,7 +286,7 @@ class SpanTask(Problem):
         return answer.text
 
     def read_predictions(self, path, examples):
-        """Return an `Answer` for each question; None where it is missing."""
+        """Return an `Answer` for each question; None if the file lacks it."""
         texts = _read_by_id(path, str, '{"question id": "answer", ...}')
         ids = {q.id for q in examples}
         if not ids & texts.keys():
@@ -378,9 +378,9 @@ def question_rows(questions, preprocess, stride: int):
         stride: number of tokens between the starts of successive windows.
 
     Returns:
-        `(windows, inputs, offsets)`: a list of a `Window` for each row; a dict
-        of ragged `int32 (R, None)`; a list of two arrays for each question, the
-        starts and ends (exclusive) of its context's tokens in characters.
+        `(windows, inputs, offsets)`: list of R `Window`s; dict of ragged
+        `int32 (R, None)`; for each question two arrays, the starts and ends
+        (exclusive) of its context's tokens in characters.
     """
     import tensorflow as tf
 
@@ -445,7 +445,7 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
 
 
 def _find_token_span(question, offsets):
-    """Return the first and last token of the answer.
+    """Return the indices of the answer's first and last token.
 
     Return (-1, -1) if there is no answer, None if its position is unknown.
     """

@@ -1,7 +1,4 @@
-"""Read tables: CSV, TSV and JSONL (also gzip), Parquet and data sets.
-
-Parquet and data sets are read in `bert_keras/data/data_sets.py`.
-"""
+"""Read tables: CSV, TSV and JSONL (also gzip), Parquet and data sets."""
 
 import codecs
 import contextlib

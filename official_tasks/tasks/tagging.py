@@ -35,7 +35,7 @@ FEATURE_OPTIONS = {
         "Freeze the encoder; two LSTMs read the features of these layers: "
         "last, concat_last_four, sum_last_four, concat:-1,-2, ...",
     ),
-    "lstm_dim": Option(LSTM_DIM, "Width of the LSTMs on the features."),
+    "lstm_dim": Option(LSTM_DIM, "Width of the LSTMs that read the features."),
 }
 TAG_OPTIONS = {
     **FILE_OPTIONS,
@@ -160,7 +160,7 @@ class TagTask(Problem):
         return Examples(texts, sentences.notes)
 
     def encode(self, examples, preprocess):
-        """Return texts of any length as rows; each word counts in one of them.
+        """Return texts of any length as rows; each word counts in one row.
 
         The targets have a word's label at its first word piece, with weight
         1; all other positions and unknown labels have weight 0.
