@@ -347,7 +347,10 @@ def _refuse_few(name: str, documents: int):
 
 
 def work_folder(folder: str) -> str:
-    """Return the folder for unfinished files: in `folder`, or in the cache."""
+    """Return the folder for a build's unfinished files.
+
+    This folder is in `folder`, or in `cache_folder()` if `folder` is remote.
+    """
     if not files.is_remote(folder):
         return os.path.join(folder, ".building")
     name = hashlib.sha256(folder.rstrip("/").encode()).hexdigest()[:32]

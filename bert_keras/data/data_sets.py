@@ -14,7 +14,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 
 PARQUET = ".parquet"
-# Our name of a split -> its names in data sets.
+# Our name of a split -> the split's names in data sets.
 SPLIT_NAMES = {
     "train": ("train",),
     "dev": ("validation", "dev"),
@@ -37,7 +37,7 @@ def is_data_set(source) -> bool:
 
 
 def parse_data_set(source: str, split="train") -> tuple[str, str]:
-    """Return the name and the split in `source`, or `split` if it has none."""
+    """Return the name and split in `source`; `split` is the default split."""
     match = _SOURCE.fullmatch(source)
     if match is None:
         raise InputError(

@@ -19,7 +19,7 @@ from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 # Approximate number of examples in a window, 16 MB at length 128. The number
 # varies, because windows consist of whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # maximum lengths of groups in `masked_rows`
+_WIDTHS = (32, 64, 128, 256)  # `masked_rows` groups examples by length
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -138,7 +138,7 @@ def _pack_best_fit(lengths, width: int, most: int):
 
 
 class PackedPairs(NamedTuple):
-    """Pairs in the order of their rows, each pair's row, and the row count."""
+    """Pairs sorted by row, the row of each pair, and the number of rows."""
 
     pairs: Pairs
     rows: np.ndarray  # int64 (N,), ascending

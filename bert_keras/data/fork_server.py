@@ -23,7 +23,7 @@ def _end_with_parent(parent, is_ready):
 
 
 def _show_error(kind, error, trace):
-    """Print an error, unless the parent ended while it started a worker."""
+    """Print an error, unless the parent ended while starting a worker."""
     if not issubclass(kind, (pickle.UnpicklingError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 

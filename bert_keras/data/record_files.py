@@ -107,7 +107,7 @@ def parser(rules: SamplingRules):
     shapes = row_shapes(rules)
     types = {
         FEATURES.get(name, name): tf.io.FixedLenFeature(
-            shape or [1],  # the original writes the label as a list of one
+            shape or [1],  # the original writes a list of one label
             tf.float32 if is_float(name) else tf.int64,
         )
         for name, shape in shapes.items()

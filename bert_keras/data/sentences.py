@@ -136,7 +136,6 @@ def _is_basic(text: str) -> bool:
 
 
 def _is_end(text: str, start: int, match: re.Match) -> bool:
-    """Return True if the sentence from `start` ends at the matched boundary."""
     if not match["space"] or not match[0].isascii():
         if _NEEDS_NO_SPACE.search(match[0]):
             return not _is_decimal(text, match)

@@ -82,7 +82,7 @@ class TokenStore:
 
     @property
     def tokenizer(self) -> dict:
-        """Settings of the tokenizer of the ids, without the vocabulary."""
+        """Settings of the tokenizer, without the vocabulary."""
         return {name: self.manifest[name] for name in _TOKENIZER}
 
     def _map(self, name: str, dtype: str) -> np.ndarray:
@@ -317,7 +317,7 @@ class StoreWriter:
         )
         arrays = {
             f"{name}.bin": {
-                # The hash of the written bytes, not of the bytes on the disk.
+                # `sha256` is of the bytes as written, not as read from disk.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }

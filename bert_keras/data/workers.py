@@ -74,7 +74,6 @@ def forks():
 
 
 def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
-    """Yield results in order, with at most `count` items in the pool."""
     running = collections.deque()
     for item in items:
         running.append(pool.submit(_call, item))

@@ -1,4 +1,4 @@
-"""Settings of a pre-training run, by default the paper's, and its phases."""
+"""Settings and phases of a pre-training run; the defaults are the paper's."""
 
 from typing import NamedTuple
 
