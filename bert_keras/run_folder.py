@@ -138,7 +138,7 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new:  # a corrected start may set others
+        if is_mistake and self._is_new:  # a new start has other settings
             self._remove_settings()
         else:
             self.close()

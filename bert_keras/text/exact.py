@@ -35,9 +35,9 @@ class ExactText:
     """Tokenizer of any strings that returns the same ids as `WordPiece`.
 
     The tokens form a trie, whose edges are a sorted vector of (node, symbol).
-    Edge i leads to node i + 2. One search finds, for each character of all
-    distinct words, the longest token that begins there. A word keeps the token
-    at its start, then the token that begins at that token's end, and so on.
+    Edge i leads to node i + 2. A search finds the longest token that begins at
+    each character of each distinct word. A word keeps the token at its start,
+    then the token that begins at that token's end, and so on.
 
     Args:
         settings: the `WordPiece` that has the vocabulary and the settings.
@@ -99,8 +99,8 @@ class ExactText:
     def _tokenize_distinct(self, code_points, starts, lengths):
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # A distinct word has a position for each character and one for its
-        # end. Vectors are (positions,) from here on, except `first`.
+        # Each distinct word has positions for its characters and for its end.
+        # From here on, vectors are (positions,), except `first`.
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
@@ -158,7 +158,7 @@ class ExactText:
             )
             return ahead + 1, positions, nodes, longest
 
-        # The positions from which a longer token may match, fewer each step.
+        # The positions where a longer token may begin, fewer after each step.
         positions = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), positions)

@@ -84,9 +84,9 @@ class FastText:
     def _in_doubt(self, strings, ids):
         """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
-        tensorflow-text limits a word's bytes, and `WordPiece` its characters.
-        So a row is in doubt if it has an "[UNK]" and a word that may exceed
-        the limit in bytes.
+        tensorflow-text limits a word's length in bytes, `WordPiece` its length
+        in characters. So a row is in doubt if it has an "[UNK]" and a word
+        that may exceed the limit in bytes.
         """
         is_unknown = ids.values == self._unknown
 
@@ -121,7 +121,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # The index of each row in `ids`, which `exact` follows.
+        # The index of each row in `ids` followed by `exact`.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         order = tf.where(certain, rows, tf.size(strings) + number)
@@ -163,7 +163,7 @@ def _long_word(max_bytes):
 
     ASCII white space and punctuation separate words. A character counts as 12
     bytes, the maximum that it can become. So the pattern finds every word of
-    more than `max_bytes`, and some shorter words. RE2 allows 1,000 repetitions.
+    more than `max_bytes`, and some shorter ones. RE2 allows 1,000 repetitions.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"

@@ -1,4 +1,4 @@
-"""Labels of words: the prefixes of IOB, BIOES and BILOU, and the types."""
+"""Labels of words, such as B-LOC, with a prefix of IOB, BIOES or BILOU."""
 
 OUTSIDE = "O"
 PREFIXES = "BIESLU"

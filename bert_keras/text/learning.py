@@ -17,8 +17,8 @@ from bert_keras.text.wordpiece import (
     utf8_length,
 )
 
-MAX_WORDS = 4_000_000  # distinct words in memory, about 500 MB
-CHARACTERS = 1_000_000  # approximate characters in a call of `_CountWords`
+MAX_WORDS = 4_000_000  # distinct words in memory, where they fill about 500 MB
+CHARACTERS = 1_000_000  # about the size of texts in a call of `_CountWords`
 # Learning is refused if more than this fraction of the words would be [UNK].
 MAX_UNKNOWN = 0.5
 # If more than this fraction of the words has accents, accents are kept. In the
@@ -66,7 +66,7 @@ def learn_vocabulary(
         A list of at most `size` tokens.
 
     Raises:
-        InputError: for texts without a word, or a size too small for the
+        InputError: the texts have no words, or `size` is too small for the
             special tokens and the characters of the texts.
     """
     if isinstance(texts, str | bytes):
@@ -94,7 +94,7 @@ def first_pieces(size, unused=0):
 
 
 def learn_pieces(counts, first, size, min_count=2, progress=None):
-    """Return the vocabulary that is learned from the counts of words.
+    """Learn a vocabulary from the counts of words.
 
     Args:
         counts: dict of word -> count, from `count_words`.

@@ -68,7 +68,7 @@ def count_predictions(length: int, rate: float) -> int:
     At the paper's rate of 15 %, the maximum is 20 of 128 tokens, and 77 of 512.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
-        return 1  # `SamplingRules` refuses the type later
+        return 1  # `SamplingRules` refuses a wrong type later
     # Round before `ceil`, because 0.1 * 30 is 3.0000000000000004.
     return max(1, min(length, math.ceil(round(length * rate, 9))))
 

@@ -22,8 +22,8 @@ FIRST_STAND_IN = 1
 # Kind of a mark that is no accent. It is kept, and sorted among the marks.
 ORDERED = 6
 # For each code point, the character table has KINDS * offset + kind. The code
-# point plus the offset is the resulting character, which is of this kind. If
-# that sum is SEVERAL or more, the result has several characters, which are in
+# point plus the offset is the resulting character, which has this kind. If that
+# sum is SEVERAL or more, the result has several characters, which are in
 # `Tables.several` at index sum - SEVERAL.
 KINDS, SEVERAL = 8, 0x200000
 

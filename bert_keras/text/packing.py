@@ -27,7 +27,7 @@ class SegmentPacker(keras.layers.Layer):
             `sequence_length`.
 
     Call arguments:
-        segments: a tuple of ragged `int32 (B, None)`, or a single one. For
+        segments: ragged `int32 (B, None)`, or a tuple of such tensors. For
             tensors `int32 (None,)`, the rows have no batch axis either.
 
     Returns:

@@ -94,8 +94,8 @@ class BertPreprocessor(keras.layers.Layer):
         if not hasattr(tokenizer, "cls_id"):
             raise InputError(
                 f"tokenizer is {tokenizer!r:.60}. Expected a "
-                "WordPieceTokenizer. To take the tokenizer of a model folder "
-                "or a name, call BertPreprocessor.from_preset(...)."
+                "WordPieceTokenizer. For the tokenizer of a saved or published "
+                "model, call BertPreprocessor.from_preset(...)."
             )
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
@@ -186,8 +186,8 @@ class BertPreprocessor(keras.layers.Layer):
         """Return a row for each of an example's K texts, for `BertEmbedder`.
 
         Args:
-            x: a tuple of K batches of strings `(B,)`, one for each text of an
-                example, such as `(anchors, positives)`.
+            x: a tuple of K batches of strings `(B,)`, a batch for each text of
+                an example, such as `(anchors, positives)`.
             y: labels, passed on.
             sample_weight: weights, passed on.
 

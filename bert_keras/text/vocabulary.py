@@ -23,8 +23,8 @@ from bert_keras.text.wordpiece import (
 
 # The largest published vocabulary, LaBSE's, has 501,153 tokens in 5 MB.
 MAX_TOKENS, MAX_BYTES = 1_000_000, 16 * 1024 * 1024
-# The file next to a vocabulary that has the tokenizer settings with which the
-# vocabulary was learned. Its name and its keys are those of Hugging Face.
+# The file next to a vocabulary that has the tokenizer's settings. The name and
+# the keys of the file are those of Hugging Face.
 SETTINGS = "tokenizer_config.json"
 
 

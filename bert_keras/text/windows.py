@@ -11,7 +11,7 @@ ROWS_AT_ONCE = 32
 
 @dataclasses.dataclass
 class Windows:
-    """Every text of a batch as one or more windows of its ids.
+    """The texts of a batch, each as one or more windows of its ids.
 
     Attributes:
         ids: ragged (W, None), the ids of each window, in the order of texts.
