@@ -209,7 +209,7 @@ class TextTable(Table):
         for name in names:
             if name not in index:
                 raise InputError(
-                    f"{where}: expected the labels of the training file "
+                    f"{where}: expected a label of the training file "
                     f"({', '.join(index)}), got {name!r}"
                 )
         numbers = frozenset(index[name] for name in names)

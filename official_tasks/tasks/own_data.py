@@ -189,7 +189,7 @@ class Table(Source):
         )
         if not self.drop_unlabelled:
             raise InputError(
-                f"{message}: fill them in, or leave these rows out by "
+                f"{message}: fill these cells, or leave these rows out by "
                 "--drop_unlabelled"
             )
         return [f"{message} and are left out"]
