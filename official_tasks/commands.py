@@ -1,4 +1,4 @@
-r"""`bert-keras NAME`: every script under one name, from any folder.
+r"""Runs any script of the package as `bert-keras NAME`, from any folder.
 
     bert-keras finetune --task=mrpc --data_dir=glue --init=runs/pretrain/model \
         --output=runs/mrpc

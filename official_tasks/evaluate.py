@@ -72,8 +72,7 @@ def evaluate(
         models: model or run folders; the outputs of several are averaged.
         predictions: file in the task's official format, instead of models.
         split: one of `SPLITS`.
-        output: folder for results.json and the task's official files; None
-            writes nothing.
+        output: folder for results.json and official files; None writes none.
         overwrite: replace existing files.
     """
     from official_tasks.engine.leaderboard import input_files, new_files

@@ -61,11 +61,9 @@ TRAINING = {
         "Learning rate after the warm-up: it falls to 0, or is constant.",
         CHOICES["schedule"],
     ),
-    "ema": "Score and save moving averages of the weights. The value is their "
-    "decay, such as 0.99.",
+    "ema": "Score and save moving averages of the weights, with this decay.",
     "label_smoothing": "Fraction of each label to spread over all classes.",
-    "lora_rank": "Train only the head and LoRA's matrices, which have this "
-    "rank.",
+    "lora_rank": "Train only the head and LoRA's matrices of this rank.",
     "lora_alpha": "Scale LoRA's change by lora_alpha / lora_rank; by default "
     "by 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
@@ -80,8 +78,7 @@ TRAINING = {
     "calibrate": "Divide the logits by the temperature that fits dev best.",
     "metric": "Metric on dev that decides the best weights and early stopping; "
     "by default the task's. loss: the loss on dev.",
-    "layer_decay": "Factor on the learning rate from each layer to the layer "
-    "below it.",
+    "layer_decay": "Factor on the learning rate from a layer to the one below.",
     "weight_decay": "Decoupled weight decay; biases and norms have none.",
     "dropout": "Dropout rate of layers, attention and head; by default the "
     "rates stored with the weights.",

@@ -1,4 +1,4 @@
-r"""Pre-trains BERT on its two objectives, or a directional model.
+r"""Pre-trains BERT on its two objectives, or a model of one direction.
 
     python -m official_tasks.pretrain --data=runs/data --output=runs/pretrain \
         --num_layers=2 --hidden_dim=256 --num_heads=4 --sequence_length=64 \
@@ -13,12 +13,11 @@ phase 1 from --data, phase 2 from --phase_2_data. --init starts from existing
 weights of any format. Out, in --output: model/ (weights and vocabulary, to
 start fine-tuning from), results.json and report.html with the metrics on
 held-out documents, metrics.jsonl and TensorBoard logs of the curves. The same
-command resumes an interrupted run; --dry_run prints steps, tokens and memory of
-a run.
+command resumes an interrupted run; --dry_run prints its steps, tokens and
+memory.
 
-For a model of two layers of width 256, 1,000 steps of 64 sequences of 48 tokens
-take about 3 minutes on two CPU cores in bfloat16. In float32 on a CPU with AVX2
-they take 5 minutes.
+With two layers of width 256, 1,000 steps of 64 sequences of 48 tokens take 3
+minutes on two CPU cores in bfloat16, and 5 minutes with AVX2 in float32.
 """
 
 import functools
@@ -69,8 +68,7 @@ SETTINGS = {
     "records": "Train on the records in --data, which are fixed examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
-    "short_probability": "Fraction of examples that get a random shorter "
-    "length.",
+    "short_probability": "Fraction of examples with a random shorter length.",
     "mask_rate": "Fraction of tokens to predict.",
     "mask_mix": "Of the tokens to predict, the percentages that are masked, "
     "replaced by random tokens, and kept.",

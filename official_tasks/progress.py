@@ -1,7 +1,6 @@
 """Progress bars of all scripts, made with rich, and the line about devices.
 
-Where the output is not a terminal, a bar prints a line every half minute, and
-its last state at the end.
+Without a terminal, a bar prints a line every half minute, and one at the end.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-r"""Runs the rows of a table of the paper and prints it in Markdown.
+r"""Runs a table of the paper, row by row, and prints it in Markdown.
 
     python -m official_tasks.reproduce --table=5 --scale=small \
         --data=runs/data --option=wikiann.data_dir=wikiann \
@@ -227,8 +227,7 @@ class Commands:
     """The commands of one table, from absl's flags.
 
     Raises:
-        InputError: the table does not exist at the scale, or a flag does not
-            fit the table.
+        InputError: the scale or a flag does not fit the table.
     """
 
     def __init__(self, values):
@@ -239,13 +238,13 @@ class Commands:
         if self.is_small and not pretrains:
             raise InputError(f"Table {values.table} has only --scale=paper.")
         if not pretrains == bool(values.data) >= bool(values.pretrain_flags):
-            fix = "add --data" if pretrains else "it has no pretrain flags"
+            fix = "add --data" if pretrains else "it has no pretrain command"
             raise InputError(f"Table {values.table}: {fix}.")
         tasks = [column.task for column in self.columns]
         named = [option.partition(".")[0] for option in values.option]
         for task in {*named, *(values.tasks or ())} - {*tasks}:
             raise InputError(
-                f"There is no task {task!r} here: expected {', '.join(tasks)}."
+                f"The table has no task {task!r}: expected {', '.join(tasks)}."
             )
         kept = values.tasks or tasks
         self.columns = [c for c in self.columns if c.task in kept]

@@ -52,8 +52,7 @@ _choices = []  # `show_flags`
 def start(main, define_flags, arguments=()):
     """Run `main(FLAGS)` as the command of this process.
 
-    Nothing heavy is imported before `main` runs, so that `--help` answers at
-    once. An `InputError` prints one line and exits with 2.
+    Nothing heavy is imported before `main` runs: `--help` answers at once.
 
     Args:
         main: function of absl's FLAGS and of the values of `arguments`.
@@ -171,8 +170,7 @@ def applies_only(to, acts, *names):
 
     Args:
         to: end of the message "... only applies", such as "with --packed".
-        acts: function of absl's FLAGS; returns True if the flags have an
-            effect.
+        acts: function of absl's FLAGS; True if the flags have an effect.
         *names: names of flags.
     """
     _limits.append((to, acts, names))
@@ -187,8 +185,7 @@ def show_flags(choose, *names):
     """Have `--help` show only some of these flags.
 
     Args:
-        choose: function of absl's FLAGS; returns name -> help of the flags
-            to show.
+        choose: function of absl's FLAGS; returns a dict: shown flag -> help.
         *names: names of flags.
     """
     _choices.append((choose, names))
@@ -244,8 +241,7 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
     Args:
         values: absl's FLAGS.
         is_folder: True if --output is a folder. It may exist if it is empty.
-        inputs: names of the flags that name inputs; a flag that the script
-            lacks is skipped.
+        inputs: names of input flags; a flag that the script lacks is skipped.
     """
     from bert_keras import files
 

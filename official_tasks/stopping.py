@@ -60,9 +60,8 @@ def install():
 def _ignore_signals():
     """Ignore signals while the interpreter ends.
 
-    At its end the interpreter replaces Python's handlers by the system's. A
-    late signal would then change the exit code of finished work. A signal that
-    is ignored stays ignored.
+    At its end the interpreter restores the system's handlers, except for
+    ignored signals. A late signal would change the exit code of finished work.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is _request:

@@ -12,8 +12,7 @@ each epoch) and train/ and held_out/ (TFRecords of examples drawn once, with the
 original BERT's feature names). Held-out documents are chosen by a hash of their
 content, or are those of --held_out. train/ and held_out/ take most of the disk;
 with --norecords they are not written. Every path may be remote (gs://...). The
-same command resumes an interrupted build. With --beam it runs on many machines;
-see docs/data.md.
+same command resumes an interrupted build. For --beam, see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -39,8 +38,7 @@ RULES = {
     "sequence_length": "Length of an example in tokens.",
     "max_predictions": "Maximum number of masked tokens of an example; by "
     "default as many as --mask_rate gives.",
-    "short_probability": "Fraction of examples that get a random shorter "
-    "length.",
+    "short_probability": "Fraction of examples with a random shorter length.",
     "mask_rate": "Fraction of the tokens to predict.",
     "mask_mix": "Of the tokens to predict, the percentages that are masked, "
     "replaced by random tokens, and kept.",

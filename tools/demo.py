@@ -5,8 +5,7 @@
 In: nothing; the text is the documentation that is installed with Python. The
 script runs the other scripts one after another and prints each command. Out, in
 --output: the output of each script, with a report.html of each training; on the
-terminal: the scores next to their baselines. The same command resumes an
-interrupted run.
+terminal: the scores and baselines. The same command resumes an interrupted run.
 
 Takes about 5 minutes on two CPU cores with AVX-512.
 """
@@ -140,9 +139,8 @@ def main(values):
 def write_task(folder):
     """Write the rows of a task, and the sentences `TYPED`.
 
-    The task is to name the library whose documentation a sentence is from. The
-    rows of train.csv come from the documents of pre-training, the rows of
-    dev.csv from held-out documents.
+    The task is to name the library whose documentation a sentence is from.
+    train.csv is from the documents of pre-training, dev.csv from held-out ones.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return

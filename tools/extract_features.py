@@ -4,7 +4,7 @@ r"""Writes features of texts: a vector for each token or word.
         --model=runs/pretrain/model --recipe=concat_last_four \
         --per=word_first --dtype=float16 --output=features.npz
 
-In: a file with one text a line (blanks separate words), or with --columns a
+In: a file with a text on each line (blanks separate words), or with --columns a
 file of words in columns, the format of NER data; a model folder or name. Out:
 one .npz or .tfrecord file. A .npz has the vectors of all texts, the index where
 each text's vectors start, the token ids, and for each token the index of its
@@ -14,8 +14,7 @@ official_tasks/engine/features.py.
 --recipe chooses the layers. The paper's six recipes are embeddings,
 second_to_last, last, weighted_sum_last_four, concat_last_four and
 weighted_sum_all (all weights are 1). Others are possible, such as concat:-1,-3
-or weighted_sum:0,6. A text longer than a row is read in windows; no token is
-lost.
+or weighted_sum:0,6. A text longer than a row is read in windows.
 
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
@@ -38,7 +37,7 @@ from official_tasks.tasks.table import plain_errors
 
 
 def define_flags():
-    flags.DEFINE_string("input", None, "File with one text a line.")
+    flags.DEFINE_string("input", None, "File with one text on each line.")
     flags.DEFINE_bool("columns", False, "The file has words in columns.")
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")

@@ -18,7 +18,7 @@ nearest passages, which may be right answers that nobody marked.
 the worst partner, and --relative_margin=0.05 at least 5 % below. The flags mean
 the same as in `mine_hard_negatives` of sentence-transformers.
 
-Takes as long as it takes to embed all texts.
+Takes as long as embedding all texts.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C

@@ -42,13 +42,11 @@ class Answers:
     from which `finish` makes the output.
 
     Args:
-        path: a file whose ending names the format, see `WRITERS`, or "-" for
-            standard output.
+        path: a file with an ending of `WRITERS`, or "-" for standard output.
         served: a `ServedModel`.
         signature: name of the signature.
         keep: columns of the input to write next to the answers.
-        overwrite: answer all rows again; the file at `path` is replaced when
-            the answers are complete.
+        overwrite: answer all rows again; replace the file `path` at the end.
 
     Raises:
         InputError: the ending is unknown, `path` has answers to other rows or
@@ -247,7 +245,6 @@ def _encode(row):
 
 
 def _answer_in_batches(signature, rows, batch_size, labels=()):
-    """Return an answer for each row, computed in batches of similar length."""
     lengths = [sum(len(str(value)) for value in row) for row in rows]
     order = np.argsort(lengths, kind="stable")
     answers = [None] * len(rows)

@@ -26,9 +26,8 @@ def training_batches(
 ):
     """Return the batches of the steps from `first_step` to `steps`.
 
-    Each pass over the rows has each row once; a batch may span two passes.
-    The rows of 32 batches are sorted by length and cut into batches, which are
-    then shuffled.
+    Each pass over the rows has each row once; a batch may span two passes. The
+    rows of 32 batches are sorted by length; these batches are then shuffled.
 
     Args:
         encoded: `Encoded` with targets.
@@ -37,9 +36,8 @@ def training_batches(
         steps: steps of the whole run, also those before `first_step`.
         first_step: the step to start at.
         pad_id: padding value of `token_ids`.
-        length: pad every row to this length, so that all shapes are static.
-            Rows are then not sorted by length. None pads a batch to its longest
-            row.
+        length: pad every row to this length, so that all shapes are static, and
+            do not sort rows by length. None pads a batch to its longest row.
 
     Returns:
         `tf.data.Dataset` of `(inputs, targets, weights)`.

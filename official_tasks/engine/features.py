@@ -201,7 +201,6 @@ def _write_npz(path, features, shape, dtype, num_texts):
 
 @contextlib.contextmanager
 def _open_array(archive, name, shape, dtype):
-    """Yield a file for the bytes of one array in an npz."""
     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
         header = {
             "shape": tuple(map(int, shape)),

@@ -65,8 +65,7 @@ def run(
 ) -> dict:
     """Fine-tune on `task`, score it, and write the run folder `output`.
 
-    The dev split is scored after each epoch; the weights with the best score
-    are kept.
+    The dev split is scored after each epoch; the best weights are kept.
 
     Args:
         task: a `Task`.
@@ -139,7 +138,7 @@ def run(
         else:
             page.note_finished(folder)
         if strategy.is_chief:
-            # A finished run does not need the state, three times the model.
+            # The state, three times the model's size, is not needed any more.
             files.remove(folder.file("state"))
         return results
 
@@ -473,7 +472,6 @@ class _Run:
         return step
 
     def outputs(self) -> list[str]:
-        """Return the names of the run's files."""
         names = ["model", "predictions", HISTORY, BEST, RESULTS]
         return names + [ADAPTERS] * bool(self.hyperparameters.lora_rank)
 

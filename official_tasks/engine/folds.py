@@ -28,8 +28,7 @@ def cross_validate(
 
     Writes runs/fold-1 and so on, predictions of each row by the run that was
     not trained on it, results.json and a report. The model of each fold stays
-    in its run; no model is trained on all rows. An interrupted call resumes in
-    the fold where it was stopped.
+    in its run; no model is trained on all rows. An interrupted call resumes.
 
     Args:
         task: a `TextTask` without a dev file.
@@ -193,7 +192,6 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
 
 
 def _finish(task, folder, examples, numbers, tasks, runs):
-    """Predict each row by its fold's run; write the files; return results."""
     predictions = None
     for number, (name, fold) in enumerate(tasks.items()):
         path = folder.file("runs", name)

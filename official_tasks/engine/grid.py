@@ -177,7 +177,6 @@ def _copy_best(folder, results):
 
 
 def _show(title, metric, runs, results=None):
-    """Print a table with a line per run, then a line on all runs."""
     rows = {}
     for name, metrics in runs.items():
         failed = has_failed(metric, metrics)

@@ -1,4 +1,4 @@
-"""Hyperparameters of fine-tuning, without rate, epochs and batch size."""
+"""Hyperparameters of fine-tuning, except those in a task's `Defaults`."""
 
 import math
 from typing import NamedTuple
@@ -42,16 +42,14 @@ class Hyperparameters(NamedTuple):
 
     optimizer: "adamw" or "lamb".
     schedule: learning rate after the warm-up, see `bert_keras.adamw`.
-    ema: decay of moving averages of the weights. The averages are scored and
-        saved. See `bert_keras.adamw`.
-    label_smoothing: fraction of each label that is spread over all classes;
-        only in training.
+    ema: decay of moving averages of the weights, which are scored and saved.
+    label_smoothing: fraction of each label to spread over all classes.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: dropout rate of encoder and head; None keeps the stored rates.
-    class_weights: "balanced" weights rows so that each class counts the same;
-        where a text has several labels, texts with a label count as much as
-        texts without it.
+    class_weights: "balanced" weights rows so that each class counts the same.
+        If a text may have several labels, texts with and texts without a label
+        count the same.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         None adds none (the paper, section 5.1).
     lora_rank: rank of LoRA, see `enable_lora`; the run also writes `adapter`.

@@ -59,7 +59,7 @@ def new_files(folder, overwrite, inputs=()):
     InputError is raised unless `overwrite` is True.
 
     Args:
-        folder: need not exist.
+        folder: the folder; it is made if it is missing.
         overwrite: replace existing files.
         inputs: files that are never replaced.
     """

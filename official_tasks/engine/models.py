@@ -47,8 +47,7 @@ def load_model(
         preset: a model folder, the folder of a run, or a name.
         dtype: Keras policy.
         from_scratch: use only the sizes of `preset`, not its weights.
-        bilstm_dim: width of a BiLSTM between encoder and head; None adds
-            none.
+        bilstm_dim: width of a BiLSTM between encoder and head, or None.
         **encoder_arguments: arguments of `BertEncoder` that replace the
             preset's.
     """

@@ -84,8 +84,7 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
     """Yield each row as a list with the value of each column, a str or a list.
 
     Args:
-        paths: list of files (also `.gz`), names of data sets, or "-" for
-            standard input.
+        paths: list of files (also `.gz`) and data sets; "-" is standard input.
         kind: "lines", "csv", "tsv" or "jsonl"; None decides by the name.
         columns: columns of a table: the inputs in order, then those to keep.
         lists: for each column, True if it holds a list of str as JSON, `int`

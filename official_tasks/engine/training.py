@@ -138,7 +138,7 @@ class Meter(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         # `TrainingState` is called after this callback, so its `step` does not
-        # count this step yet. `steps_per_execution` makes `batch` jump.
+        # count this step yet. `batch` grows by `steps_per_execution`.
         self.step = self._first + batch + 1
         # Time counts from the end of the first step, which traces the graph.
         now = time.monotonic()

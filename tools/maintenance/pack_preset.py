@@ -5,9 +5,8 @@ r"""Packs a trained model as a preset of the package.
 
 In: the folder of a pre-trained model, and the data of its held-out documents.
 Out: in --output, which may hold README.md and LICENSE already, the weights in
-bfloat16 (half the bytes), as `save_preset` writes them. It prints the hash of
-each file, and the held-out metrics of both folders, computed in float32. Takes
-some minutes on one CPU core.
+bfloat16 (half the bytes), as `save_preset` writes them. It prints each file's
+hash, and both folders' held-out metrics in float32. Takes minutes on one core.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
