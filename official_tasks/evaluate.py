@@ -147,10 +147,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
 
 def _have_common(paths, others):
-    """Return True if the lists have a file or a data set in common.
-
-    Files are compared by content, data sets by name.
-    """
+    """Return True if the lists share a data set, or a file by its content."""
     return any(
         str(path) == other or same_content(path, other)
         for path in paths

@@ -336,8 +336,8 @@ def define_flags():
         "option", [], "TASK.FLAG=VALUE, a flag of one task; repeatable."
     )
     flags.DEFINE_list("tasks", None, "The table's tasks to run; default all.")
-    flags.DEFINE_string("pretrain_flags", "", "More flags of pretrain.")
-    flags.DEFINE_string("finetune_flags", "", "More flags of finetune.")
+    flags.DEFINE_string("pretrain_flags", "", "Flags of each pretrain command.")
+    flags.DEFINE_string("finetune_flags", "", "Flags of each finetune command.")
     flags.mark_flags_as_required(["table", "output"])
 
 

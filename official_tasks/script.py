@@ -405,10 +405,7 @@ def _find_full_disk(error):
 
 
 def _with_flags(message):
-    """Return a message with its Python arguments written as flags.
-
-    The library says `verify=False` where the command line says `--noverify`.
-    """
+    """Return a message with flags such as --noverify for `verify=False`."""
 
     def flag(argument):
         name, value = argument.groups()

@@ -170,7 +170,7 @@ def _choose_share(values):
     share = math.ceil(hashes[1] * 1000 + 1e-6) / 1000
     count = sum(value < share for value in hashes)
     progress.console.print(
-        f"note: of {len(hashes)} documents {count} are held out: "
+        f"note: {count} of {len(hashes)} documents are held out: "
         f"--held_out_share={share}"
     )
     return share

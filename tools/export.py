@@ -222,7 +222,7 @@ def convert(models, preprocess, values):
 
     if len(models) > 1:
         raise InputError(
-            f"--format={values.format} takes one model; got {len(models)}."
+            f"--format={values.format} exports one model; got {len(models)}."
         )
     difference = export_on_ids(
         models[0],

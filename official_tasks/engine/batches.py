@@ -113,10 +113,7 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
 
 
 def row_lengths(inputs) -> np.ndarray:
-    """Return int64 `(R,)`, the number of tokens of each row.
-
-    A row with several choices has the length of the longest choice.
-    """
+    """Return int64 `(R,)`, the tokens of each row, or of its longest choice."""
     lengths = inputs["token_ids"].row_lengths(axis=-1)
     if isinstance(lengths, tf.RaggedTensor):
         lengths = lengths.to_tensor()

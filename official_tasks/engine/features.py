@@ -145,8 +145,8 @@ def write_features(path, features, shape, dtype, num_texts):
     An npz has the arrays
         features: (vectors, F), the vectors of all texts;
         row_splits: int64 (texts + 1), where each text's vectors start;
-        token_ids, words: int32 (tokens,), each token's id, and the index of
-            its word in its text;
+        token_ids: int32 (tokens,);
+        words: int32 (tokens,), the index of each token's word in the text;
         token_splits: int64 (texts + 1), where each text's tokens start.
     A TFRecord file has an Example for each text, with `features` (the bytes
     of its vectors), `shape`, `dtype`, `token_ids` and `words`.
@@ -183,9 +183,9 @@ def _write_npz(path, features, shape, dtype, num_texts):
                 others.append((len(text.vectors), text.token_ids, text.words))
         if (vectors, len(others)) != (shape[0], num_texts):
             raise InputError(
-                f"The texts changed while they were read: {shape[0]} vectors "
-                f"of {num_texts} texts at first, then {vectors} of "
-                f"{len(others)}"
+                f"The texts changed while they were read, from {shape[0]} "
+                f"vectors of {num_texts} texts to {vectors} vectors of "
+                f"{len(others)} texts. Run the command again."
             )
         counts, ids, words = zip(*others, strict=True)
         columns = {

@@ -382,10 +382,7 @@ class _Run:
         )
 
     def _predict_and_score(self):
-        """Return the predictions for dev and their scores.
-
-        The temperature and the thresholds are chosen first, if the run has any.
-        """
+        """Fit temperature and thresholds; return predictions and scores."""
         encoded = self.encoded["dev"]
         examples, outputs = self.examples["dev"], self.predictor(encoded)
         if self.hyperparameters.calibrate:

@@ -192,7 +192,7 @@ def _show(title, metric, runs, results=None):
         )
     if results["deviation"] is not None:
         parts.append(f"standard deviation {results['deviation']:.4f}")
-    parts.append(f"failed: {len(results['failed'])}")
+    parts.append(f"failed runs: {len(results['failed'])}")
     progress.console.print("; ".join(parts))
 
 

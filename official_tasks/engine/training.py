@@ -101,14 +101,14 @@ def train(
         raise InputError(
             f"The gradients of {skipped:.0f} of {steps} steps were not finite, "
             f"and these steps were skipped; expected at most {MAX_SKIPPED:.0%}"
-            ". Take a lower learning rate, or float32 in place of a half "
-            "precision, in a new folder."
+            ". Train in a new folder with a lower learning rate, or in float32 "
+            "if a half precision was used."
         )
     return curve
 
 
 class Meter(keras.callbacks.Callback):
-    """Updates the bar; adds rates to the logs of each evaluation.
+    """Updates the bar; adds metrics to the logs of each evaluation.
 
     Adds "learning_rate" of the next step and "gradient_norm" of the last. With
     `tokens_until`, also adds "tokens" (positions trained on so far) and

@@ -53,7 +53,7 @@ def define_flags():
     script.define_overwrite()
     flags.DEFINE_integer("turns", 15, "Number of turns of each system.", 1)
     flags.DEFINE_integer(
-        "threads", 0, "Threads of each system; 0: the system's default.", 0
+        "threads", 0, "Threads of each system; 0 means its default.", 0
     )
     flags.DEFINE_list("lengths", ["16", "128", "512"], "Lengths in tokens.")
     flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of further texts.")

@@ -1,7 +1,4 @@
-"""Griffe extension for the site: it shows examples in docstrings as code.
-
-mkdocs.yml names it.
-"""
+"""Extension of griffe that renders docstrings' examples; see mkdocs.yml."""
 
 import re
 

@@ -75,10 +75,7 @@ def make_table(function):
 
 
 def make_pairs(function):
-    """Return str (N, 2), pairs of a character and the function's result.
-
-    Characters that the function returns unchanged are left out.
-    """
+    """Return str (N, 2): each character that `function` changes, its result."""
     pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
