@@ -58,7 +58,7 @@ def define_flags():
         "format",
         None,
         ("lines", "csv", "tsv", "jsonl"),
-        "Format of --input; by default that of the file's ending, or lines.",
+        "Format of --input; by default as the file's ending says, or lines.",
     )
     flags.DEFINE_string(
         "signature", None, "Signature to call; by default the model's default."

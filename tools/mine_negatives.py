@@ -34,7 +34,6 @@ from official_tasks.tasks.base import Examples
 from official_tasks.tasks.pairs import PAIR_OPTIONS
 from official_tasks.tasks.table import write_csv
 
-# Options of the table of texts and partners.
 COLUMNS = ("train", "text", "text_pair", "label", "queries", "passages", "id")
 COLUMNS += ("separator", "encoding")
 
