@@ -142,7 +142,7 @@ def define_text(text):
         "strip_accents",
         None,
         "Strip accents. The default is the vocabulary's setting, or that of "
-        "--lowercase if it has none.",
+        "--lowercase if it has none. train_vocabulary has its own rule.",
     )
 
 

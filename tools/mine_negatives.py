@@ -6,17 +6,18 @@ r"""Mines hard negatives: wrong passages that an embedder finds for a text.
 In: a file of texts and their partners, as for --task=embedding, or of ids of
 --queries and --passages; a model folder, a run or a name of weights. Out: a
 CSV file with the columns text, text_pair and negative. It has a line for each
-partner of a text with each negative of the text:
+combination of a text, a partner of it and a negative of it:
 
     python -m official_tasks.finetune --task=embedding --train=triplets.csv \
         --negative=negative --init=runs/embedder --output=runs/better
 
-The negatives of a text are among all partners, or all --passages. Its own
-partners and the text itself are never negatives. --range_min=3 skips the three
+The negatives of a text are chosen from all partners, or all --passages, but
+never its own partners or the text itself. --range_min=3 skips the three
 nearest passages, which may be right answers that nobody marked.
 --absolute_margin=0.05 keeps passages with a cosine at least 0.05 below that of
-the worst partner, and --relative_margin=0.05 at least 5 % below. The flags mean
-the same as in `mine_hard_negatives` of sentence-transformers.
+the worst partner, and --relative_margin=0.05 at least 5 % below. These flags
+mean the same as in `mine_hard_negatives` of sentence-transformers, but
+--max_score is about the scores in --label.
 
 Takes as long as embedding all texts.
 """

@@ -8,11 +8,13 @@ hf:NAME[/CONFIG][:SPLIT], or "documentation:" (the documentation installed with
 Python). Out: a file with one token on each line, [PAD] [UNK] [CLS] [SEP] [MASK]
 first, and next to it tokenizer_config.json, from which every reader of the
 vocabulary takes the settings for case and accents.
-Text is lower-cased. Accents are stripped if at most 1 % of the words have
-accents, and kept in other languages (й is not и). --nolowercase and
---strip_accents override this. The same text and flags write the same file
-with any number of workers. --unused=994 keeps ids free for words of a later
-domain; the ids of special tokens are then the original's.
+By default, text is lower-cased, and accents are stripped if at most 1 % of the
+words have accents. Otherwise accents are kept, because they can tell letters
+apart, such as Russian й and и. --nolowercase keeps case and accents.
+--strip_accents and --nostrip_accents replace the rule for accents. The same
+text and flags write the same file with any number of workers. --unused=994
+adds tokens [unusedN], which words of another domain can replace later. As in
+the original vocabulary, 99 of them then stand between [PAD] and [UNK].
 
 Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.
 """

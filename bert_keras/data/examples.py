@@ -32,7 +32,7 @@ class EpochWindows:
     a number of examples. In each epoch, the units are shuffled and grouped, in
     the new order, into windows of about 32,768 examples. The examples are then
     shuffled within each window. The order depends on (seed, epoch) alone, so a
-    run can begin at any step without the windows before.
+    run can begin at any step without its earlier windows.
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
@@ -349,7 +349,7 @@ class DrawnExamples:
 
 
 def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:
-    """Return the number of examples of each block in an epoch.
+    """Return the number of examples that an epoch draws from each block.
 
     Raises:
         InputError: the arrays of the store do not fit each other.

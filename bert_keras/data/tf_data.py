@@ -1,4 +1,4 @@
-"""Workarounds for `tf.data`: slow ends of passes, and processes that hang."""
+"""Workarounds for `tf.data`: passes that end slowly, and hangs at exit."""
 
 import atexit
 import functools
@@ -72,7 +72,7 @@ def _end_in_time():
 
 
 def python_call(function, arguments, types):
-    """Call `tf.numpy_function` so that a running call cannot block the exit.
+    """Call `tf.numpy_function` so that no late call makes the process hang.
 
     Args:
         function: gets NumPy arrays, returns a list of arrays.

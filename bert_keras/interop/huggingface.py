@@ -82,7 +82,7 @@ _TABLES = {
 # Class -> {library's name of the head's layer: name in transformers}. Three
 # classes of transformers call the layer `classifier`.
 _HEADS = layers_in("huggingface")
-# Name of a copy that a file may have -> the tied weight that it repeats.
+# Tied weights that some files store twice: second name -> published name.
 TIED = {
     "cls.predictions.decoder.weight": "encoder/embeddings/token/embeddings",
     "cls.predictions.decoder.bias": "mlm/bias",
@@ -203,7 +203,7 @@ def _transpose_kernels(found):
 
 
 def _check_output_table(found, stored):
-    """Add a check to `mlm/bias` that compares the copies of tied weights.
+    """Add a check to `mlm/bias` that compares tied weights with their copies.
 
     The check refuses a copy that differs from its weight, because transformers
     5 computes with the copy and this package with the weight.

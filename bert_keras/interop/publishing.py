@@ -120,7 +120,8 @@ def _list_untrained(model):
             "model, then publish it."
         )
     heads = [h for h in optional if any(n.startswith(h) for n in random)]
-    # Biases are left out too. They are 0, so they are not marked as untrained.
+    # Leave out these heads' biases and scales too. `random` lacks them, because
+    # weights whose values are all the same are never marked as untrained.
     names = weights.published_weights(model)
     return [name for name in names if name.startswith(tuple(heads))]
 

@@ -191,7 +191,7 @@ class Tensor:
         )
 
     def with_check(self, check):
-        """Return the tensor with `check`, which runs before earlier checks."""
+        """Return a copy that runs `check` first, and then its present check."""
         others = [check, self.check]
 
         def check_all():

@@ -23,7 +23,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
     Args:
         length: number of tokens in a row, T.
         attention: one of `DIRECTIONS`.
-        padding_mask: int (B, T), 1 at tokens; no padding where None.
+        padding_mask: int (B, T), 1 at tokens; None: no padding.
         example_ids: int (B, T), the example of each token. A token attends only
             to tokens of its own example.
 
@@ -90,7 +90,7 @@ class SelfAttention(layers.KeepsArguments):
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.dropout = dropout
-        # Three layers and not one, so that weights keep their published names.
+        # Query, key and value are three layers, to keep the published names.
         self.query, self.key, self.value, self.output_projection = (
             layers.Projection(hidden_dim, name=name, dtype=self.dtype_policy)
             for name in ("query", "key", "value", "output")
@@ -305,7 +305,7 @@ class TransformerLayer(layers.SeededLayer):
         layer = functools.partial(
             self._call_layer,
             bias=bias,
-            # Drawn once, since a second computation must drop the same units.
+            # Draw the seed once: a second computation must drop the same units.
             seed=self.draw_seed(training),
             tokens=tokens,
             attention_probabilities=attention_probabilities,

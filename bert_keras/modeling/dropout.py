@@ -31,7 +31,7 @@ def dropout(x, rate, seed, site=0):
     Args:
         x: float, any shape.
         rate: fraction to drop.
-        seed: int (2,); nothing is dropped where None.
+        seed: int (2,); None: nothing is dropped.
         site: index of this dropout among the dropouts that share a seed.
     """
     if seed is None or not rate:

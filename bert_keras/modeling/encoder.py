@@ -307,7 +307,7 @@ class BertEncoder(Portable, keras.Model):
         attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
-        # No call is traced, so that building a large task model is fast.
+        # No call is traced for the shapes, so that large models are built fast.
         batch, length = name_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
 

@@ -243,7 +243,7 @@ class BiLSTM(KeepsArguments):
 
     Call arguments:
         inputs: float (B, T, D).
-        padding_mask: int (B, T), 1 at tokens; no padding where None.
+        padding_mask: int (B, T), 1 at tokens; None: no padding.
 
     Returns:
         float (B, T, 2 units).
@@ -286,7 +286,8 @@ class LayerMix(KeepsArguments):
     A weighted sum learns its weights: a softmax over the layers times a scale.
     At first the softmax is uniform and the scale is 1.
 
-    Weights, by path: mix (L,) and scale (), for a weighted sum only.
+    Weights, by path, for a weighted sum only: mix (L,) and scale (), where L is
+    the number of layers in the recipe.
 
     Args:
         recipe: see `find_recipe`.
@@ -431,8 +432,8 @@ class Pooling(KeepsArguments):
     Call arguments:
         encoded: dict of `sequence_output`, float (B, T, D), and
             `pooled_output`, float (B, D).
-        padding_mask: int (B, T), 1 at tokens; no padding where None.
-        pooling_mask: int (B, T), 1 at tokens that are pooled; all where None.
+        padding_mask: int (B, T), 1 at tokens; None: no padding.
+        pooling_mask: int (B, T), 1 at tokens that are pooled; None: all are.
 
     Returns:
         float (B, D), or (B, truncate_dim).

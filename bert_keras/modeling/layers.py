@@ -253,8 +253,8 @@ class BertEmbeddings(SeededLayer):
 
     Call arguments:
         token_ids: int32 (B, T).
-        segment_ids: int32 (B, T); all 0 where None.
-        position_ids: int32 (B, T); 0, 1, 2, ... where None.
+        segment_ids: int32 (B, T); None: all are 0.
+        position_ids: int32 (B, T); None: 0, 1, 2, ...
         training: bool.
 
     Returns:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Mode(NamedTuple):
-    """Settings of `use`."""
+    """Settings that `use` changes in a `with` block."""
 
     # False: weights begin at zero, because they are loaded next.
     draw_weights: bool = True

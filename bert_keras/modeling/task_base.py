@@ -119,8 +119,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return {
             name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
             for name, x in self.input.items()
-            # A graph without packed rows needs neither their inputs nor the
-            # pooling mask.
+            # An export has inputs of packed rows only if the model was made for
+            # packed rows, and never has the pooling mask of `BertEmbedder`.
             if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
         }
 

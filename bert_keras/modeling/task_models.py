@@ -451,9 +451,10 @@ class BertEmbedder(TaskModel):
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
-            (B, T), or (B, K, T) of K texts an example; or only the token
-            ids. `pooling_mask` is 1 at tokens that are pooled; a
-            preprocessor with `include_prompt=False` makes it.
+            (B, T), or (B, K, T) for examples of K texts; or only the token
+            ids. The optional `pooling_mask` is 1 at tokens that are pooled, of
+            which "cls" takes the first; a preprocessor with
+            `include_prompt=False` makes it.
 
     Returns:
         float32 (B, D), or (B, K, D); D is `truncate_dim`, if that is set.
@@ -521,7 +522,7 @@ class BertEmbedder(TaskModel):
         """Compute the vectors of many texts, as fast as an export does.
 
         Texts are sorted by length and batched; one graph skips the padding.
-        Calls with one tokenizer share a graph, also with other prompts.
+        Calls with the same tokenizer share a graph, also if prompts differ.
 
         Args:
             texts: N strings.

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-if TYPE_CHECKING:  # names of weights need no Keras
+if TYPE_CHECKING:  # code that needs only names must not import Keras
     import keras
 
 POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
@@ -162,7 +162,7 @@ def enable_lora(
         rank: rank of the change to a kernel; 4 to 16 are usual.
         projections: any of "query", "key", "value" and "output" (attention)
             and "feed_forward" (both kernels of the feed-forward network).
-        alpha: scale of the change; the rank where None.
+        alpha: scale of the change; None: equal to the rank.
         dropout: fraction of the input of A that is dropped in training. The
             encoder must have dropout too, as it draws the seeds.
 

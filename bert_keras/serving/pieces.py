@@ -99,7 +99,7 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
         vocabulary_size: number of pieces; the head may be padded to more.
         top_k: number of pieces for each mask.
     """
-    # The head takes no empty batch, so one more vector is added.
+    # The head cannot compute an empty batch, so one more vector is added.
     vectors = tf.pad(vectors, [[0, 1], [0, 0]])
 
     def predict_masks(begin, end):
@@ -254,8 +254,8 @@ def ids(model, rows, style):
         per_token=tuple(
             n for name, n in names_by_style if name in token_outputs
         ),
-        # A model with outputs for each token does not skip padding. Its outputs
-        # at padding then equal the outputs of the server that is replaced.
+        # The signature replaces an older server's, whose outputs for each token
+        # include padding. So only models without such outputs skip padding.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier

@@ -195,10 +195,11 @@ RUNTIMES = {"litert": open_litert, "onnx": open_onnx}
 
 
 def compare_with_model(run, model, compare=None):
-    """Return the greatest difference of the outputs of `run` and of `model`.
+    """Return the greatest difference between the outputs of `run` and `model`.
 
-    Both compute some batches of random rows, one of them empty. Outputs at
-    padding are not compared.
+    Both compute three batches of random tokens. Outputs at padding are not
+    compared. `run` also computes an empty batch; if its outputs for that batch
+    have rows, the difference is infinite.
 
     Args:
         run: function of a dict of input arrays; returns the outputs.
@@ -208,11 +209,11 @@ def compare_with_model(run, model, compare=None):
     """
     compare = compare or functools.partial(greatest_difference, relative=True)
     worst = 0.0
-    # LiteRT cannot read the output of an empty batch after another batch.
+    # The empty batch is first, because LiteRT cannot read its output later.
     for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
         found = run(inputs)
-        if not batch:  # Keras's models take no empty batch
+        if not batch:  # a Keras model cannot compute an empty batch
             if any(len(value) for value in found.values()):
                 return np.inf
             continue

@@ -109,7 +109,7 @@ class _Service:
                 f"{error.detail}: {request.method} {request.url.path[:200]}. "
                 f"Expected POST /v1/models/{self.name}:predict."
             )
-        # Remove the graph nodes that TensorFlow adds to a message.
+        # Remove TensorFlow's note on stack traces and its list of graph nodes.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
         # Without close, the unread rest of a body is read as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})

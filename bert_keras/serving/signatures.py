@@ -42,7 +42,7 @@ class Family:
         build: function of a model, its `Rows` and `options`; returns the
             `Signature`, which has the function's name.
         options: names of arguments of `export_saved_model` that `build` takes.
-        unread: prefixes of weights that the signature does not use.
+        unread: prefixes of names of weights that the signature does not use.
         unchanged_by: names of options that are allowed and change nothing.
     """
 
@@ -60,11 +60,12 @@ class Family:
         return self.build(model, rows, **chosen)
 
 
-# `embed` may use the pooler: see `_find_random_weights`.
+# With pooling="pooled", `embed` does read the pooler. `_find_random_weights`
+# then removes the pooler from `unread`.
 EMBED = Family(
     embed,
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),
-    ("mlm/", "nsp/", "encoder/pooler/"),
+    unread=("mlm/", "nsp/", "encoder/pooler/"),
 )
 # `rank` needs a `BertClassifier` with the problem "ranking"; `entail` needs a
 # `BertClassifier` of pairs with a label for entailment.
@@ -80,8 +81,8 @@ FAMILIES = {
         Family(tag, ("long_text",)),
         Family(choose),
         EMBED,
-        Family(fill_mask, ("top_k",), ("nsp/", "encoder/pooler/")),
-        Family(next_sentence, (), ("mlm/",)),
+        Family(fill_mask, ("top_k",), unread=("nsp/", "encoder/pooler/")),
+        Family(next_sentence, unread=("mlm/",)),
     )
 }
 # If a pre-trainer was trained on only one of these two tasks, the export has no

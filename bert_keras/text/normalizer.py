@@ -85,7 +85,7 @@ class Normalizer:
 
     def _replace_final_sigmas(self, codes):
         roles = self._tables.roles(codes)
-        positions = tf.where(roles != unicode.IGNORED)  # (stops, 1)
+        positions = tf.where(roles != unicode.IGNORED)  # (not ignored, 1)
         roles = tf.gather_nd(roles, positions)
         # The roles of the nearest neighbours that are not ignored.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
@@ -116,7 +116,7 @@ class Normalizer:
         # (C,): the index of the result, and its number of characters.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
-        # From (C,) to one entry for each character of the results.
+        # Repeat each entry of (C,) once for each character of its result.
         sources = tf.repeat(sources, length)
         # The index of each character in `results`, used only where `several`.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)

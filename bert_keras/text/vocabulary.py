@@ -212,7 +212,7 @@ def _advice(number):
 
 
 def _is_text(token):
-    """Return True, except for "##" and for "[" with characters after it."""
+    """Return False for "##" and special tokens, such as "[CLS]"."""
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
@@ -221,7 +221,7 @@ _USUAL = re.compile(f"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 
 
 def _find_fault(token):
-    """Return what is expected instead, as a phrase; None for a valid token."""
+    """Return what an invalid token should be, as a phrase; None if valid."""
     if not isinstance(token, str):
         return "a string"
     if _USUAL.fullmatch(token):

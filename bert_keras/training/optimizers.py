@@ -53,16 +53,16 @@ def adamw(
             constant, and callbacks such as `LearningRateScheduler` and
             `ReduceLROnPlateau` can set it.
         warmup: fraction of the steps (below 1) or number of steps (from 1).
-        weight_decay: decoupled decay, without biases and layer normalisation.
+        weight_decay: decoupled; not applied to biases and layer normalisation.
         clip_norm: maximum norm of all gradients together; None: no clipping.
         layer_decay: an encoder layer's learning rate is this factor times the
             rate of the layer above it.
         bias_correction: True as in Adam's paper, False as in the original
             code. Short runs and fine-tuning on few labels are more stable with
             True (Mosbach et al. 2021, Zhang et al. 2021).
-        accumulate: number of micro-batches of a batch. They are computed one
-            after another, so a step needs the memory of one micro-batch. The
-            result equals that of a step on the whole batch.
+        accumulate: number of micro-batches into which a batch is split. A step
+            computes them one after another, in the memory of one micro-batch.
+            The result equals that of a step on the whole batch.
         schedule: shape of the rate after the warm-up: "linear" or "cosine",
             which both fall to 0 at the last step, or "constant".
         ema: momentum of the moving average of each weight, such as 0.99. At the
@@ -150,7 +150,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
-        weight_decay: fraction of a weight subtracted per unit of the rate.
+        weight_decay: a step subtracts `learning_rate * weight_decay` times the
+            weight.
         beta_1: factor of the old first moment in the new first moment.
         beta_2: factor of the old second moment in the new second moment.
         epsilon: added to the root of the second moment.
@@ -160,8 +161,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         layer_decay: an encoder layer's learning rate is this factor times the
             rate of the layer above it; the heads and the pooler learn at the
             full rate, the embeddings at the lowest.
-        accumulate: number of micro-batches of each replica's rows. They are
-            computed one after another, so a step needs the memory of one
+        accumulate: number of micro-batches into which each replica's rows are
+            split. A step computes them one after another, in the memory of one
             micro-batch. A number above 1 needs a task model of this package.
         name: name of the optimizer.
         **kwargs: other arguments of Keras's optimizers, such as `use_ema`.
@@ -222,7 +223,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # (dtype, layer rate) -> values that weights with both share in a step.
+        # (dtype, layer rate) -> values of a step, which such weights share.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):

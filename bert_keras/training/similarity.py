@@ -20,9 +20,9 @@ class _SimilarityLoss(keras.losses.Loss):
     If a loss needs no labels, `y_true` may be None.
     """
 
-    # Number of texts of an example: in words for messages, minimum, maximum.
-    texts = "two texts"
-    fewest, most = 2, 2.0
+    # For messages: the number of texts of an example, and their batches.
+    texts, columns = "2", "(firsts, seconds)"
+    fewest, most = 2, 2.0  # bounds of the number
     needs_labels = False
 
     def __call__(
@@ -32,8 +32,9 @@ class _SimilarityLoss(keras.losses.Loss):
         if len(shape) != 3 or not self.fewest <= (shape[1] or 2) <= self.most:
             raise InputError(
                 f"{type(self).__name__} got vectors of shape {tuple(shape)}. "
-                f"Expected (B, K, D) of {self.texts}: make the inputs by "
-                "preprocess.each((firsts, seconds))."
+                "Expected (B, K, D), where K, the number of texts in an "
+                f"example, is {self.texts}. Make the inputs by "
+                f"preprocess.each({self.columns})."
             )
         if y_true is None:
             if self.needs_labels:
@@ -48,17 +49,17 @@ class _SimilarityLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class InBatchNegatives(_SimilarityLoss):
-    """Cross entropy of finding the partner of each first text in the batch.
+    """Cross entropy of finding each text's partner among the batch's texts.
 
-    The logits of row i are `scale` times the cosines of its first text with the
-    second and further texts of every row. The label is the second text of row
-    i; further texts are hard negatives. The batch has the rows of all replicas.
-    The loss is that of Henderson et al. 2017, section 4.4, with cosines instead
-    of products, and equals `MultipleNegativesRankingLoss` of
-    sentence-transformers.
+    A row has a text, its partner, and K - 2 hard negatives. The candidates are
+    the partners and hard negatives of all rows of all replicas. The logits of
+    row i are `scale` times the cosines of its text with the candidates, and the
+    label is its partner. The loss is that of Henderson et al. 2017, section
+    4.4, with cosines instead of products, and equals
+    `MultipleNegativesRankingLoss` of sentence-transformers.
 
-    In addition, `y_true` may number the texts. Then a text is no negative if it
-    equals the second text of any row with the same first text.
+    Another candidate can be right too, if it equals the row's partner or the
+    partner of a row with the same text. `y_true` makes the loss exclude these.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -71,7 +72,7 @@ class InBatchNegatives(_SimilarityLoss):
         y_pred: float (B, K, D) with K of 2 or more.
     """
 
-    texts = "two texts or more an example"
+    texts = "2 or more"
     most = float("inf")
     # Micro-batches are refused, because each would have fewer negatives.
     compares_rows = True
@@ -151,7 +152,7 @@ class Triplet(_SimilarityLoss):
         y_pred: float (B, 3, D), of anchor, positive and negative.
     """
 
-    texts = "three texts an example"
+    texts, columns = "3", "(anchors, positives, negatives)"
     fewest, most = 3, 3.0
 
     def __init__(
@@ -212,7 +213,7 @@ class Matryoshka(_SimilarityLoss):
                 "above 0, and as many weights."
             )
         self.texts, self.fewest, self.most = loss.texts, loss.fewest, loss.most
-        self.needs_labels = loss.needs_labels
+        self.needs_labels, self.columns = loss.needs_labels, loss.columns
         self.compares_rows = getattr(loss, "compares_rows", False)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
@@ -245,8 +246,8 @@ class Matryoshka(_SimilarityLoss):
 def _is_partner(numbers):
     """Return bool (B, G (K-1)): True at candidates that are a partner.
 
-    A candidate is a partner of a row's first text if it equals the second text
-    of any row with the same first text.
+    A candidate is a partner of a row's text if it equals the partner in any row
+    with the same text.
 
     Args:
         numbers: int (B, K), the numbers of the texts.

@@ -146,7 +146,7 @@ def run(
 def choose_arguments(
     task, init, hyperparameters, from_scratch=False, **arguments
 ) -> dict:
-    """Return `arguments` as a dict, with the task's defaults where None.
+    """Return `arguments` as a dict, with the task's defaults for None.
 
     Raises:
         InputError: an argument or a hyperparameter has an invalid value.

@@ -25,8 +25,8 @@ def choose_signature(served, name, columns):
 
     Args:
         served: a `ServedModel`.
-        name: name of the signature; the model's default where None.
-        columns: names of the columns; those of the inputs where None.
+        name: name of the signature; None: the model's default.
+        columns: names of the columns; None: those of the inputs.
     """
     name = name or served.card["default"]
     if name not in served.signatures:
@@ -134,7 +134,7 @@ def _read_table(path, stream, kind, columns, lists, dialect):
 
 
 def find_kind(path, kind=None):
-    """Return the kind of a file by its name, unless `kind` is set."""
+    """Return `kind` if it is set, else the kind that the ending implies."""
     if kind:
         return kind
     if is_columnar(path):

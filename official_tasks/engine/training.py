@@ -1,4 +1,4 @@
-"""Training of every run: state, progress bar, metrics, TensorBoard."""
+"""Parts of all training runs: state, progress bar, metrics, TensorBoard."""
 
 import time
 

@@ -99,9 +99,10 @@ def change_examples_per_row(model, examples_per_row):
 
 
 def check_weights(settings, objective, vocabulary, tokenizer):
-    """Return the checkpoint of `settings.init` and its `Extension`.
+    """Check that the weights `settings.init` fit the data and other settings.
 
-    The weights are not read.
+    The values of the weights are not read. Return their `Checkpoint`, and the
+    `Extension` of its vocabulary to that of the data.
 
     Args:
         settings: `Settings`.

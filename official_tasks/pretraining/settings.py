@@ -128,7 +128,7 @@ def split(arguments):
 
 
 def prepare(arguments):
-    """Return `Settings` with the dtype chosen, `Execution` and `Strategy`."""
+    """Choose the dtype; return `Settings`, `Execution` and `Strategy`."""
     from bert_keras.training.strategy import choose_dtype, make_strategy
 
     settings, execution = split(arguments)

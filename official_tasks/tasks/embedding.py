@@ -285,8 +285,8 @@ class EmbeddingTask(RetrievalTask):
             )
         if self.objective != "cosine":
             raise InputError(
-                "The training split has pairs to learn from. Score them as "
-                "queries and passages, by --dev=FILE."
+                f"--split=train has no scores with --objective={self.objective}"
+                ". Name the file of its rows as --dev=FILE, with --split=dev."
             )
         truth = [pair.label for pair in examples]
         require_labels(self, truth)

@@ -20,8 +20,8 @@ class FeatureTagger(TaskModel):
     Two bidirectional LSTMs read its features. Dropout and a dense layer follow
     (the paper, section 5.3).
 
-    Paths of the weights: those of the encoder; features/{mix,scale} for a
-    weighted sum; bilstm_{0,1}/ and a path of `BiLSTM`; tagger/{kernel,bias}.
+    Weights, by path: the encoder's; features/{mix,scale} for a weighted sum;
+    bilstm_0/ and bilstm_1/, before a path of `BiLSTM`; tagger/{kernel,bias}.
 
     Args:
         encoder: a `BertEncoder`.

@@ -21,7 +21,7 @@ PAIR_OPTIONS = {
     "label": Option(
         None, "Column of scores; without --label, all pairs are partners."
     ),
-    "max_score": Option(1.0, "Score of the best partners; the lowest is 0."),
+    "max_score": Option(1.0, "Scores in --label are from 0 to this number."),
     "negative": Option(None, "Column of a text that is not a partner."),
     "queries": Option(None, "File with ids and texts; --text then has ids."),
     "passages": Option(

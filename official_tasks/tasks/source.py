@@ -105,7 +105,7 @@ class Source:
         )
 
     def existing_files(self, *splits) -> list[Path]:
-        """Return the files that these splits have, without data sets."""
+        """Return the splits' files; skip data sets and incomplete parts."""
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):

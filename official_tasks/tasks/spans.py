@@ -70,7 +70,7 @@ class SpanTask(Problem):
 
     Args:
         source: `Source` that reads `Question`s.
-        may_be_none: whether a question may have no answer, as in SQuAD 2.0;
+        may_be_none: True if questions may have no answer, as in SQuAD 2.0;
             None: True if a row in train or dev has no answer.
         stride: number of tokens between the starts of successive windows.
         null_threshold: "no answer" is predicted if its score exceeds the best
@@ -327,9 +327,9 @@ def _read_by_id(path, kind, form) -> dict:
 
 
 def answer_span(question: Question) -> tuple[int, int] | str:
-    """Return (start, end) of the first answer in the context, end exclusive.
+    """Return (start, end) of `answers[0]` in the context, end exclusive.
 
-    If the answer is not at `question.start`, search the context. Return "not
+    If `question.start` is unknown or wrong, search the context. Return "not
     found" if the answer does not occur, "ambiguous" if it occurs repeatedly.
     """
     text, context = question.answers[0], question.context
@@ -428,8 +428,8 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
     """Return targets and weights, both a dict of "start" and "end" -> `(R,)`.
 
     Targets are the positions of the answer's first and last token in the row,
-    or 0, `[CLS]`, if the window lacks a part of the answer. The weight is 0 if
-    the answer's position in the context is unknown.
+    or 0 (`[CLS]`) if there is no answer or the window lacks a part of it. The
+    weight is 0 if the answer's position in the context is unknown.
     """
     spans = list(map(_find_token_span, questions, offsets))
     positions = np.zeros((len(windows), 2), np.int32)

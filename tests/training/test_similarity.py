@@ -133,16 +133,18 @@ def test_the_positive_is_to_be_nearer_than_the_negative():
 
 
 @pytest.mark.parametrize(
-    ("loss", "shape"),
+    ("loss", "shape", "expected"),
     [
-        (InBatchNegatives(), (2, 8)),
-        (InBatchNegatives(), (2, 1, 8)),
-        (CosineRegression(), (2, 3, 8)),
-        (Triplet(), (2, 2, 8)),
+        (InBatchNegatives(), (2, 8), "2 or more.*(firsts, seconds)"),
+        (InBatchNegatives(), (2, 1, 8), "2 or more.*(firsts, seconds)"),
+        (CosineRegression(), (2, 3, 8), "2.*(firsts, seconds)"),
+        (Triplet(), (2, 2, 8), "3.*(anchors, positives, negatives)"),
+        (Matryoshka(Triplet(), [4]), (2, 2, 8), "3.*(anchors, "),
     ],
 )
-def test_another_number_of_texts_is_refused(loss, shape):
-    message = r"got vectors of shape .* Expected \(B, K, D\) of .* texts"
+def test_another_number_of_texts_is_refused(loss, shape, expected):
+    expected = expected.replace("(", r"\(").replace(")", r"\)")
+    message = rf"vectors of shape .* Expected \(B, K, D\).* is {expected}"
     with pytest.raises(InputError, match=message):
         loss(None, np.ones(shape, "float32"))
 

@@ -46,7 +46,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("megabytes", 8, "Maximum megabytes to read.", 1)
-    flags.DEFINE_integer("turns", 5, "Number of turns of each tokenizer.", 1)
+    flags.DEFINE_integer("turns", 5, "How often to time each tokenizer.", 1)
     flags.DEFINE_float("seconds", 3, "Seconds for each type of batch.", 0.01)
     flags.mark_flags_as_required(["input", "vocabulary"])
 

@@ -56,7 +56,7 @@ def render_notebook(path):
 
 
 def as_page(text):
-    """Return the text of a page with the site's links and fenced commands."""
+    """Adapt the links of a Markdown text to the site, and fence commands."""
     for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),
