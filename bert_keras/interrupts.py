@@ -25,8 +25,9 @@ class Stopped(SystemExit):
 class StopRequest:
     """Handler of Ctrl-C and SIGTERM.
 
-    The first signal calls `act`; a later signal ends the process. A signal that
-    the process ignores, as under `nohup`, stays ignored.
+    The first signal calls `act`. A signal more than `ONE_REQUEST` seconds later
+    ends the process. A signal that the process ignores, as under `nohup`, stays
+    ignored.
 
     Args:
         act: function without arguments, called at the first signal.

@@ -7,8 +7,8 @@ import re
 
 from bert_keras.files import read_bytes
 
-# Real files have at most 3 MB (the multilingual tokenizer.json) and 8 levels
-# of nesting.
+# Limits. The largest known file, the multilingual tokenizer.json, has 3 MB; the
+# most deeply nested has 8 levels.
 MAX_JSON_BYTES, MAX_JSON_DEPTH = 16 * 1024 * 1024, 64
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 

@@ -138,13 +138,16 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new:  # a new start has other settings
+        if is_mistake and self._is_new:  # a new start may have other settings
             self._remove_settings()
         else:
             self.close()
 
     def _remove_settings(self):
-        """Close the run; remove its settings if there is no other file."""
+        """Close the run; remove its settings if there is no other file.
+
+        A local folder, and parents that the run made, are then removed too.
+        """
         if not files.is_remote(self.path):
             # Runs inside this run may have left empty folders.
             for name in os.listdir(self.path):

@@ -63,7 +63,8 @@ TRAINING = {
     ),
     "ema": "Score and save moving averages of the weights, with this decay.",
     "label_smoothing": "Fraction of each label to spread over all classes.",
-    "lora_rank": "Train only the head and LoRA's matrices of this rank.",
+    "lora_rank": "Train only the head and LoRA's matrices, which have this "
+    "rank.",
     "lora_alpha": "Scale LoRA's change by lora_alpha / lora_rank; by default "
     "by 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
@@ -97,7 +98,7 @@ def define_flags():
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool(
-        "from_scratch", False, "Start from random weights in --init's size."
+        "from_scratch", False, "Start from random weights of --init's size."
     )
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_bool("check", False, "Check data and settings; train nothing.")

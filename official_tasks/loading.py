@@ -20,6 +20,7 @@ DEVICE_FILES = [
     *("/dev/accel*", "/dev/vfio/[0-9]*"),  # TPU
 ]
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Lines of TensorFlow that mean nothing on a machine without an accelerator.
 HIDDEN = (
     "All log messages before absl::InitializeLog() is called",
     "oneDNN custom operations are on",

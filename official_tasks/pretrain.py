@@ -68,7 +68,7 @@ SETTINGS = {
     "records": "Train on the records in --data, which are fixed examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
-    "short_probability": "Fraction of examples with a random shorter length.",
+    "short_probability": "Fraction of documents with random shorter examples.",
     "mask_rate": "Fraction of tokens to predict.",
     "mask_mix": "Of the tokens to predict, the percentages that are masked, "
     "replaced by random tokens, and kept.",

@@ -23,7 +23,7 @@ from official_tasks import stopping
 
 
 class _Console(Console):
-    """Console that goes silent when the reader of its pipe ends, as `head`."""
+    """Console that goes silent when its pipe's reader, such as `head`, ends."""
 
     def on_broken_pipe(self):
         """Print nothing more; the script goes on and writes its files."""

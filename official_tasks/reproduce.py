@@ -238,7 +238,12 @@ class Commands:
         if self.is_small and not pretrains:
             raise InputError(f"Table {values.table} has only --scale=paper.")
         if not pretrains == bool(values.data) >= bool(values.pretrain_flags):
-            fix = "add --data" if pretrains else "it has no pretrain command"
+            fix = (
+                "add --data"
+                if pretrains
+                else "leave out --data and --pretrain_flags, because the table "
+                "has no pretrain command"
+            )
             raise InputError(f"Table {values.table}: {fix}.")
         tasks = [column.task for column in self.columns]
         named = [option.partition(".")[0] for option in values.option]

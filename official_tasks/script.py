@@ -52,7 +52,8 @@ _choices = []  # `show_flags`
 def start(main, define_flags, arguments=()):
     """Run `main(FLAGS)` as the command of this process.
 
-    Nothing heavy is imported before `main` runs: `--help` answers at once.
+    Nothing heavy is imported before `main` runs: `--help` answers at once. An
+    `InputError` prints one line and exits with `USER_ERROR`.
 
     Args:
         main: function of absl's FLAGS and of the values of `arguments`.
@@ -236,7 +237,7 @@ def load_tokenizer(values):
 def prepare_output(values, is_folder=False, inputs=("input",)):
     """Refuse an --output that exists or is an input; make its parent folder.
 
-    With --overwrite the output may exist.
+    Call this before any work. With --overwrite the output may exist.
 
     Args:
         values: absl's FLAGS.

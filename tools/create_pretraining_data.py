@@ -3,16 +3,17 @@ r"""Turns text into pre-training data: tokens, sentence pairs and masks.
     python tools/create_pretraining_data.py --input="books/*.txt" \
         --vocabulary=runs/vocab.txt --output=runs/data
 
-In: a vocabulary, and text: text files (one document, or one sentence on each
-line and a blank line between documents), JSONL or Parquet files (each row is a
-document), a folder, a glob in quotes, hf:NAME[/CONFIG][:SPLIT], or
+In: a vocabulary, and text: text files (each one document, or with one sentence
+on each line and a blank line between documents), JSONL or Parquet files (each
+row is a document), a folder, a glob in quotes, hf:NAME[/CONFIG][:SPLIT], or
 "documentation:" (the documentation installed with Python). Out, in --output:
 tokens/ (the tokenised text; pre-training draws pairs and masks from it again in
 each epoch) and train/ and held_out/ (TFRecords of examples drawn once, with the
 original BERT's feature names). Held-out documents are chosen by a hash of their
 content, or are those of --held_out. train/ and held_out/ take most of the disk;
 with --norecords they are not written. Every path may be remote (gs://...). The
-same command resumes an interrupted build. For --beam, see docs/data.md.
+same command resumes an interrupted build. --beam runs the build on many
+machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -38,7 +39,7 @@ RULES = {
     "sequence_length": "Length of an example in tokens.",
     "max_predictions": "Maximum number of masked tokens of an example; by "
     "default as many as --mask_rate gives.",
-    "short_probability": "Fraction of examples with a random shorter length.",
+    "short_probability": "Fraction of documents with random shorter examples.",
     "mask_rate": "Fraction of the tokens to predict.",
     "mask_mix": "Of the tokens to predict, the percentages that are masked, "
     "replaced by random tokens, and kept.",
@@ -76,7 +77,7 @@ def define_flags():
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
-        "held_out", None, "Text to hold out, a path; without --held_out_share."
+        "held_out", None, "Path of text to hold out; not with --held_out_share."
     )
     flags.DEFINE_enum(
         "sentences",

@@ -1,7 +1,7 @@
 """Create pre-training data on many machines with Apache Beam.
 
-Beam runs the tasks of `create_pretraining_data`, so stores, shards and
-manifests have the same bytes. Each task writes files to the shared folder.
+Beam runs the tasks of `create_pretraining_data`, so the files have the same
+bytes as those of a local build. Each task writes files to the shared folder.
 """
 
 import contextlib

@@ -50,7 +50,7 @@ def build_stores(
     another call reads all documents again, but tokenises only missing parts.
 
     Args:
-        documents: iterable; only some documents are in memory at a time.
+        documents: iterable; only a few documents are in memory at a time.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. For a remote folder,
             the stores are built on this machine (see `work_folder`) and

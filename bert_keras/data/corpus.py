@@ -332,7 +332,7 @@ def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
 
 
 def _select_passages(text: str, name: str, text_field: str) -> list[str]:
-    """Return the lines of a text; for Wikipedia, only lines with sentences."""
+    """Return a text's lines; for Wikipedia, without headings, lists, tables."""
     lines = text.split("\n")
     known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
     if "wikipedia" in known and text_field == "text":  # paper, section 3.1

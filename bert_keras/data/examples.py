@@ -32,7 +32,7 @@ class EpochWindows:
     a number of examples. In each epoch, the units are shuffled and grouped, in
     the new order, into windows of about 32,768 examples. The examples are then
     shuffled within each window. The order depends on (seed, epoch) alone, so a
-    run can begin at any step without its earlier windows.
+    run can begin at any step without loading earlier windows.
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.

@@ -1,7 +1,8 @@
 """Imports of the process from which workers are forked; see `workers.forks`.
 
 The imports take seconds. Meanwhile, the process ignores Ctrl-C and ends if its
-parent ends. Its messages are dropped, because the parent prints the same ones.
+parent ends. The messages of the imports are dropped, because the parent prints
+the same ones.
 """
 
 import contextlib

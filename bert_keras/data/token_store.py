@@ -207,8 +207,9 @@ def _slices(array: np.ndarray, extra: int = 0):
 def _fetch(folder: str, manifest: dict) -> str:
     """Return the folder of a store or, if it is remote, of a local copy.
 
-    The copy's folder is named by the hash of the manifest. So each machine
-    copies a store once, and again only if the store is built again.
+    The copy is in `files.cache_folder()`, in a folder named by the manifest's
+    hash. So each machine copies a store once, and again only if the store is
+    built again. Each copied file is compared with the manifest.
     """
     if not files.is_remote(folder):
         return folder

@@ -100,7 +100,7 @@ class ExactText:
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
         # Each distinct word has positions for its characters and for its end.
-        # From here on, vectors are (positions,), except `first`.
+        # `word`, `inside`, `node`, `depth`, `reached`, `ids`: (positions,).
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
@@ -117,7 +117,7 @@ class ExactText:
         reached = _follow_tokens(is_start, depth)
         # If no token begins at a reached position, the word is unknown.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
-        unknown = tf.tensor_scatter_nd_update(
+        unknown = tf.tensor_scatter_nd_update(  # (words,)
             too_long,
             tf.gather_nd(word, stuck)[:, tf.newaxis],
             tf.ones_like(stuck[:, 0], tf.bool),

@@ -111,7 +111,8 @@ class SegmentPacker(keras.layers.Layer):
             raise InputError(
                 f"sequence_length is {self.sequence_length}; {num_segments} "
                 f"segment(s) need at least {2 * num_segments + 1}: [CLS], and "
-                "a token and [SEP] for each segment. Set a larger one."
+                "a token and [SEP] for each segment. Set a larger "
+                "sequence_length."
             )
         return room
 

@@ -148,7 +148,10 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @property
     def vocabulary(self) -> list[str]:
-        """Tokens in the order of their ids. Do not change this list."""
+        """Tokens in the order of their ids.
+
+        Do not change this list; `get_vocabulary()` returns a copy.
+        """
         return self._pieces.in_order
 
     @property

@@ -26,8 +26,9 @@ def training_batches(
 ):
     """Return the batches of the steps from `first_step` to `steps`.
 
-    Each pass over the rows has each row once; a batch may span two passes. The
-    rows of 32 batches are sorted by length; these batches are then shuffled.
+    Each pass over the rows has each row once; a batch may span two passes. If
+    `length` is None, the rows of 32 batches are sorted by length and cut into
+    batches, which are then shuffled.
 
     Args:
         encoded: `Encoded` with targets.
@@ -36,8 +37,8 @@ def training_batches(
         steps: steps of the whole run, also those before `first_step`.
         first_step: the step to start at.
         pad_id: padding value of `token_ids`.
-        length: pad every row to this length, so that all shapes are static, and
-            do not sort rows by length. None pads a batch to its longest row.
+        length: pad every row to this length, so that all shapes are static.
+            None pads a batch to its longest row.
 
     Returns:
         `tf.data.Dataset` of `(inputs, targets, weights)`.
@@ -113,7 +114,7 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
 
 
 def row_lengths(inputs) -> np.ndarray:
-    """Return int64 `(R,)`, the tokens of each row, or of its longest choice."""
+    """Return the length of each row or its longest choice, int64 `(R,)`."""
     lengths = inputs["token_ids"].row_lengths(axis=-1)
     if isinstance(lengths, tf.RaggedTensor):
         lengths = lengths.to_tensor()
@@ -187,6 +188,6 @@ def _ones_like(values):
 
 
 def _to_mean_one(weights):
-    """Scale weights to mean 1, because Keras divides the loss by the rows."""
+    """Scale weights to mean 1, as Keras divides the loss by the row count."""
     weights = tf.cast(weights, tf.float32)
     return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))

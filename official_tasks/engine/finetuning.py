@@ -382,7 +382,7 @@ class _Run:
         )
 
     def _predict_and_score(self):
-        """Fit temperature and thresholds; return predictions and scores."""
+        """Calibrate and tune, if set; return predictions and scores for dev."""
         encoded = self.encoded["dev"]
         examples, outputs = self.examples["dev"], self.predictor(encoded)
         if self.hyperparameters.calibrate:

@@ -42,14 +42,14 @@ class Hyperparameters(NamedTuple):
 
     optimizer: "adamw" or "lamb".
     schedule: learning rate after the warm-up, see `bert_keras.adamw`.
-    ema: decay of moving averages of the weights, which are scored and saved.
-    label_smoothing: fraction of each label to spread over all classes.
+    ema: decay of the weights' moving averages, which are scored and saved.
+    label_smoothing: fraction of each training label to spread over all classes.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: dropout rate of encoder and head; None keeps the stored rates.
     class_weights: "balanced" weights rows so that each class counts the same.
-        If a text may have several labels, texts with and texts without a label
-        count the same.
+        If a text may have several labels, for each label the texts with it
+        count as much as the texts without it.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         None adds none (the paper, section 5.1).
     lora_rank: rank of LoRA, see `enable_lora`; the run also writes `adapter`.

@@ -198,8 +198,9 @@ def find_notes(results) -> list[str]:
     name = "lm_accuracy" if "lm_accuracy" in results else "mlm_accuracy"
     if results[name] <= results[BASELINES[name]]:
         notes.append(
-            f"The accuracy ({results[name]:.1%}) is no better than that of the "
-            f"most frequent token ({results[BASELINES[name]]:.1%}). "
+            f"The accuracy of predicted tokens ({results[name]:.1%}) is no "
+            "better than that of the most frequent token "
+            f"({results[BASELINES[name]]:.1%}). "
             "Set more steps or another learning_rate. 1e-3 suits models of a "
             "few million parameters, with bias_correction and warmup=0.05."
         )

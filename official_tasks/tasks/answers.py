@@ -102,7 +102,10 @@ def _select_best_spans(context, rows) -> list[Candidate]:
 
 
 def _list_spans(window, start, end, most):
-    """Return (score, start logit, end logit, begin, end) of the best spans."""
+    """Return the `most` best spans of a window.
+
+    A span is (score, start logit, end logit, first character, end character).
+    """
     length = window.counts.size
     if not length:
         return []

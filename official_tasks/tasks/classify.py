@@ -239,7 +239,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return headings, and rows of a prediction and a cell per heading."""
+        """Return headings, and rows: a prediction, then a cell per heading."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
@@ -307,7 +307,8 @@ def score_labels(truth, predicted, labels) -> dict:
 
     "accuracy" is the fraction of texts for which exactly the true labels are
     predicted. Micro F1 counts all decisions together. Macro F1 is the mean over
-    the labels that occur; scikit-learn also counts the others, with F1 0.
+    the labels that occur in `truth` or `predicted`; scikit-learn also counts
+    the others, with F1 0.
 
     Args:
         truth: bool `(R, C)`.

@@ -274,7 +274,9 @@ SPANS_OPTIONS = {
     "question": Option("question", "Column of the question."),
     "context": Option("context", "Column of the text with the answer."),
     "answer": Option("answer", "Column of the answer, empty if there is none."),
-    "start": Option(None, "Column of the answer's character index, from 0."),
+    "start": Option(
+        None, "Column of the index of the answer's first character, from 0."
+    ),
     **SPAN_OPTIONS,
 }
 

@@ -10,7 +10,7 @@ MAX_CLASSES = 20  # with more integer labels, regression is suggested
 
 
 def format_lines(locations) -> str:
-    """Return a file and line numbers as text: "a.csv, line 4, 7, ...".
+    """Return a file and the first line numbers: "a.csv, line 4, 7, ...".
 
     Args:
         locations: list of (file, line number).

@@ -102,8 +102,9 @@ class EmbeddingTask(RetrievalTask):
     """Task that trains a `BertEmbedder` to embed partners near each other.
 
     With "cosine", the loss is (cosine - score / `max_score`) squared, and the
-    metric is Spearman's correlation. Otherwise the first texts of dev are
-    queries that search all partners and negatives of dev, or all `passages`.
+    metric is Spearman's correlation. Otherwise the first text of each dev row
+    is a query that searches all partners and negatives of dev, or all
+    `passages`.
 
     Args:
         source: `PairTable`.
@@ -212,7 +213,11 @@ class EmbeddingTask(RetrievalTask):
         )
 
     def _encode_columns(self, columns, preprocess):
-        """Return (inputs, cut) of all texts, column after column."""
+        """Return (inputs, cut) of all texts, column after column.
+
+        In a search, the first column gets the query prompt, and the other
+        columns get the document prompt.
+        """
         from bert_keras.text.preprocessor import with_search_prompt
 
         sides = [preprocess] * len(columns)

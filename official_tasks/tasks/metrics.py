@@ -384,7 +384,7 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
 def scores_v2(
     answers: dict, predictions: dict, odds=None, threshold: float = 0.0
 ) -> dict:
-    """Return SQuAD 2.0's mean scores: all, answerable, unanswerable questions.
+    """Return SQuAD 2.0 scores of all, answerable and unanswerable questions.
 
     As in the official script, questions without a prediction do not count.
 

@@ -175,7 +175,10 @@ class Table(Source):
         return Examples(rows, notes)
 
     def _drop_or_refuse(self, unlabelled) -> list[str]:
-        """Return a note on unlabelled rows; raise without --drop_unlabelled."""
+        """Return a note on unlabelled rows; raise without --drop_unlabelled.
+
+        `unlabelled` is a list of (location of a row, its empty columns).
+        """
         if not unlabelled:
             return []
         locations = [location for location, _ in unlabelled]
@@ -229,10 +232,10 @@ class Table(Source):
         if stratum is not None:
             found = f"the class {self.labels[stratum]!r} has one row"
             hint = note_numbers(self.labels)
-        fix = f"Note that {hint[0]}" if hint else "Add rows or give --dev"
+        note = f". Note that {hint[0]}" if hint else ""
         raise InputError(
             f"{self.files['train']}: {found}, expected at least 2, as one is "
-            f"held out. {fix}"
+            f"held out. Add rows or give --dev{note}"
         )
 
     def describe(self, example):

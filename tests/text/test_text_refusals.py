@@ -94,7 +94,7 @@ WORDS = [["good", "badly"], ["bad"]]
         (lambda: align_words(tiny.preprocessor(), ["good"]), "list of words"),
         (
             lambda: align_words(tiny.preprocessor(), WORDS, [[1], [3]]),
-            "one for each word",
+            "one label for each word",
         ),
         (lambda: BertPreprocessor(TOKENIZER, "128"), "length is '128'"),
         (lambda: BertPreprocessor(TOKENIZER, 2), "length is 2"),

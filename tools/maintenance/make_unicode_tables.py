@@ -42,7 +42,7 @@ ASCII_PUNCTUATION = [
 
 
 def kind(character):
-    """Return a number, the type of a character, see `unicode_tables`."""
+    """Return the number of a character's type; see `unicode_tables`."""
     code = ord(character)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -75,7 +75,7 @@ def make_table(function):
 
 
 def make_pairs(function):
-    """Return str (N, 2): each character that `function` changes, its result."""
+    """Return str (N, 2): each character that changes, and its new form."""
     pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
