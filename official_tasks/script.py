@@ -5,9 +5,11 @@ mistake of the user or a full disk, and 75 stopped by Ctrl-C or SIGTERM. After
 75, the same command resumes from what was saved, or starts again.
 """
 
+import atexit
 import contextlib
 import errno
 import functools
+import gc
 import os
 import platform
 import re
@@ -61,6 +63,10 @@ def start(main, define_flags, arguments=()):
         arguments: names of the arguments that are not flags.
     """
     stopping.install()
+    # The objects of TensorFlow's modules stay to the end. Looking for garbage
+    # among them takes seconds in the import, and again at the exit.
+    gc.set_threshold(20_000)
+    atexit.register(gc.freeze)
     loading.set_log_level()
     if platform.machine() in ("x86_64", "AMD64"):
         # TensorFlow leaves oneDNN off on processors with AVX2 alone, although

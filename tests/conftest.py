@@ -67,6 +67,7 @@ def _name(path):
 
 def pytest_configure(config):
     """Processes that tests start find the checkout and the helpers as well."""
+    gc.set_threshold(20_000)  # as the scripts do
     if config.option.markexpr == "long":
         config.pluginmanager.register(Proofs())
     else:  # compiling is most of the time of a toy that XLA runs

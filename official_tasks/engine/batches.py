@@ -13,6 +13,8 @@ from bert_keras.data.tf_data import disable_tuning
 # lengths in a batch differ more; with more, the batches are less random.
 WINDOW = 32
 AHEAD = 2  # batches made while a step runs; making one takes 1 to 2 ms
+# Autograph would take a second to find no branch and no loop of tensors.
+_plain = tf.autograph.experimental.do_not_convert
 
 
 def training_steps(count, epochs, batch_size) -> tuple[int, int]:
@@ -46,10 +48,12 @@ def training_batches(
     lengths = tf.constant(row_lengths(encoded.inputs))
     count = len(lengths)
 
+    @_plain
     def in_shuffled_order(step):
         positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
         return shuffled_rows(positions, count, seed)
 
+    @_plain
     def bucketed_by_length(step):
         window = step // WINDOW
         first = window * WINDOW
@@ -66,6 +70,7 @@ def training_batches(
         weights = _map(_ones_like, encoded.targets)
     width = _Width(encoded.inputs, length)
 
+    @_plain
     def pad(rows):
         rows = tf.ensure_shape(rows, [batch_size])
         return (
@@ -107,9 +112,8 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
     """Return the inputs of `rows` in this order, in padded batches."""
     width = _Width(inputs)
     batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
-    batches = batches.map(
-        lambda rows: _gather(inputs, rows, width, pad_id), AHEAD
-    )
+    pad = _plain(lambda rows: _gather(inputs, rows, width, pad_id))
+    batches = batches.map(pad, AHEAD)
     return disable_tuning(batches.prefetch(AHEAD))
 
 

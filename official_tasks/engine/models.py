@@ -159,7 +159,7 @@ def scale_rate(rate, init) -> float:
 
 
 class Predictor:
-    """Runs a model over encoded rows; traced once for all calls.
+    """Runs a model over encoded rows of any length; traced once.
 
     Args:
         model: a Keras model.
@@ -171,7 +171,7 @@ class Predictor:
         self.per_token = per_token
         self.pad_id = pad_id
         self._call = tf.function(
-            lambda inputs: model(inputs, training=False), reduce_retracing=True
+            lambda inputs: model(inputs, training=False), autograph=False
         )
 
     def __call__(self, encoded, batch_size=PREDICTION_BATCH):
@@ -194,7 +194,9 @@ class Predictor:
         batches = prediction_batches(
             encoded.inputs, order, batch_size, self.pad_id
         )
-        outputs = [self._call(batch) for batch in batches]
+        # One trace for all shapes; a trace of each shape would take seconds.
+        call = self._call.get_concrete_function(batches.element_spec)
+        outputs = [call(batch) for batch in batches]
         if not isinstance(outputs[0], dict):
             return in_row_order(outputs)
         return {
