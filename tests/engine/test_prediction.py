@@ -149,7 +149,9 @@ def test_a_line_that_was_changed_is_not_kept(tmp_path, before, after):
     changed = path.read_text().replace(before, after, 1)
     assert changed != path.read_text()
     path.write_text(changed)
-    with pytest.raises(InputError, match="line [12], is not .* or was changed"):
+    with pytest.raises(
+        InputError, match="line [12], is from another .*, or was changed"
+    ):
         answered(path)
     assert path.read_text() == changed
 
