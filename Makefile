@@ -47,7 +47,7 @@ peers: .venv/test
 .venv/demo .venv/docs .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (850 MB for the tests)"
 	@# setuptools warns of what an editable install is.
-	@PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[$(@F)]"
+	@PYTHONWARNINGS=ignore $(BIN)/pip install -q --no-compile -e ".[$(@F)]"
 	@touch $@
 
 .venv/bin/pip:

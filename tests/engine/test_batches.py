@@ -14,6 +14,7 @@ from official_tasks.engine.batches import (
     shuffled_rows,
     training_batches,
 )
+from official_tasks.engine.models import Predictor
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import fold_choices
 
@@ -104,6 +105,20 @@ def test_weights_have_a_mean_of_one_over_the_slots_and_none_on_padding():
         assert float(tf.reduce_mean(w)) == pytest.approx(1, abs=1e-5)
         expected = (np.array(y) % 2 + 0.5) * np.array(x["padding_mask"])
         np.testing.assert_allclose(w, expected / expected.mean(), rtol=1e-5)
+
+
+def test_a_predictor_traces_once_and_keeps_the_order_of_rows():
+    widths = []
+
+    def model(inputs, training):
+        widths.append(inputs["token_ids"].shape[1])
+        return tf.reduce_sum(inputs["token_ids"], axis=1)
+
+    predict = Predictor(model)
+    for size in (7, 32):
+        sums = predict(encoded(), size)
+        np.testing.assert_array_equal(sums, LENGTHS * (np.arange(100) + 1))
+    assert widths == [None]
 
 
 def test_targets_by_name_keep_their_names():
