@@ -6,9 +6,9 @@ r"""Answers many texts with an exported model, one line for each.
 In: --model, the folder of a SavedModel that tools/export.py made; and --input,
 one of: a text file, with one text on each line; a CSV, TSV, JSONL or Parquet
 file, with a column for each input of the signature; a pattern for several
-files, such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; - for a
-pipe. All files but Parquet may be compressed (.gz). --separator and --encoding
-mean the same as for --task=custom.
+files, such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; or "-",
+which reads a pipe. All files but Parquet may be compressed (.gz). --separator
+and --encoding describe these files.
 
 Out: a record for each row, in the order of the rows: its inputs, its values in
 the columns of --keep, and the answer. The ending of --output decides the

@@ -174,8 +174,8 @@ def read_file(
 ) -> Iterator[Document]:
     """Yield a file's documents that hold text.
 
-    With layout "document", the whole file is in memory; with the others, one
-    document at a time.
+    A text file with the layout "document", given or found, is in memory as a
+    whole. Of other files, one document or some rows are in memory at a time.
     """
     for number, paragraphs, given in _read_parts(path, layout, text_field):
         if paragraphs:

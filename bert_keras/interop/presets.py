@@ -149,9 +149,9 @@ def open_checkpoint(preset, revision=None):
     """Return the `Checkpoint` of a preset.
 
     Args:
-        preset: a path of any known format, `org/name` or `hf://org/name` on
-            the Hugging Face Hub, or a name of `bert_keras.presets()`. A
-            `Checkpoint` is returned as it is.
+        preset: path of a checkpoint in any known format, `org/name` or
+            `hf://org/name` on the Hugging Face Hub, or a name of
+            `bert_keras.presets()`. A `Checkpoint` is returned as it is.
         revision: branch, tag or commit on the Hub.
 
     Raises:

@@ -30,7 +30,7 @@ LONG_TEXTS = ("truncate", "windows")
 
 
 def logits_dtype(dtype_policy):
-    """Return the dtype of logits: float32, or float64 under that policy."""
+    """Return "float64" under a policy of float64, else "float32"."""
     return keras.backend.result_type(
         keras.dtype_policies.get(dtype_policy).variable_dtype, "float32"
     )

@@ -124,8 +124,8 @@ class BertClassifier(TaskModel):
         self.bilstm_dim = bilstm_dim
         self.recipe = recipe
         # With left-to-right attention, [CLS] attends only to itself, and the
-        # last token to all tokens. The paper, section 5.1, does not say which
-        # token its left-to-right model uses.
+        # last token to all tokens. So the last token is classified. The paper,
+        # section 5.1, does not say which token its left-to-right model uses.
         reads_last = encoder.attention == "left_to_right"
         reads_last = reads_last and not (bilstm_dim or recipe)
         if reads_last and examples_per_row:

@@ -94,8 +94,9 @@ def export_saved_model(
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping windows; `classify` and `embed` return the
             mean. None: as the classifier was trained, else "truncate".
-        ids_signature: adds `ids`, the first model on token ids, with the names
-            of "ours", "original", "transformers" or "model_garden".
+        ids_signature: adds the signature `ids`, which calls the first model
+            with token ids. The value is the style of its names: "ours",
+            "original", "transformers" or "model_garden".
         portable: True to use only operations of TensorFlow's core, for servers
             without tensorflow_text; the tokenizer is slower.
         dtype: dtype of the weights: "float32", also for a model trained in
@@ -104,9 +105,9 @@ def export_saved_model(
         license: license of the weights for the card, such as "apache-2.0";
             None: the license in the weights' folder, whose text, if any, is
             then written too.
-        allow_untrained: True to export random weights of a loaded model. If
-            False, a model with random weights is refused, but a pre-trainer
-            with one trained task gets the signature of this task.
+        allow_untrained: True to export a loaded model with random weights. If
+            False, such a model is refused. But a pre-trainer with one trained
+            task is exported with the signature of this task only.
         verify: True to load the result in a fresh process and refuse it if
             its strings differ from this process's, or its numbers differ by
             more than 1e-5 (bfloat16: 0.05).

@@ -116,7 +116,7 @@ class Normalizer:
         # (C,): the index of the result, and its number of characters.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
-        # Repeat each entry of (C,) once for each character of its result.
+        # Repeat a character's source for each character that replaces it.
         sources = tf.repeat(sources, length)
         # The index of each character in `results`, used only where `several`.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)

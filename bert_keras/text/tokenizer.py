@@ -143,7 +143,8 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        # A string would be read as a path, which a model's file must not name.
+        # A saved model must not choose a file to read. The constructor reads a
+        # string as a path, so make a list of it.
         return cls(**{**config, "vocabulary": list(config["vocabulary"])})
 
     @property
@@ -321,9 +322,10 @@ def _in_two_steps(text):
 
 
 def as_strings(value):
-    """Return strings of any type as a string tensor, ragged or not.
+    """Return a string, list, array or pandas column as a string tensor.
 
-    Halves of surrogate pairs in Python's strings are dropped.
+    A ragged tensor is returned as it is. Halves of surrogate pairs in Python's
+    strings are dropped.
 
     Raises:
         InputError: `value` contains something that is not a string.

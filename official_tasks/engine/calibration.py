@@ -17,7 +17,7 @@ LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search
 
 
 class Temperature(NamedTuple):
-    """Divisor of the logits; in a saved head, the weights are divided by it."""
+    """Number that divides logits, or the weights of a saved head instead."""
 
     value: float
 

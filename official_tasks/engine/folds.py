@@ -207,7 +207,7 @@ def _finish(task, folder, examples, numbers, tasks, runs):
         results["wrong_labels"] = len(wrong)
     with folder.output("predictions") as path:
         files.make_folder(path)
-        # Not `task.write`: GLUE's official files have no labels.
+        # For GLUE, `task.write` writes submission files, which lack `columns`.
         TextTask.write(task, examples, predictions, path, columns)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)
