@@ -116,7 +116,7 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     assert (query.text, query.relevant) == ("was it", {})
     with pytest.raises(InputError, match="no labels.*can only be predicted"):
         task.score([query], vectors(task, [query]))
-    with pytest.raises(InputError, match="queries and passages, by --dev="):
+    with pytest.raises(InputError, match="--split=train has no scores"):
         pairs = task.read("train")
         task.score(pairs, vectors(task, pairs))
     wrong = write(tmp_path / "wrong.csv", [("q7", "p1", "1")], header)
