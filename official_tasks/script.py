@@ -63,8 +63,8 @@ def start(main, define_flags, arguments=()):
         arguments: names of the arguments that are not flags.
     """
     stopping.install()
-    # The objects of TensorFlow's modules stay to the end. Looking for garbage
-    # among them takes seconds in the import, and again at the exit.
+    # TensorFlow's modules stay in memory to the end. Python looks for garbage
+    # among their objects, which takes 2 s in the import and 2 s at the exit.
     gc.set_threshold(20_000)
     atexit.register(gc.freeze)
     loading.set_log_level()

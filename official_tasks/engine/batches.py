@@ -13,7 +13,8 @@ from bert_keras.data.tf_data import disable_tuning
 # lengths in a batch differ more; with more, the batches are less random.
 WINDOW = 32
 AHEAD = 2  # batches made while a step runs; making one takes 1 to 2 ms
-# Autograph would take a second to find no branch and no loop of tensors.
+# No function here branches or loops on tensors, so skip autograph, which takes
+# a second.
 _plain = tf.autograph.experimental.do_not_convert
 
 
