@@ -1,8 +1,7 @@
 """Checkpoints: folders of tensors with a manifest of their hashes.
 
-`step-00001234/` holds a safetensors file for each group of tensors. Its
-`manifest.json` is written last. A damaged folder is never used, nor is a remote
-folder without a manifest.
+The folder `step-00001234/` holds a safetensors file for each group of tensors,
+and `manifest.json`, which is written last.
 """
 
 import logging
@@ -40,10 +39,10 @@ def steps(folder):
     names = files.list_folder(folder)
     matches = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
     numbers = sorted(int(match[1]) for match in matches if match)
-    # A local checkpoint gets its name last, so it is complete.
+    # `write` renames a local folder to this name only when it is complete.
     if not files.is_remote(folder):
         return numbers
-    # A remote one has its name from the start; its manifest comes last.
+    # A remote folder is complete when it has a manifest, its last file.
     return [
         step
         for step in numbers
@@ -56,14 +55,14 @@ def step_path(folder, step):
 
 
 def write(folder, step, groups, metadata):
-    """Write a checkpoint under another name, then rename it.
+    """Write a checkpoint as a new folder in `folder`.
 
     Args:
         folder: path of the folder of all checkpoints.
-        step: step of the run; the checkpoint's name has this number.
+        step: number of steps that the run has taken.
         groups: dict of group name -> dict of tensor name -> NumPy array; each
             group is written to a file.
-        metadata: dict that is added to the manifest.
+        metadata: dict of further fields of the manifest.
     """
     with files.atomic_output(step_path(folder, step)) as partial:
         os.mkdir(partial)
@@ -90,7 +89,7 @@ def write(folder, step, groups, metadata):
 
 
 def read(folder, step):
-    """Return the groups, as passed to `write`, and the manifest as a dict.
+    """Return `(groups, manifest)`: the dict passed to `write`, and a dict.
 
     Raises:
         DamagedError: a file or the manifest is missing, cut off or changed.
@@ -101,8 +100,8 @@ def read(folder, step):
     if manifest["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"The checkpoint {path} has format version "
-            f"{manifest['format_version']}; this version of bert_keras reads "
-            f"up to {FORMAT_VERSION}. Use the newer version that wrote it."
+            f"{manifest['format_version']}. Expected at most {FORMAT_VERSION}: "
+            "a newer version of bert_keras wrote it. Use that version."
         )
     groups = {}
     for name, expected in manifest["files"].items():
@@ -145,7 +144,7 @@ def read_tensors(path):
 def read_newest(folder):
     """Return the newest undamaged checkpoint: `(groups, manifest)`, or None.
 
-    Log a warning for each damaged checkpoint that is newer.
+    Log a warning for each damaged checkpoint that is skipped.
     """
     for step in reversed(steps(folder)):
         try:
@@ -153,7 +152,7 @@ def read_newest(folder):
         except DamagedError as error:
             logger.warning(
                 "The checkpoint %s is damaged and is not used: %s. "
-                "Resuming from the checkpoint before it.",
+                "Trying the checkpoint before it.",
                 step_path(folder, step),
                 error,
             )
@@ -164,7 +163,7 @@ def prune(folder, newest, keep, keep_every=None):
     """Remove the checkpoints up to step `newest`, except the last `keep`.
 
     Checkpoints at multiples of `keep_every` stay. Checkpoints after `newest`
-    stay too. They are damaged, and the run resumed from an earlier checkpoint.
+    also stay. They are damaged, so the run resumed from an earlier checkpoint.
     """
     upto = [step for step in steps(folder) if step <= newest]
     for step in upto[:-keep]:
@@ -172,10 +171,10 @@ def prune(folder, newest, keep, keep_every=None):
             continue
         path = step_path(folder, step)
         if files.is_remote(folder):
-            files.remove(path)  # removes the manifest first
+            files.remove(path)
             continue
-        # Rename first, so that a kill leaves no incomplete checkpoint.
-        doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
-        files.remove(doomed)
-        os.rename(path, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        # Rename first: a kill then leaves no incomplete folder of this name.
+        renamed = os.path.join(folder, f".step{files.PARTIAL}{step}")
+        files.remove(renamed)
+        os.rename(path, renamed)
+        shutil.rmtree(renamed, ignore_errors=True)

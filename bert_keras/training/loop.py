@@ -1,7 +1,4 @@
-"""`model.fit` from the saved training state to the end of the run.
-
-`fit` trains, evaluates at the end of each epoch and keeps the history.
-"""
+"""Training loop: `model.fit` from the saved state to the end of a run."""
 
 import contextlib
 import json
@@ -32,28 +29,27 @@ def fit(
 ):
     """Train `model` from the step of `state` to the step `steps`.
 
-    An interrupted epoch is finished first, so that epochs end and evaluations
-    run at the same steps as in an uninterrupted run.
-    `steps_per_execution` has the value passed to `compile`. If this value does
-    not divide the number of steps of an epoch, a smaller value is used.
+    A resumed run first finishes the interrupted epoch. So it evaluates at the
+    same steps as an uninterrupted run. If the `steps_per_execution` passed to
+    `compile` does not divide the steps of an epoch, a smaller value is used.
 
     Args:
         model: a compiled and built Keras model.
-        batches: function of a step; returns a `tf.data.Dataset` of the
-            batches from that step on, up to `steps` or further.
+        batches: function of a step that returns a `tf.data.Dataset` of the
+            batches from this step on.
         steps: number of steps of the whole run.
         steps_per_epoch: number of steps between two evaluations.
         state: `TrainingState`.
-        history: path of a JSONL file with an object for each epoch: the step
-            and the logs of `fit`, with `val_` before names of held-out metrics.
+        history: path of a JSONL file that gets a line for each epoch: the step,
+            the training logs, and the held-out metrics with the prefix `val_`.
         validation: function of the step that returns a dict of held-out
-            metrics; it is called at the end of each epoch.
-        callbacks: further Keras callbacks.
+            metrics. The end of each epoch calls this function.
+        callbacks: further Keras callbacks. They can end the run by
+            `model.stop_training`.
         boundaries: steps at which the shape of the batches changes. At each of
             these steps, the epoch ends and `batches` is called again.
-        should_end: function of the lines of `history` that returns True to end
-            the run after an evaluation. A callback can also end the run, by
-            `model.stop_training`.
+        should_end: function of the lines of `history`, called after each
+            evaluation. The run ends if it returns True.
 
     Returns:
         list of dict, the lines of `history`.
@@ -64,14 +60,14 @@ def fit(
     history = History(history, state, upto=step)
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
-        # Make the metrics' variables, so that their values can be restored.
-        # Only the shapes of a batch are used; no batch is read.
+        # Build the metrics, because only existing variables can be restored.
+        # `build_metrics` needs the shapes of a batch, but reads no batch.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:
         epoch = (step - 1) // steps_per_epoch
         _add_missing_line(history, model, validation, state, callbacks, epoch)
-    # Later callbacks get the same `logs` dict, so they see the update.
+    # Callbacks after this one get the same `logs` dict, with these metrics.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
             _evaluate(validation, state.step)
@@ -79,8 +75,8 @@ def fit(
     )
     most_at_once = model.steps_per_execution
     should_end = should_end or (lambda lines: False)
-    # At the end of `fit`, Keras would replace the weights by their averages.
-    # But the run's next `fit` must continue with weights that are not averaged.
+    # At the end of `fit`, Keras would replace the weights by their moving
+    # averages. But the next `fit` of this run must continue with the weights.
     model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
@@ -99,9 +95,10 @@ def fit(
                 steps_per_epoch=length,
                 initial_epoch=epoch,
                 epochs=epoch + epochs,
-                # `state` saves the metrics before `history` writes their line.
+                # `history` writes the logs that `callbacks` add, and `stop`
+                # reads the lines of `history`.
                 callbacks=[evaluation, *callbacks, state, history, stop],
-                shuffle=False,  # the data set decides the order
+                shuffle=False,
                 verbose=0,
             )
         finally:
@@ -110,16 +107,15 @@ def fit(
             break
         step += length * epochs
         if step in ends:
-            # Trace new graphs for the new shape, as a run resumed at this step
-            # does. Otherwise TensorFlow would make one graph of unknown sizes
-            # for both shapes.
+            # The batches change their shape. Without this line, TensorFlow
+            # would trace one graph for both shapes, with unknown sizes.
             model.train_function = model.test_function = None
     return history.lines
 
 
 @contextlib.contextmanager
 def averaged_weights(model):
-    """Put the moving averages into the model while a `with` block runs.
+    """Replace the weights by their moving averages during a `with` block.
 
     If the optimizer has `use_ema=False`, nothing changes.
     """
@@ -139,11 +135,12 @@ def averaged_weights(model):
 
 
 def take_averages(model):
-    """Replace the weights by their moving averages, if there are any."""
+    """Replace the weights by their moving averages, if `use_ema` is True."""
     optimizer = _find_averaging_optimizer(model)
     if optimizer:
         with strategy_scope(model):
-            # Call the class's method, because `fit` replaced the instance's.
+            # Call the method of the class: `fit` has replaced this method of
+            # the instance by a function that does nothing.
             type(optimizer).finalize_variable_values(
                 optimizer, model.trainable_weights
             )
@@ -155,14 +152,14 @@ def _find_averaging_optimizer(model):
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):
-    """Evaluate and write the epoch's line, if a killed run did not write it."""
+    """Evaluate the last epoch and write its line, if the line is missing."""
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
-    # Convert the tensors to floats, because the evaluation resets the metrics.
+    # Convert to floats now, because the evaluation resets the metrics.
     logs = {name: float(value) for name, value in logs.items()}
     logs |= _evaluate(validation, state.step)
-    for callback in callbacks:  # a callback may add logs, such as the rate
+    for callback in callbacks:  # they add logs, such as the learning rate
         callback.set_model(model)
         callback.on_epoch_end(epoch, logs)
     history.add(logs)
@@ -177,24 +174,24 @@ def _plan_fit(step, steps, steps_per_epoch):
     epochs = (steps - step) // steps_per_epoch
     if step % steps_per_epoch == 0 and epochs:
         return steps_per_epoch, epochs
-    # The rest of an interrupted epoch, or a last epoch that is shorter.
+    # Finish an interrupted epoch, or run a shorter last epoch.
     end = (step // steps_per_epoch + 1) * steps_per_epoch
     return min(steps, end) - step, 1
 
 
 def _set_steps_per_execution(model, most, length):
-    """Set `steps_per_execution` to a divisor of `length`, up to `most`.
+    """Set `steps_per_execution` to the largest divisor of `length` <= `most`.
 
-    With a value that does not divide `length`, Keras would run past the end of
-    the epoch.
+    With another value, Keras would run past the end of the epoch.
     """
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
     if steps < most:
         logger.warning(
-            "%d steps are executed at once and not %d, which does not divide "
-            "the %d steps up to the next evaluation.",
+            "%d steps are executed at once and not %d, because %d does not "
+            "divide the %d steps to the next evaluation.",
             steps,
+            most,
             most,
             length,
         )
@@ -204,7 +201,8 @@ def _set_steps_per_execution(model, most, length):
 
 
 RESTORE_FILES = (
-    "Put back what the run wrote, or remove the run's folder and start again."
+    "Restore the file that the run wrote, or remove the run's folder and start "
+    "again."
 )
 
 
@@ -227,7 +225,7 @@ class History(keras.callbacks.Callback):
     def _read(self):
         lines = []
         try:
-            # An incomplete last line is dropped, as its epoch is repeated.
+            # Drop an incomplete last line; the run evaluates its epoch again.
             *texts, _ = files.read_bytes(self.path, None).split(b"\n")
             for text in texts:
                 line = json_files.parse_json(text)
@@ -279,7 +277,7 @@ class History(keras.callbacks.Callback):
     def _write(self):
         if not self.state.writes:
             return
-        # A new file is written and renamed, so a kill leaves no partial line.
+        # `atomic_output` renames a complete file, so a kill cannot cut a line.
         with (
             files.atomic_output(self.path) as partial,
             open(partial, "w", encoding="utf-8") as file,

@@ -8,7 +8,7 @@ from bert_keras.errors import InputError
 from bert_keras.training.optimizers import AdamW
 
 logger = logging.getLogger(__name__)
-# Number of successive skipped steps that ends a run.
+# After this number of skipped steps in a row, the run ends.
 IN_A_ROW = 10
 
 
@@ -19,11 +19,11 @@ class NotFiniteError(ArithmeticError):
 class StopWhenNotFinite(keras.callbacks.Callback):
     """Callback that logs skipped steps, and ends the run after many in a row.
 
-    `AdamW` and `Lamb` skip a step with gradients that are not finite. The
-    number of skipped steps is logged as `skipped_steps` at the end of each
-    epoch. The number is read only every `IN_A_ROW` steps, because reading makes
-    a step wait for the previous step; a warning says that the number grew. So a
-    run ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps.
+    `AdamW` and `Lamb` skip a step whose gradients are not finite, and count
+    skipped steps. The callback logs this count as `skipped_steps` at the end of
+    each epoch, and warns when it grows. Reading the count waits for the current
+    step, so the callback reads it only every `IN_A_ROW` steps. A run therefore
+    ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps in a row.
     """
 
     def __init__(self):
@@ -36,9 +36,9 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         optimizer = self._optimizer()
         if not isinstance(optimizer, AdamW):
             raise InputError(
-                "StopWhenNotFinite needs adamw or lamb of bert_keras, which "
-                "count skipped steps; the model has "
-                f"{type(optimizer).__name__}."
+                "StopWhenNotFinite needs an optimizer that counts skipped "
+                f"steps; got {type(optimizer).__name__}. Compile the model "
+                "with adamw or lamb of bert_keras."
             )
 
     def _optimizer(self):
@@ -67,16 +67,16 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         in_row = int(keras.ops.convert_to_numpy(optimizer.skipped_in_row))
         if skipped > self._known:
             logger.warning(
-                "%d steps so far were skipped: their gradients were not "
-                "finite.",
+                "%d steps so far were skipped, because their gradients were "
+                "not finite.",
                 skipped,
             )
             self._known = skipped
         if in_row >= IN_A_ROW:
             raise NotFiniteError(
                 f"The gradients of the last {in_row} steps were not finite; "
-                f"expected fewer than {IN_A_ROW} such steps in a row. The "
-                "weights are those before these steps. Use a lower learning "
-                "rate, a longer warm-up, or float32 instead of half precision; "
-                "look at the data of these steps."
+                f"expected fewer than {IN_A_ROW} such steps in a row. They did "
+                "not change the weights. Use a lower learning rate, a longer "
+                "warm-up, or float32 instead of half precision, or check the "
+                "data of these steps."
             )

@@ -1,9 +1,8 @@
 """AdamW and LAMB for BERT, on any number of devices.
 
-The gradients of a step are summed over all replicas, then clipped by their
-common norm, then applied. A step with gradients that are not finite changes no
-weight and is counted. `step.py` and its two backends compute the gradients of a
-global batch; `optimizers_tensorflow.py` has fused arithmetic.
+A step sums the gradients over all replicas, clips them by their global norm and
+applies them. A step whose gradients are not finite changes no weight, and
+`skipped_steps` counts it. `step.py` computes the gradients of a global batch.
 """
 
 import re
@@ -23,8 +22,8 @@ from bert_keras.training.schedules import WarmupLinearDecay, to_number
 
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
-# Arguments of Keras's optimizers that are refused, because they act before the
-# sum over replicas or after clipping, or make the schedule count micro-batches.
+# Refused arguments of Keras's optimizers. They would clip before the sum over
+# replicas, unscale after clipping, or count micro-batches in the schedule.
 _REFUSED_ARGUMENTS = (
     "clipnorm clipvalue global_clipnorm gradient_accumulation_steps "
     "loss_scale_factor".split()
@@ -46,27 +45,28 @@ def adamw(
     """Return BERT's optimizer with its schedule, ready for `compile`.
 
     Args:
-        learning_rate: the rate at the end of the warm-up; the paper has 1e-4
+        learning_rate: the rate at the end of the warm-up; the paper uses 1e-4
             for pre-training and 2e-5 to 5e-5 for fine-tuning.
         steps: total number of training steps, which is the number of epochs
-            times `len(dataset)` or `dataset.cardinality()`. None: the rate is
-            constant, and callbacks such as `LearningRateScheduler` and
+            times `len(dataset)` or `dataset.cardinality()`. With None, the rate
+            is constant, and callbacks such as `LearningRateScheduler` and
             `ReduceLROnPlateau` can set it.
         warmup: fraction of the steps (below 1) or number of steps (from 1).
-        weight_decay: decoupled; not applied to biases and layer normalisation.
-        clip_norm: maximum norm of all gradients together; None: no clipping.
+        weight_decay: factor of the decoupled weight decay. Biases and layer
+            normalisation are not decayed.
+        clip_norm: maximum global norm of the gradients; None for no clipping.
         layer_decay: an encoder layer's learning rate is this factor times the
             rate of the layer above it.
-        bias_correction: True as in Adam's paper, False as in the original
+        bias_correction: True as in Adam's paper; False as in BERT's original
             code. Short runs and fine-tuning on few labels are more stable with
             True (Mosbach et al. 2021, Zhang et al. 2021).
-        accumulate: number of micro-batches into which a batch is split. A step
-            computes them one after another, in the memory of one micro-batch.
-            The result equals that of a step on the whole batch.
-        schedule: shape of the rate after the warm-up: "linear" or "cosine",
-            which both fall to 0 at the last step, or "constant".
+        accumulate: number of micro-batches into which a step splits its batch.
+            The memory then holds one micro-batch at a time. The result equals
+            the result of a step on the whole batch.
+        schedule: shape of the rate after the warm-up: "constant", or "linear"
+            or "cosine", which fall to 0 at the last step.
         ema: momentum of the moving average of each weight, such as 0.99. At the
-            end of `fit` the averages replace the weights. None: no averages.
+            end of `fit` the averages replace the weights. None for no averages.
     """
     return AdamW(
         _make_rate(learning_rate, steps, warmup, schedule),
@@ -93,9 +93,9 @@ def lamb(
     """Return LAMB with the schedule of BERT, ready for `compile`.
 
     Args:
-        learning_rate: the rate at the end of the warm-up. For BERT at 128
-            tokens, the paper has 5 / (2 ** 3 * 1000) at 512 sequences a step,
-            times sqrt(2) for each doubling of the batch.
+        learning_rate: the rate at the end of the warm-up. LAMB's paper uses
+            5 / (2 ** 3 * 1000) for batches of 512 sequences of 128 tokens, and
+            multiplies this by sqrt(2) for each doubling of the batch.
         steps: see `adamw`.
         warmup: see `adamw`.
         weight_decay: see `adamw`.
@@ -130,7 +130,8 @@ def _make_rate(peak, steps, warmup, shape):
     if (warmup, shape) != (0.1, "linear"):
         raise InputError(
             f"warmup is {warmup} and schedule {shape!r}, but without steps the "
-            "learning rate is constant. Give steps, or leave both out."
+            "learning rate is constant. Give steps, or leave warmup and "
+            "schedule out."
         )
     return WarmupLinearDecay(to_number("learning_rate", peak), 1).peak
 
@@ -139,31 +140,29 @@ def _make_rate(peak, steps, warmup, shape):
 class AdamW(SumsGradients, keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as in BERT's original code.
 
-    Gradients are summed over all replicas, then clipped by their common norm to
-    `clip_norm`. Then `update = m / (sqrt(v) + epsilon)`, plus
-    `weight_decay * variable` except for biases and layer normalisation; then
-    `variable -= learning_rate * update`. With `bias_correction=False` this
-    equals the original's `AdamWeightDecayOptimizer` after
-    `tf.clip_by_global_norm`. With True it is Loshchilov and Hutter's AdamW. A
-    step with gradients that are not finite changes no weight and no moment, but
-    the schedule counts it.
+    A step sums the gradients over all replicas and clips them by their global
+    norm to `clip_norm`. Then it subtracts `learning_rate * update` from the
+    weight. `update` is `m / (sqrt(v) + epsilon) + weight_decay * weight`, but
+    biases and layer normalisation have no decay. With `bias_correction=False`
+    this equals `AdamWeightDecayOptimizer` of the original code. With True it is
+    Loshchilov and Hutter's AdamW. A step whose gradients are not finite changes
+    no weight and no moment, but the schedule counts this step.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
-        weight_decay: a step subtracts `learning_rate * weight_decay` times the
-            weight.
-        beta_1: factor of the old first moment in the new first moment.
-        beta_2: factor of the old second moment in the new second moment.
-        epsilon: added to the root of the second moment.
-        clip_norm: maximum norm of all gradients together; None: no clipping.
+        weight_decay: factor of the decoupled weight decay.
+        beta_1: exponential decay rate of the first moment.
+        beta_2: exponential decay rate of the second moment.
+        epsilon: added to the square root of the second moment.
+        clip_norm: maximum global norm of the gradients; None for no clipping.
         bias_correction: True to scale the moments up in the first steps, as in
             Adam's paper; False as in the original code.
         layer_decay: an encoder layer's learning rate is this factor times the
-            rate of the layer above it; the heads and the pooler learn at the
-            full rate, the embeddings at the lowest.
-        accumulate: number of micro-batches into which each replica's rows are
-            split. A step computes them one after another, in the memory of one
-            micro-batch. A number above 1 needs a task model of this package.
+            rate of the layer above it. The heads and the pooler have the full
+            rate. The embeddings have the lowest rate.
+        accumulate: number of micro-batches into which each replica splits its
+            rows. The memory then holds one micro-batch at a time. A number
+            above 1 needs a task model of this package.
         name: name of the optimizer.
         **kwargs: other arguments of Keras's optimizers, such as `use_ema`.
 
@@ -173,8 +172,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         skipped_in_row: number of successive skipped steps up to the last step.
 
     Raises:
-        InputError: an argument is out of its range, or an argument of Keras
-            is given that this class replaces, such as `clipnorm`.
+        InputError: an argument is out of its range, or the class refuses it,
+            such as `clipnorm`.
     """
 
     def __init__(
@@ -194,13 +193,12 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         refused = [k for k in _REFUSED_ARGUMENTS if kwargs.get(k) is not None]
         if refused:
             raise InputError(
-                f"{', '.join(refused)} cannot be set for this optimizer, as "
-                "Keras clips before gradients are summed over replicas, and "
-                "counts the schedule in micro-batches. Use clip_norm and "
-                "accumulate."
+                f"{', '.join(refused)} cannot be set for this optimizer: Keras "
+                "would clip before gradients are summed over replicas, and "
+                "count micro-batches as steps. Use clip_norm and accumulate."
             )
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        # Keras's `weight_decay` cannot exclude weights by path.
+        # Keras's `weight_decay` excludes weights by name, but not by path.
         self.decay = to_number("weight_decay", weight_decay)
         self.beta_1 = to_number("beta_1", beta_1)
         self.beta_2 = to_number("beta_2", beta_2)
@@ -223,7 +221,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # (dtype, layer rate) -> values of a step, which such weights share.
+        # Dict (dtype, layer rate) -> values of a step that weights share.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):
@@ -243,19 +241,19 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         )
         paths = [getattr(v, "path", v.name) for v in variables]
         self._decayed = [
-            # `_use_weight_decay` reads Keras's `exclude_from_weight_decay`.
+            # `_use_weight_decay` applies Keras's `exclude_from_weight_decay`.
             not NOT_DECAYED.search(path) and self._use_weight_decay(variable)
             for path, variable in zip(paths, variables, strict=True)
         ]
         dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
         rates = layer_rates(paths, self.layer_decay)
-        # The group of each weight; weights of one group share their values.
+        # Weights of one group share the values of a step.
         self._groups = list(zip(dtypes, rates, strict=True))
 
     def apply(self, grads, trainable_variables=None):
         grads = list(grads)
         if not takes_summed_gradients(self):
-            # Only a task model of this package sums the gradients itself.
+            # The model is not of this package: its step sums no gradients.
             if self.accumulate > 1:
                 raise InputError(
                     f"accumulate={self.accumulate} needs a task model of "
@@ -272,17 +270,17 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         try:
             super().apply(grads, trainable_variables)
         finally:
-            # Remove the tensors, which would keep their graph alive.
+            # Tensors that stay here would keep their graph in memory.
             self._shared.values = None
 
     def _clip_together(self, grads):
-        """Return clipped gradients, or zeros for a step to skip."""
+        """Return clipped gradients, or zeros if their norm is not finite."""
         norm = _compute_global_norm([g for g in grads if g is not None])
         finite = ops.isfinite(norm)
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         self.skipped_steps.assign(self.skipped_steps + skipped)
-        # A step that is not skipped sets this number to 0.
+        # A step that is not skipped has `skipped` 0, which resets the number.
         self.skipped_in_row.assign((self.skipped_in_row + skipped) * skipped)
         divisor = ops.ones_like(norm)
         # Divide by max(1, norm / clip_norm), as tf.clip_by_global_norm does.
@@ -302,9 +300,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
 
     def _compute_shared_values(self, dtype, layer_rate):
-        """Return dict of the values that a group's weights have in common.
-
-        They are computed once a step, not once for each weight.
+        """Return dict of the values of a step that a group's weights share.
 
         Args:
             dtype: dtype of the weights.
@@ -318,8 +314,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         step = ops.cast(step, dtype)
         values = {
             "rate": ops.cast(self.learning_rate, dtype) * layer_rate * is_taken,
-            # 1 - beta: factor of the gradient, or of its square, in the new
-            # moment; 0 in a skipped step.
+            # Factors of the gradient and of its square in the new moments. In
+            # a skipped step they are 0, so the moments stay the same.
             "gains": [(1.0 - beta) * is_taken for beta in betas],
             "powers": [ops.power(ops.cast(b, dtype), step) for b in betas],
         }
@@ -332,15 +328,15 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         group, is_decayed = self._groups[index], self._decayed[index]
-        values = self._shared.values[group]  # includes the learning rate
+        values = self._shared.values[group]  # "rate" replaces `learning_rate`
         decay = self.decay if is_decayed else 0
         gradient = ops.cast(gradient, variable.dtype)
         if self._can_fuse(group[0]):
             return _import_tensorflow_part().adam(
                 variable, m.value, v.value, gradient, values, bool(decay)
             )
-        # Kingma and Ba 2015, algorithm 1, with beta m + (1 - beta) g written as
-        # m + (1 - beta) (g - m): a skipped step, with gain 0, adds 0.
+        # Kingma and Ba 2015, algorithm 1. beta m + (1 - beta) g is written as
+        # m + (1 - beta) (g - m), so a skipped step, with gain 0, adds 0.
         gain_1, gain_2 = values["gains"]
         self.assign_add(m, (gradient - m) * gain_1)
         self.assign_add(v, (ops.square(gradient) - v) * gain_2)
@@ -357,9 +353,9 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         return self.assign_sub(variable, values["rate"] * update)
 
     def _can_fuse(self, dtype):
-        """Return True if one operation of TensorFlow does the update."""
-        # The operation's 1 - beta_2 has a relative error of 1e-5, which only
-        # the bias correction cancels.
+        """Return True if TensorFlow's fused Adam can take the step."""
+        # The fused operation computes 1 - beta_2 with a relative error of 1e-5.
+        # Bias correction cancels this error.
         return (
             keras.backend.backend() == "tensorflow"
             and dtype in ("float32", "float64")
@@ -368,7 +364,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         )
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times a factor for the weight, which is 1 here."""
+        """Return the update unchanged; `Lamb` overrides this method."""
         return update
 
     def get_config(self):
@@ -388,18 +384,18 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Lamb(AdamW):
-    """LAMB: Adam with a step in proportion to the norm of each weight.
+    """LAMB: Adam whose step for a weight is proportional to the weight's norm.
 
-    `sum` is Adam's update with bias correction plus `weight_decay * variable`.
-    A step is `variable -= learning_rate * ratio * sum`. The trust ratio is
-    `norm(variable) / norm(sum)`. Biases and layer normalisation are neither
-    decayed nor scaled. This is algorithm 2 of the paper (You et al. 2020,
-    "Large Batch Optimization for Deep Learning") with the authors' exclusions.
-    Keras's Lamb decays outside the ratio and scales all weights.
+    `update` is Adam's update with bias correction plus `weight_decay * weight`.
+    The trust ratio is `norm(weight) / norm(update)`. A step subtracts
+    `learning_rate * ratio * update` from the weight. Biases and layer
+    normalisation have no weight decay and the ratio 1. This is algorithm 2 of
+    the paper (You et al. 2020, "Large Batch Optimization for Deep Learning").
+    Keras's Lamb adds the decay outside the ratio and scales all weights.
 
     Args:
         learning_rate: float or schedule.
-        weight_decay: factor of the variable in the sum.
+        weight_decay: factor of the weight in `update`.
         name: name of the optimizer.
         **kwargs: arguments of `AdamW`.
     """
@@ -410,7 +406,7 @@ class Lamb(AdamW):
         super().__init__(learning_rate, weight_decay, name=name, **kwargs)
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times the trust ratio, 1 if a norm is 0."""
+        """Return the update times the trust ratio (1 if a norm is 0)."""
         if not is_decayed:
             return update
         length, step = _norm(variable), _norm(update)
@@ -423,13 +419,13 @@ class Lamb(AdamW):
 
 
 def layer_rates(paths, layer_decay):
-    """Return list of the factor on the learning rate for each path."""
+    """Return a list: the factor on the learning rate for each path."""
     # A path is, for example, encoder/layer_11/attention/query/kernel.
     layers = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     count = max((int(match[1]) + 1 for match in layers if match), default=0)
 
     def depth(path, match):
-        """Return the number of layers from the variable to the heads."""
+        """Return how many layers the variable is below the heads."""
         if match:
             return count - int(match[1])
         return count + 1 if re.search(r"(^|/)embeddings/", path) else 0
@@ -439,14 +435,14 @@ def layer_rates(paths, layer_decay):
 
 
 def _import_tensorflow_part():
-    # Imported here, because TensorFlow may not be installed.
+    # Imported here, because a JAX installation may lack TensorFlow.
     from bert_keras.training import optimizers_tensorflow
 
     return optimizers_tensorflow
 
 
 def _compute_global_norm(grads):
-    """Return the norm of all gradients together, in float32 or float64."""
+    """Return the global norm of the gradients, in float32 or float64."""
     grads = [_at_least_float32(gradient) for gradient in grads]
     if keras.backend.backend() == "tensorflow":
         return ops.sqrt(_import_tensorflow_part().sum_of_squares(grads))

@@ -1,8 +1,8 @@
-"""Parts of the optimizers on TensorFlow: sum over replicas, fused arithmetic.
+"""Sum over replicas and fused Adam step of the optimizers on TensorFlow.
 
-The results of the fused arithmetic equal those of single operations up to
-rounding. One pass over each weight replaces ten passes. On a CPU, a pass spends
-most of its time on reading memory.
+The fused step equals the step by single operations up to rounding. It reads
+each weight in one pass instead of ten. On a CPU, a step spends most of its time
+on reading memory.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from bert_keras.modeling import kernels
 def sum_over_replicas(gradients):
     """Return dense gradients, summed over all replicas; None stays None."""
     tensors = [
-        # This makes a look-up's gradient, which is IndexedSlices, dense.
+        # Make the gradient of an embedding, which is IndexedSlices, dense.
         tf.convert_to_tensor(gradient)
         for gradient in gradients
         if gradient is not None
@@ -26,13 +26,13 @@ def sum_over_replicas(gradients):
 
 
 def _sum_in_one_batch(strategy, *values):
-    """Sum as `ReplicaContext.all_reduce` does, but without a gradient.
+    """Sum like `ReplicaContext.all_reduce`, but register no gradient.
 
-    `all_reduce` registers a gradient for the whole process, which would keep
-    the graph and all weights in memory.
+    `all_reduce` registers a gradient function until the process ends. This
+    function would keep the graph and all weights in memory.
     """
-    # Pairs of a value and the devices that need the sum. On a TPU a value is
-    # one tensor; elsewhere it holds a tensor for each replica.
+    # Pairs (value, devices that need the sum). On a TPU, a value is a tensor.
+    # Elsewhere it has a tensor for each replica, and also stands for devices.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
     return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
 
@@ -53,11 +53,11 @@ def adam_values(decay, epsilon, *, rate, gains, powers):
     """Return dict of the values of a step that many weights have in common.
 
     Args:
-        decay: fraction of a weight subtracted per unit of the rate.
-        epsilon: added to the root of the second moment.
+        decay: factor of the decoupled weight decay.
+        epsilon: added to the square root of the second moment.
         rate: learning rate.
-        gains: factors of the gradient and of its square in the new moments.
-        powers: Adam's betas, each to the power of this step's number.
+        gains: 1 - beta_1 and 1 - beta_2, or zeros in a skipped step.
+        powers: beta_1 ** t and beta_2 ** t, where t is the number of the step.
     """
     power_1, power_2 = powers
     root = tf.sqrt(1.0 - power_2)
@@ -69,21 +69,21 @@ def adam_values(decay, epsilon, *, rate, gains, powers):
         # The betas, or 1 in a skipped step.
         "betas": [1.0 - gain for gain in gains],
         "powers": powers,
-        # The step divides by the uncorrected sqrt(v), so epsilon is scaled too.
+        # The step adds epsilon to the uncorrected sqrt(v), so scale epsilon.
         "epsilon": epsilon * root,
     }
 
 
 def adam(variable, m, v, gradient, values, is_decayed):
-    """Take one step of Adam with decoupled decay; update all variables.
+    """Update a weight and its moments by a step of Adam with decoupled decay.
 
     Args:
         variable: TensorFlow variable of the weight.
-        m: variable of its first moment.
-        v: variable of its second moment.
+        m: variable of the first moment.
+        v: variable of the second moment.
         gradient: tensor of the weight's shape and dtype.
         values: dict from `adam_values`, in the weight's dtype.
-        is_decayed: True to subtract a fraction of the weight.
+        is_decayed: True to apply weight decay.
     """
     if runs_on_cpu() and variable.shape.num_elements() >= kernels.LARGE:
         corrected, epsilon = values["corrected"], values["epsilon"]
@@ -116,15 +116,15 @@ def adam(variable, m, v, gradient, values, is_decayed):
 
 @tf.function(jit_compile=True, autograph=False)
 def _adam_in_one_pass(weight, m, v, gradient, values):
-    """Take the step of `adam`; XLA compiles it to one pass for each shape.
+    """Take the step of `adam` in one pass, which XLA compiles for each shape.
 
     Args:
         weight: handle of the weight's variable.
-        m: handle of its first moment.
-        v: handle of its second moment.
+        m: handle of the first moment's variable.
+        v: handle of the second moment's variable.
         gradient: tensor of the weight's shape and dtype.
-        values: (5,), the rate with bias correction, the fraction of the
-            weight to subtract, beta_1, beta_2, epsilon.
+        values: (5,), values of `adam_values`: "corrected", "decay_rate", both
+            "betas", and "epsilon".
     """
     handles, dtype = (weight, m, v), gradient.dtype
     rate, decay_rate, beta_1, beta_2, epsilon = tf.unstack(values)

@@ -18,8 +18,8 @@ def schedule(peak, steps, warmup=0, shape="linear"):
         peak: the rate at the end of the warm-up.
         steps: total number of optimizer steps.
         warmup: fraction of the steps (below 1) or number of steps (from 1).
-        shape: "linear", the original's; "cosine", half a cosine from the end
-            of the warm-up to 0 at the last step; or "constant".
+        shape: "linear", as in the original code; "cosine", half a cosine from
+            the end of the warm-up to 0 at the last step; or "constant".
 
     Raises:
         InputError: the rate, steps, warm-up or shape is invalid.
@@ -28,14 +28,14 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
     if steps < 0 or not math.isfinite(steps):
         raise InputError(
-            f"steps is {steps:g}. Expected the number of training steps. A "
-            "data set of cardinality -1 repeats without end. A data set of "
-            "cardinality -2 does not know its length: count its batches."
+            f"steps is {steps:g}. Expected the number of training steps. If "
+            "this is a data set's cardinality, -1 means that it repeats "
+            "without end, and -2 that its length is unknown. Count the batches."
         )
     if not 0 <= warmup < math.inf:
         raise InputError(
             f"A warm-up of {warmup} is not possible. Expected a fraction of "
-            "the steps or a number of steps."
+            "the steps (below 1) or a number of steps (from 1)."
         )
     if shape not in SCHEDULES:
         raise InputError(
@@ -48,14 +48,14 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     return keras.optimizers.schedules.CosineDecay(
         0.0 if warmup_steps else rate.peak,
         max(rate.steps - warmup_steps, 1),
-        alpha=1.0 if shape == "constant" else 0.0,  # fraction at the end
+        alpha=1.0 if shape == "constant" else 0.0,  # final fraction of the peak
         warmup_target=rate.peak if warmup_steps else None,
         warmup_steps=warmup_steps,
     )
 
 
 def to_number(name, value):
-    """Return a number as it is, and a tensor or text as a float.
+    """Return an int or float unchanged; convert a tensor or text to a float.
 
     Raises:
         InputError: `value` is not a number.
@@ -70,7 +70,7 @@ def to_number(name, value):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate from 0 to `peak` at `warmup_steps`, and to 0 at `steps`.
+    """Learning rate with a linear warm-up, which then falls to 0 at `steps`.
 
     As in `create_optimizer` of the original, the rate after the warm-up is
     `peak * (1 - step / steps)`. So the decay counts from step 0, not from the
@@ -93,7 +93,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
 
     def __call__(self, step):
-        # float32 is exact up to 16 million steps.
+        # float32 holds whole numbers exactly up to 16 million.
         step = ops.cast(step, "float32")
         # After the last step the rate stays 0.
         left = ops.maximum(1.0 - step / self.steps, 0.0)
@@ -106,7 +106,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class ScheduleWatch(keras.callbacks.Callback):
-    """Callback that warns of steps after the end of `WarmupLinearDecay`."""
+    """Callback that warns of training after `WarmupLinearDecay` has ended."""
 
     def __init__(self):
         super().__init__()
@@ -126,9 +126,8 @@ class ScheduleWatch(keras.callbacks.Callback):
         if int(optimizer.iterations.numpy()) + next_steps > schedule.steps:
             self._has_warned = True
             warnings.warn(
-                f"The learning rate is 0: the schedule ended after "
-                f"{schedule.steps} steps, and training goes on. Make adamw or "
-                "lamb with the steps of all epochs, and compile again to train "
-                "further.",
+                f"The learning rate is 0, because the schedule ended after "
+                f"{schedule.steps} steps. To train further, make adamw or lamb "
+                "with the steps of all epochs, and compile again.",
                 stacklevel=2,
             )

@@ -1,6 +1,6 @@
 """Losses of a `BertEmbedder` for examples of several texts.
 
-Vectors are compared by their cosine, which does not depend on their lengths.
+The losses compare vectors by their cosine, so the vectors' norms do not matter.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ class _SimilarityLoss(keras.losses.Loss):
     If a loss needs no labels, `y_true` may be None.
     """
 
-    # For messages: the number of texts of an example, and their batches.
+    # Words of messages: the number K, and the arguments of `preprocess.each`.
     texts, columns = "2", "(firsts, seconds)"
-    fewest, most = 2, 2.0  # bounds of the number
+    fewest, most = 2, 2.0  # bounds of K
     needs_labels = False
 
     def __call__(
@@ -40,7 +40,7 @@ class _SimilarityLoss(keras.losses.Loss):
             if self.needs_labels:
                 raise InputError(
                     f"{type(self).__name__} got no labels. Expected the target "
-                    "cosine of each example: make the rows by "
+                    "cosine of each example. Make the inputs and labels by "
                     "preprocess.each((firsts, seconds), scores)."
                 )
             y_true = ops.zeros_like(y_pred[:, 0, 0])
@@ -53,13 +53,14 @@ class InBatchNegatives(_SimilarityLoss):
 
     A row has a text, its partner, and K - 2 hard negatives. The candidates are
     the partners and hard negatives of all rows of all replicas. The logits of
-    row i are `scale` times the cosines of its text with the candidates, and the
-    label is its partner. The loss is that of Henderson et al. 2017, section
-    4.4, with cosines instead of products, and equals
+    row i are `scale` times the cosines of the row's text with the candidates.
+    The label is the row's partner. This loss equals the loss of Henderson et
+    al. 2017, section 4.4, with cosines instead of dot products. It also equals
     `MultipleNegativesRankingLoss` of sentence-transformers.
 
-    Another candidate can be right too, if it equals the row's partner or the
-    partner of a row with the same text. `y_true` makes the loss exclude these.
+    Another candidate can also be a correct answer: if it equals the row's
+    partner, or the partner of a row with the same text. With `y_true`, the loss
+    excludes such candidates from the negatives.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -67,8 +68,8 @@ class InBatchNegatives(_SimilarityLoss):
         **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: int (B, K), a number below 2**24 for each text; equal texts have
-            equal numbers. An array of another shape is ignored. May be None.
+        y_true: None, or int (B, K), a number below 2**24 for each text. Equal
+            texts have equal numbers. An array of another shape is ignored.
         y_pred: float (B, K, D) with K of 2 or more.
     """
 
@@ -94,7 +95,7 @@ class InBatchNegatives(_SimilarityLoss):
         candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
         # (B, D) times (D, G (K-1)) gives (B, G (K-1)).
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
-        # A row's partner is the first of the candidates from this row.
+        # A row adds K - 1 candidates, of which the partner is the first.
         rows = before + ops.arange(ops.shape(y_pred)[0])
         labels = rows * count  # (B,)
         logits = self.scale * scores  # (B, G (K-1))
@@ -172,16 +173,16 @@ class Triplet(_SimilarityLoss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Matryoshka(_SimilarityLoss):
-    """Weighted sum of a loss over several sizes to which vectors are cut.
+    """Weighted sum of one loss on vectors that are cut to several sizes.
 
-    After training, a cut vector is about as good as a vector of a model of that
-    size (Kusupati et al. 2022). The loss equals `MatryoshkaLoss` of
-    sentence-transformers.
+    After training, a vector cut to one of the sizes is about as good as a
+    vector of a model of this size (Kusupati et al. 2022). The loss equals
+    `MatryoshkaLoss` of sentence-transformers.
 
     Args:
         loss: one of the other losses in this module.
-        dims: list of sizes, each a number of values to keep.
-        weights: list of a factor for each size; None: all are 1.
+        dims: list of sizes. A cut vector keeps this number of first values.
+        weights: list of a factor for each size; None for factors of 1.
         name: name of the loss.
         **kwargs: arguments of `keras.losses.Loss`.
 
@@ -209,8 +210,8 @@ class Matryoshka(_SimilarityLoss):
         is_size = all(type(dim) is int and dim > 0 for dim in self.dims)
         if not self.dims or not is_size or len(self.weights) != len(self.dims):
             raise InputError(
-                f"dims is {dims} and weights {weights}. Expected whole numbers "
-                "above 0, and as many weights."
+                f"dims is {dims} and weights is {weights}. Expected dims of "
+                "whole numbers above 0, and as many weights as dims."
             )
         self.texts, self.fewest, self.most = loss.texts, loss.fewest, loss.most
         self.needs_labels, self.columns = loss.needs_labels, loss.columns
@@ -244,10 +245,10 @@ class Matryoshka(_SimilarityLoss):
 
 
 def _is_partner(numbers):
-    """Return bool (B, G (K-1)): True at candidates that are a partner.
+    """Return bool (B, G (K-1)): True if a candidate is a row's correct answer.
 
-    A candidate is a partner of a row's text if it equals the partner in any row
-    with the same text.
+    A candidate is correct if it equals the partner in any row with the same
+    text.
 
     Args:
         numbers: int (B, K), the numbers of the texts.
@@ -275,9 +276,9 @@ def _gather_replicas(vectors):
     # The context is None when Keras builds the loss outside of any replica.
     if context is None or context.num_replicas_in_sync == 1:
         return vectors, 0
-    # Pad the rows with zeros to the global batch and sum over the replicas.
-    # `all_gather` would register a gradient for the whole process, which would
-    # keep the graph and all weights in memory.
+    # Pad this replica's rows with zeros to the global batch, and sum over the
+    # replicas. `all_gather` would register a gradient function until the
+    # process ends. This function would keep the graph and weights in memory.
     number, replicas = (
         context.replica_id_in_sync_group,
         context.num_replicas_in_sync,

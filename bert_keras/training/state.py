@@ -1,7 +1,7 @@
 """The state of a training run, saved and restored bit for bit.
 
-A callback saves and restores model, optimizer and dropout seeds. The step gives
-the position in the data. `checkpoint.py` writes and reads the files.
+A callback saves and restores model, optimizer and dropout seeds. The data are a
+function of the step. `checkpoint.py` writes and reads the files.
 """
 
 import concurrent.futures
@@ -20,21 +20,21 @@ from bert_keras.interrupts import Stopped, StopRequest
 from bert_keras.manifest import check_same_settings
 from bert_keras.training import checkpoint
 
-# Folder -> future of the last save there. After an interrupted `fit`, the
-# writing thread may still run when the next `fit` restores.
+# Folder -> future of the last save to this folder. After an interrupted `fit`,
+# the thread may still write when `restore` is called for the next `fit`.
 _saves: dict[str, concurrent.futures.Future] = {}
 _writer = concurrent.futures.ThreadPoolExecutor(1)
 
 
 class Preempted(Stopped):
-    """Raised out of `fit` after Ctrl-C or SIGTERM, once the state is saved.
+    """Raised by `fit` after Ctrl-C or SIGTERM, when the state is saved.
 
-    A script then ends with exit code 75. `step` is the step that was saved.
+    A script then ends with exit code 75. `step` is the saved step.
     """
 
     def __init__(self, step):
         super().__init__(
-            f"Stopped after step {step}; its state is saved. Run the same "
+            f"Stopped after step {step}. The state is saved. Run the same "
             "command again to resume."
         )
         self.step = step
@@ -43,36 +43,36 @@ class Preempted(Stopped):
 class TrainingState(keras.callbacks.Callback):
     """Callback that saves the training state and restores it bit for bit.
 
-    The state is every variable of the model, dropout seeds included, every
-    variable of the optimizer, the step, and the running means of an epoch
-    that has not ended. A run that was killed and resumed ends with the same
-    bits as an uninterrupted run. For this, the data must be a function of the
-    step, and the model must be made from a fixed seed. Random operations in the
-    model must use a seed generator that the model tracks.
+    The state has the variables of the model, with the dropout seeds, and of the
+    optimizer. It also has the step and the metrics of the current epoch. A
+    run that was killed and resumed ends with the same bits as an uninterrupted
+    run. For this, the data must be a function of the step, and the model must
+    be made from a fixed seed. Random operations in the model must use a seed
+    generator that the model tracks.
 
-    Only the copy to host memory blocks training. A thread writes the copy. An
-    error of this thread is raised after the next step. After Ctrl-C or SIGTERM,
-    the current step is ended and saved, and `Preempted` is raised; a second
-    signal ends the process.
+    A save stops training only while it copies the state to host memory. A
+    thread writes the copy. If the thread fails, a later step raises the error.
+    After Ctrl-C or SIGTERM, the callback saves the state after the current step
+    and raises `Preempted`. A second signal ends the process.
 
     If several workers train one model, one worker writes the checkpoints, and
-    all read the same folder. After a signal to one worker, all stop after the
-    same step.
+    all workers read the same folder. After a signal to one worker, all workers
+    stop after the same step.
 
     Args:
-        folder: folder of the checkpoints, folders such as `step-00001234`.
+        folder: path of the folder of all checkpoints.
         every: number of steps from one checkpoint to the next.
         keep: number of the newest checkpoints to keep.
         keep_every: checkpoints at multiples of this number are never removed.
         settings: JSON dict that must be the same when the run resumes.
-        check: called before each save; raises if saving must stop, such as
-            `RunFolder.check`.
+        check: function that is called before each save, such as
+            `RunFolder.check`. It raises an error if nothing may be written.
         writes: True in the process that writes the checkpoints.
-        any_worker: function that all workers call with a bool after each step;
-            returns True if any worker passed True.
+        any_worker: function that all workers call with a bool after each step.
+            It returns True if any worker passed True.
 
     Attributes:
-        step: number of steps so far, those before interruptions included.
+        step: number of steps of the run so far, also before interruptions.
 
     Example:
 
@@ -96,7 +96,7 @@ class TrainingState(keras.callbacks.Callback):
         super().__init__()
         if every < 1 or keep < 1:
             raise InputError(
-                "A training state needs every and keep of 1 or more; got "
+                "every and keep must be 1 or more; got "
                 f"every={every}, keep={keep}."
             )
         self.folder = files.absolute(folder)
@@ -118,12 +118,12 @@ class TrainingState(keras.callbacks.Callback):
     def restore(self, model):
         """Restore the newest undamaged checkpoint; return its step.
 
-        `model` must be compiled and built; its optimizer is built here. If
-        there is no checkpoint, nothing changes and the step is 0.
+        `model` must be compiled and built. This method builds its optimizer. If
+        there is no checkpoint, nothing is restored and the step is 0.
 
         Raises:
-            InputError: the model or the settings differ from the saved run's,
-                or every checkpoint is damaged.
+            InputError: the model or the settings differ from those of the
+                checkpoint, or every checkpoint is damaged.
         """
         variables = _collect_variables(model)
         if self.folder in _saves:
@@ -143,12 +143,12 @@ class TrainingState(keras.callbacks.Callback):
         groups, manifest = newest
         if not isinstance(manifest.get("settings"), dict):
             raise InputError(
-                f"The newest checkpoint in {self.folder} was not written by a "
-                "training state: its manifest lacks settings. Name another "
+                f"The newest checkpoint in {self.folder} was not written by "
+                "TrainingState: its manifest lacks settings. Name another "
                 "folder."
             )
         check_same_settings(manifest["settings"], self.settings, self.folder)
-        # Compare all tensors before assigning the first.
+        # Compare all tensors first, so that an error changes no variable.
         for group, named in variables.items():
             _check_same_tensors(groups.get(group, {}), named, self.folder)
         for group, named in variables.items():
@@ -179,9 +179,10 @@ class TrainingState(keras.callbacks.Callback):
         self._metrics = _to_host(_name_variables(self.model.metrics_variables))
 
     def save(self):
-        """Copy the state to host memory and have a thread write it."""
+        """Copy the state to host memory; a thread writes the copy."""
         self._saved_step = self.step
-        if not self._epoch_ended:  # else on_train_batch_end kept the metrics
+        # At the end of an epoch, `on_train_batch_end` has kept the metrics.
+        if not self._epoch_ended:
             self._keep_metrics()
         if not self.writes:
             return
@@ -208,7 +209,7 @@ class TrainingState(keras.callbacks.Callback):
         )
 
     def wait(self):
-        """Wait until the last save is written; raise its error, if any."""
+        """Wait until the thread has written the last save; raise its error."""
         if self.folder in _saves:
             _saves.pop(self.folder).result()
 
@@ -227,7 +228,7 @@ class TrainingState(keras.callbacks.Callback):
             files.make_folder(self.folder)
         self.release_signals()
         self._stop_request = StopRequest()
-        # Kept here, because an `evaluate` within this `fit` changes `params`.
+        # Keep the number, because `evaluate` during `fit` changes `params`.
         self._epoch_steps = self.params["steps"]
         # Python allows signal handlers in the main thread only.
         if threading.current_thread() is threading.main_thread():
@@ -249,7 +250,7 @@ class TrainingState(keras.callbacks.Callback):
             self._epoch_ended = True
         if self.folder in _saves and _saves[self.folder].done():
             self.wait()  # raises the error of the thread
-        # With `steps_per_execution`, a multiple of `every` may be skipped.
+        # With `steps_per_execution`, `step` may pass a multiple of `every`.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
         self._check_stop_request()
@@ -279,18 +280,18 @@ class TrainingState(keras.callbacks.Callback):
     def release_signals(self):
         """Restore the signal handlers from before `fit`.
 
-        Call this after a `fit` that raised, as Keras then skips `on_train_end`.
+        Call this if `fit` raised, because Keras then skips `on_train_end`.
         """
         self._stop_request.restore()
 
 
 def _collect_variables(model):
-    """Return dict of group -> name -> variable, of model and optimizer."""
+    """Return dict: "model" and "optimizer" -> dict of name -> variable."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not model.built:
         raise InputError(
-            "The training state needs a compiled and built model. Call "
-            "`compile`, then the model on one batch, before `restore`."
+            "The training state needs a compiled and built model. Before "
+            "`restore`, call `compile`, then call the model on one batch."
         )
     if not optimizer.built:
         with strategy_scope(model):
@@ -308,15 +309,15 @@ def strategy_scope(model):
 
 
 def _name_variables(variables):
-    # The index makes each name unique, as several paths may be equal.
+    # Several paths may be equal. The index makes each name unique.
     return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
 
 
 def _to_host(named):
     """Return dict of name -> NumPy array, a copy that no step changes.
 
-    For metrics, all workers must call this function, because it sums metrics
-    over the workers.
+    For metrics, all workers must call this function, because reading a metric
+    sums over the workers.
     """
     return {
         name: np.array(keras.ops.convert_to_numpy(v), order="C", copy=True)
@@ -325,7 +326,7 @@ def _to_host(named):
 
 
 def _assign(variables, tensors):
-    # Names begin with the variable's index, so they sort like the variables.
+    # Names begin with the variable's index, so sorting gives the same order.
     values = [tensor for _, tensor in sorted(tensors.items())]
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
@@ -343,14 +344,14 @@ def _check_same_tensors(tensors, named, folder):
     old, new = next((pair for pair in pairs if len({*pair}) > 1), difference)
     raise InputError(
         f"The checkpoints in {folder} are of another model or optimizer: they "
-        f"hold {old}; expected {new}. Build the same model, or name another "
-        "folder."
+        f"hold {old}; expected {new}. Build the saved model and optimizer, or "
+        "name another folder."
     )
 
 
 def _signature(name, shape, dtype):
-    # Remove numbers in Keras's names, as in `dense_3`. They depend on other
-    # layers in the process.
+    # Remove the numbers that Keras adds to names, such as `dense_3`. They
+    # depend on the other layers of the process.
     path = re.sub(r"_\d+", "", name.split("/", 1)[1])
     dtype = keras.backend.standardize_dtype(dtype)
     return f"{path} {dtype}{list(shape)}"

@@ -1,16 +1,14 @@
 """The loss of a global batch, on any number of devices.
 
 A batch is split among the replicas. Each replica splits its rows into
-micro-batches and computes them one after another. For any split, the total loss
-is the sum of the losses, each reduced over the global batch. With the reduction
-"mean_with_sample_weight", a loss is sum(weight * loss) / sum(weight).
+micro-batches and computes them one after another. Every split gives the same
+loss, because each loss is reduced over the global batch.
 
-The divisor of a mean depends only on the sample weights and the number of rows.
-It is summed over all rows of all replicas before the first micro-batch is
-computed. Each micro-batch's mean is then multiplied by the micro-batch's
-fraction of the divisor. So one forward and one backward pass suffice for all
-losses. Gradients are summed over the replicas, then clipped, then applied by
-any Keras optimizer.
+The divisor of a mean is the number of rows, or the sum of the sample weights.
+It is computed for the global batch before the first micro-batch. The mean of a
+micro-batch is multiplied by the micro-batch's fraction of this divisor. The sum
+of these products is the mean over the global batch. Gradients are then summed
+over the replicas, and any Keras optimizer applies them.
 
 The loops over micro-batches are in `step_tensorflow.py` and `step_jax.py`.
 """
@@ -25,7 +23,7 @@ from bert_keras.modeling import keras_adapter
 
 
 def build(model, batch):
-    """Match the losses of `compile` to the model's outputs; check them."""
+    """Build the losses of `compile` for the model's outputs, and check them."""
     if not keras_adapter.has_losses(model):
         if not model.losses:
             raise InputError(
@@ -33,7 +31,7 @@ def build(model, batch):
             )
         return
     outputs, labels = model.output, batch[1]
-    # Losses in a dict by output name need labels in a dict too.
+    # Losses in a dict with output names need labels with the same names.
     if isinstance(outputs, dict) and not isinstance(labels, dict):
         raise InputError(
             f"The labels are a {type(labels).__name__}. Expected a dict with "
@@ -58,12 +56,12 @@ def _check_takes_logits(loss):
         name = function.__name__.title().replace("_", "")
         raise InputError(
             f"The loss {loss.name} takes probabilities, but the model returns "
-            f"logits. Compile it with keras.losses.{name}(from_logits=True)."
+            f"logits. Use keras.losses.{name}(from_logits=True) in `compile`."
         )
 
 
 def _check_metric_takes_logits(metric):
-    """Raise `InputError` if a metric has thresholds for probabilities."""
+    """Raise `InputError` if a metric reads logits as probabilities."""
     config = metric.get_config()
     is_binary = isinstance(metric, keras.metrics.BinaryAccuracy)
     has_default = "thresholds" in config and config["thresholds"] is None
@@ -77,13 +75,13 @@ def _check_metric_takes_logits(metric):
         return
     raise InputError(
         f"The metric {metric.name} takes probabilities, but the model returns "
-        "logits. Compile it with "
-        f"keras.metrics.{type(metric).__name__}({argument})."
+        "logits. Use "
+        f"keras.metrics.{type(metric).__name__}({argument}) in `compile`."
     )
 
 
 def prepare_optimizer(model, replicas=1):
-    """Make the optimizer expect gradients of the global batch."""
+    """Make the optimizer expect gradients summed over the global batch."""
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if replicas > 1 and inner.gradient_accumulation_steps:
@@ -96,18 +94,18 @@ def prepare_optimizer(model, replicas=1):
 
 
 def _check_dtypes(variables):
-    """Raise `InputError` if weights that train are in half precision.
+    """Raise `InputError` if trainable weights are in half precision.
 
-    In bfloat16, most updates are too small to change a weight, and 0.999,
+    In bfloat16, most updates are too small to change a weight. Also, 0.999,
     Adam's beta_2, rounds to 1.
     """
     for variable in variables:
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if dtype in ("bfloat16", "float16"):
             raise InputError(
-                f"The weight {variable.path} is {dtype}, in which most updates "
-                f'round to 0. Train in dtype="mixed_{dtype}", with float32 '
-                f'weights: model.with_dtype("mixed_{dtype}").'
+                f"The weight {variable.path} is {dtype}. Most updates are too "
+                "small to change such a weight. Train with float32 weights: "
+                f'use model.with_dtype("mixed_{dtype}").'
             )
 
 
@@ -134,8 +132,8 @@ def check_cut(model):
 
 
 def count_rows(batch):
-    """Return the number of rows: an int where it is known, else a tensor."""
-    # Inputs that were left out are None.
+    """Return the number of rows: an int if it is known, else a tensor."""
+    # Skip optional inputs, which may be None.
     first = next(v for v in tree.flatten(batch) if v is not None)
     return ops.shape(first)[0]
 
@@ -143,15 +141,15 @@ def count_rows(batch):
 def compute_divisors(model, batch):
     """Return the divisor of each loss's mean, float (1 + losses,).
 
-    The first value is the number of rows. This number is also the divisor of
-    means over elements, because all rows have equally many elements.
+    The first value is the number of rows. It is also the divisor of a mean over
+    elements, because all rows have equally many elements.
     """
     count = count_rows(batch)
     values = [count]
     for item in keras_adapter.compiled_losses(model):
         weights = _get_weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # The divisor of a loss that is a sum is not read.
+        # A loss that is a sum has no divisor; its value here is not used.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
@@ -169,8 +167,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
 
     Returns:
         float (), the loss to differentiate; and float (1 + losses,), the total
-        and each single loss to log. The sums of these values over all
-        micro-batches of all replicas are the losses of the global batch.
+        and each single loss to log. Summed over all micro-batches of all
+        replicas, these values are the losses of the global batch.
     """
     _, y, weights = batch
     # (1 + losses,), this micro-batch's fraction of each divisor. A fraction is
@@ -182,23 +180,22 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         item_weights = _get_weights_at(item.path, weights)
         value = item.loss(labels, predictions, item_weights)
         if value.shape == (0,):
-            # Keras does not reduce the losses of an eager replica without rows.
+            # Keras returns an empty loss for a replica without rows.
             value = ops.sum(value)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
             # Keras differentiates the sum and logs the mean.
             value, logged = ops.sum(value), ops.mean(value) * fractions[0]
         elif item.loss.reduction != "sum":
-            # The mean of these rows, times their fraction, is added to the
-            # global mean. If a loss has a value for each row, Keras divides the
-            # mean by `replicas`; undo the division. With sample weights, Keras
-            # also divides a loss that is a scalar.
-            has_rows = item_weights is not None or replicas == 1
-            if has_rows or _has_rows(item.loss, labels, predictions):
+            # Keras divides a mean by `replicas`, unless the loss is a scalar
+            # and has no sample weights. Undo the division.
+            is_divided = item_weights is not None or replicas == 1
+            if is_divided or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
+            # The sum of these products is the mean over the global batch.
             value = logged = value * fractions[i + 1]
         if replicas > 1:
-            # A replica may have no rows; its mean would be NaN.
+            # The mean of a replica without rows would be NaN.
             has_any = fractions[0] > 0
             value, logged = (
                 ops.where(has_any, x, 0.0) for x in (value, logged)
@@ -209,7 +206,7 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
             value = value * item.loss_weights
             logged = logged * item.loss_weights
         total, logged_total = total + value, logged_total + logged
-    # Penalties on the weights are the same in every micro-batch.
+    # Each micro-batch adds its fraction of the penalties on the weights.
     for value in model.losses:
         value = ops.cast(ops.sum(value), keras.config.floatx()) * fractions[0]
         total, logged_total = total + value, logged_total + value
@@ -217,9 +214,9 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
 
 
 def _has_rows(loss, labels, predictions):
-    """Return True if Keras divides a loss's mean by the number of replicas.
+    """Return True if a loss has a value for each row, before the mean.
 
-    Keras does so if `call` returns a value for each row and not a scalar.
+    A loss with its own `__call__` is assumed to have these values.
     """
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         return True
@@ -232,8 +229,8 @@ def _has_rows(loss, labels, predictions):
 def track(model, values, divisors, replicas=1):
     """Add a global batch's losses to the means that `fit` shows.
 
-    Each replica adds its `values` and a weight. Keras sums both over the
-    replicas, then divides.
+    Each replica adds its values with a weight. Keras divides the sum of the
+    weighted values of all replicas by the sum of the weights.
     """
     for i, tracker in enumerate(keras_adapter.loss_trackers(model)):
         tracker.update_state(values[i] * replicas, divisors[0] / replicas)
@@ -246,5 +243,5 @@ def _get_at(path, values):
 
 
 def _get_weights_at(path, weights):
-    """Return the weights of the loss at a path; one array is for all losses."""
+    """Return the sample weights at a path; a single array is for all paths."""
     return _get_at(path, weights) if tree.is_nested(weights) else weights

@@ -24,7 +24,7 @@ def train_step(model, state, data):
 
     def loss(trainable, non_trainable, metrics, micro_batch):
         values = trainable, non_trainable, metrics, optimizer_variables
-        # JAX needs a function without side effects, so the values of variables
+        # JAX needs a function without side effects. So the values of variables
         # are arguments and results.
         with _make_stateless_scope(model, *values) as scope:
             total, each = _compute_losses(
@@ -33,18 +33,18 @@ def train_step(model, state, data):
             scaled = model.optimizer.scale_loss(total)
         return scaled, (each, *_read_scope(model, scope))
 
-    gradients_of = jax.value_and_grad(loss, has_aux=True)
+    differentiate = jax.value_and_grad(loss, has_aux=True)
 
     def add(sums, micro_batch):
         values, gradients, *variables = sums
-        # Seeds and metrics pass from one micro-batch to the next.
-        (_, (each, *variables)), new = gradients_of(
+        # Each micro-batch gets the seeds and metrics of the one before.
+        (_, (each, *variables)), new = differentiate(
             trainable, *variables, micro_batch
         )
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
-    # Start values of the sums, and the variables that the model changes.
+    # The sums start at 0, and the seeds and metrics at their current values.
     zeros = [jnp.zeros_like(weight) for weight in trainable]
     sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
     if accumulate == 1:
@@ -98,7 +98,7 @@ def _make_stateless_scope(
 
 
 def _read_scope(model, scope):
-    """Return two lists: new values of non-trainable variables and metrics."""
+    """Return lists of the new values of non-trainable variables and metrics."""
     return tuple(
         [scope.get_current_value(variable) for variable in variables]
         for variables in (
@@ -118,17 +118,17 @@ def _track(model, metrics, values, divisors):
 
 
 def _split_micro_batches(batch, accumulate):
-    """Return the batch with arrays (micro-batches, rows of each, ...).
+    """Reshape the batch's arrays to (micro-batches, rows of each, ...).
 
-    A device holds successive rows of the batch. A micro-batch has every
-    `accumulate`-th row, so that it has rows of all devices.
+    A device holds successive rows of the batch. A micro-batch takes every
+    `accumulate`-th row, so it has rows of all devices.
     """
     count = step.count_rows(batch)
     if count % accumulate:
         raise InputError(
             f"A batch of {count} rows cannot be cut into {accumulate} equal "
             "parts. Use a batch size that is a multiple of accumulate, and "
-            "leave out a smaller last batch."
+            "batch with drop_remainder=True."
         )
 
     def cut(values):

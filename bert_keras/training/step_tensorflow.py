@@ -1,7 +1,7 @@
 """The training step of a global batch on TensorFlow, under any strategy.
 
-Each replica computes its rows, in micro-batches; the gradients are summed over
-the replicas and applied by the optimizer.
+Each replica computes the gradients of its rows, in micro-batches. The optimizer
+applies the sum of the gradients of all replicas.
 """
 
 import warnings
@@ -33,11 +33,11 @@ def train_step(model, data):
         step.check_cut(model)
         values, gradients = _accumulate(compute, batch, accumulate)
     gradients = [
-        # As in Keras, the gradient is None if no loss depends on the weight.
+        # Keras expects None if no loss depends on the weight.
         None if i in compute.missing else gradient
         for i, gradient in enumerate(gradients)
     ]
-    # `apply_gradients` undoes the loss scaling of float16, clips and applies.
+    # `apply_gradients` also undoes the loss scaling of float16, and clips.
     gradients = sum_over_replicas(gradients)
     weights = model.trainable_weights
     if weights:
@@ -73,7 +73,7 @@ class _Gradients:
         # Indices of weights that no loss depends on. Tracing fills the set.
         self.missing = set()
         self.compute = self._compute
-        # Code compiled by XLA cannot read vectors of other replicas.
+        # A loss that compares rows reads other replicas. XLA cannot do this.
         if _compile_here() and not step.compares_rows(model):
             self.compute = tf.function(
                 self._compute, jit_compile=True, autograph=False
@@ -96,7 +96,7 @@ class _Gradients:
         # Metrics need no gradient, so they are computed outside of the tape.
         model.compute_metrics(x, y, outputs, weights)
         self.missing |= {i for i, g in enumerate(gradients) if g is None}
-        # A look-up's gradient is IndexedSlices; it is made dense for the sums.
+        # The sums need dense gradients. An embedding's are IndexedSlices.
         return values, [
             tf.zeros(()) if g is None else tf.convert_to_tensor(g)
             for g in gradients
@@ -106,7 +106,7 @@ class _Gradients:
 def _accumulate(compute, batch, accumulate):
     """Return the sums of losses and of gradients over the micro-batches."""
     count = step.count_rows(batch)
-    # Number of rows of a micro-batch, at least 1. The last may have fewer.
+    # Rows of a micro-batch, at least 1. The last micro-batch may have fewer.
     size = -(-count // accumulate)
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
     # XLA needs one fixed size for all micro-batches.
@@ -114,9 +114,9 @@ def _accumulate(compute, batch, accumulate):
     if compute.model.jit_compile and not even:
         raise InputError(
             f"accumulate={accumulate} with jit_compile (Keras's default on a "
-            "single GPU) needs batches of a fixed number of rows, a multiple "
-            "of accumulate. Batch with drop_remainder=True, or compile the "
-            "model with jit_compile=False."
+            "single GPU) needs a fixed batch size that is a multiple of "
+            "accumulate. Batch with drop_remainder=True, or compile the model "
+            "with jit_compile=False."
         )
 
     def micro_batch(i):
@@ -126,9 +126,9 @@ def _accumulate(compute, batch, accumulate):
             if values is None:
                 return None
             rank = len(values.shape)
-            # Take rows from i * size on, and all of every other axis.
+            # Cut rows only; `begin` is 0 in the other axes.
             begin = tf.stack([i * size] + [0] * (rank - 1))
-            # -1 takes all of an axis of unknown length.
+            # -1 takes the whole axis, if its length is unknown.
             inner = [-1 if n is None else n for n in values.shape[1:]]
             return tf.slice(values, begin, tf.stack([length, *inner]))
 
@@ -139,9 +139,8 @@ def _accumulate(compute, batch, accumulate):
         new = [values, *gradients]
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 
-    # Round the number of micro-batches up. The sums have the shape of the
-    # losses, (1 + losses,), and the shapes of the weights.
-    number = -(-count // size)
+    number = -(-count // size)  # of micro-batches, rounded up
+    # The sums of the losses, (1 + losses,), and of the gradients start at 0.
     zeros = [tf.zeros_like(compute.divisors)]
     zeros += [
         tf.zeros(v.shape, v.dtype) for v in compute.model.trainable_weights
@@ -161,9 +160,10 @@ def _count_replicas():
 
 
 def _compile_here():
-    """Return True under a strategy on GPUs, where XLA compiles each replica.
+    """Return True under a strategy on GPUs.
 
-    Keras turns XLA off under a strategy. A TPU's strategy compiles by itself.
+    Keras turns XLA off under a strategy, so this module compiles the
+    gradients. On a TPU, the strategy compiles them.
     """
     if not tf.distribute.has_strategy():
         return False

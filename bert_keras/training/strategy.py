@@ -1,7 +1,7 @@
 """The devices and the dtype of a training run, chosen by name.
 
 The names are values of the scripts' flags `--distribution`, `--tpu` and
-`--dtype`. The mathematics of a step over several devices is in `step.py`.
+`--dtype`. `step.py` has the training step on several devices.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ _TF_CONFIG = (
     '"task": {"type": "worker", "index": 0}}'
 )
 BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
-CAPABILITY = (8, 0)  # of the A100, NVIDIA's first GPU that has bfloat16
+CAPABILITY = (8, 0)  # NVIDIA's first GPU with bfloat16, the A100
 
 
 def make_strategy(distribution="off", tpu="local"):
     """Return the `Strategy` for the name of a distribution.
 
-    Call this before anything else runs on a device. A process joins a cluster
-    or sets up a TPU only once; a later call returns the same devices. On JAX,
-    "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
+    Call this function before anything else runs on a device. A process joins a
+    cluster or sets up a TPU only in its first call. On JAX, "mirrored" and
+    "tpu" are `keras.distribution.DataParallel` over all devices.
 
     Args:
         distribution: "off", one device; "mirrored", all GPUs of this host;
@@ -38,13 +38,9 @@ def make_strategy(distribution="off", tpu="local"):
             tpu and mirrored that finds its devices, else "off".
         tpu: "local" for the TPU of this host, or a TPU's name or address.
 
-    Returns:
-        `Strategy`.
-
     Raises:
         InputError: the name is unknown, devices are missing, `tpu` is given
-            without distribution="tpu", or TF_CONFIG has another format than
-            TensorFlow documents.
+            without distribution="tpu", or TF_CONFIG is invalid.
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(
@@ -54,9 +50,8 @@ def make_strategy(distribution="off", tpu="local"):
     on_jax = keras.backend.backend() == "jax"
     if tpu != "local" and (on_jax or distribution != "tpu"):
         raise InputError(
-            f"tpu={tpu!r} names a TPU, which only TensorFlow with "
-            "distribution='tpu' trains on; got "
-            f"distribution={distribution!r} on {keras.backend.backend()}. "
+            f"tpu={tpu!r} needs TensorFlow and distribution='tpu'; got "
+            f"{keras.backend.backend()} and distribution={distribution!r}. "
             "Leave tpu out, or set distribution='tpu'."
         )
     if on_jax and distribution != "off":
@@ -80,11 +75,12 @@ def make_strategy(distribution="off", tpu="local"):
 
 
 class Strategy:
-    """The devices of a model; made by `make_strategy`.
+    """The devices that train a model, from `make_strategy`.
 
     Attributes:
-        name: one of `DISTRIBUTIONS`, never "auto".
-        num_replicas: number of model copies on all hosts; they split a batch.
+        name: one of `DISTRIBUTIONS`, but not "auto".
+        num_replicas: number of model copies on all hosts. Each copy trains on
+            a part of the batch.
         is_chief: True in the only process that writes shared files.
         distributed: the `tf.distribute` strategy or `keras.distribution`
             object; None for one device.
@@ -103,10 +99,10 @@ class Strategy:
         return self.distributed.scope()
 
     def batches(self, dataset):
-        """Return `dataset`, set to give each host its rows of every batch.
+        """Return `dataset`, set to give each host a part of every batch.
 
         Every host reads the same global batches in the same order. By default,
-        TensorFlow would distribute files instead, which changes the batches.
+        TensorFlow would give each host other files, which changes the batches.
         """
         if self.distributed is None or keras.backend.backend() == "jax":
             return dataset
@@ -127,8 +123,8 @@ def describe_devices(strategy, dtype):
 
     Returns:
         str, devices, strategy and dtype, such as "2 x CPU, mirrored (2
-        replicas), float32"; and a message if devices of the machine are not
-        used, else None.
+        replicas), float32"; and a warning if training runs on the CPU although
+        a GPU was expected, else None.
     """
     types = _list_device_types(strategy)
     counts = [f"{types.count(name)} x {name}" for name in sorted(set(types))]
@@ -162,13 +158,13 @@ def _list_device_types(strategy):
         types = [
             tf.DeviceSpec.from_string(device).device_type for device in here
         ]
-        # Every host has as many devices as this one.
+        # Every host has as many devices as this host.
         return types * max(strategy.num_replicas // len(types), 1)
     return ["GPU" if tf.config.list_physical_devices("GPU") else "CPU"]
 
 
 def resolve_auto(distribution):
-    """Return the name that "auto" stands for on this host."""
+    """Return the name that "auto" means on this host, or another name as is."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
     import tensorflow as tf
@@ -228,14 +224,14 @@ def _make_multi_worker():
     return strategy, (task["type"], int(task["index"])) == (chief, 0)
 
 
-@functools.cache  # joining again would end the first connections
+@functools.cache  # joining a second time would end the first connections
 def _join_cluster(tf_config):
     import tensorflow as tf
 
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
-@functools.cache  # a second setup would drop all that is on the TPU
+@functools.cache  # a second setup would clear the TPU's memory
 def _tpu(name):
     import tensorflow as tf
 
@@ -244,7 +240,7 @@ def _tpu(name):
         if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-        # One process drives all hosts of a slice.
+        # One process drives all hosts of a TPU slice.
         return tf.distribute.TPUStrategy(resolver)
     # A missing TPU raises ValueError, NotFoundError, RuntimeError or others.
     except Exception as error:
@@ -259,9 +255,9 @@ def _tpu(name):
 def _on_jax(distribution):
     if distribution == "multi_worker":
         raise InputError(
-            "multi_worker is for the TensorFlow backend. On JAX, call "
-            "keras.distribution.initialize(...) on each host first, and use "
-            "mirrored, which then runs on the devices of all hosts."
+            "multi_worker needs the TensorFlow backend; got jax. On JAX, call "
+            "keras.distribution.initialize(...) on each host. Then mirrored "
+            "trains on the devices of all hosts."
         )
     devices = keras.distribution.list_devices()
     if distribution == "tpu" and not devices[0].startswith("tpu"):
@@ -290,8 +286,8 @@ def _tf_config():
         addresses[int(config["task"]["index"])]
     except (ValueError, KeyError, TypeError, IndexError):
         raise InputError(
-            f"TF_CONFIG must be JSON such as {_TF_CONFIG}, with the task in "
-            f"the cluster; got {text}."
+            f"TF_CONFIG must be JSON such as {_TF_CONFIG}, and its cluster "
+            f"must have its task; got {text}."
         ) from None
     return config
 
@@ -299,9 +295,9 @@ def _tf_config():
 def choose_dtype(dtype="auto", distribution="off"):
     """Return the name of a Keras dtype policy; choose one for "auto".
 
-    "auto" is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
-    above, and on processors with `fast_bfloat16`; elsewhere "float32". It is
-    never "mixed_float16", whose range is too small without loss scaling.
+    "auto" means "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0
+    and above, and if `fast_bfloat16` is True. Elsewhere it means "float32".
+    "mixed_float16" is not chosen, because it needs loss scaling.
 
     Args:
         dtype: "auto", or a policy's name, which is returned as it is.
@@ -325,9 +321,9 @@ def fast_bfloat16():
     """Return True if this processor multiplies bfloat16 faster than float32.
 
     On a processor without bfloat16 instructions, bfloat16 is several times
-    slower than float32. Intel's avx512_bf16 is slower too: on a Xeon (family 6,
-    model 207) without AMX, the products of a training step took 1.66 times as
-    long as in float32.
+    slower than float32. Intel's avx512_bf16 is slower too. On a Xeon (family 6,
+    model 207) without AMX, the matrix products of a training step took 1.66
+    times as long as in float32.
     """
     names = instructions()
     by_avx512 = "avx512_bf16" in names and "GenuineIntel" not in names
@@ -336,7 +332,7 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return the vendor and flags of a core, a set; empty without `path`."""
+    """Return the set of a core's vendor and flags; empty without `path`."""
     fields = {}
     try:
         with open(path, encoding="utf-8") as file:
