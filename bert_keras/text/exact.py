@@ -1,7 +1,7 @@
-"""The exact path, which turns any bytes into ids with TensorFlow's core ops.
+"""The exact tokenizer: it turns any bytes into ids with TensorFlow's core ops.
 
-normalizer.py splits text into words. This file splits words into tokens by the
-greedy longest match of `WordPiece`, and finds the tokens' spans in the text.
+normalizer.py splits text into words. This file splits words into tokens: from
+the left, it always takes the longest token. It also finds each token's span.
 """
 
 import collections
@@ -19,10 +19,10 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 # The trie has two roots: one for a word's first token, one for "##" tokens.
 WORD_ROOT, REST_ROOT = 0, 1
-NO_SYMBOL = 0  # for characters that no token has, and for the end of a word
+NO_SYMBOL = 0  # symbol of a word's end, and of characters that no token has
 
 Tokens = collections.namedtuple("Tokens", "ids words starts lengths")
-Tokens.__doc__ = """The tokens of some words, one after another.
+Tokens.__doc__ = """The concatenated tokens of several words.
 
     ids: the id of each token, `int32 (P,)`.
     words: the index of each token's word, `int64 (P,)`.
@@ -34,13 +34,14 @@ Tokens.__doc__ = """The tokens of some words, one after another.
 class ExactText:
     """Tokenizer of any strings that returns the same ids as `WordPiece`.
 
-    The tokens form a trie, whose edges are a sorted vector of (node, symbol).
-    Edge i leads to node i + 2. A search finds the longest token that begins at
-    each character of each distinct word. A word keeps the token at its start,
-    then the token that begins at that token's end, and so on.
+    The vocabulary is a trie, whose edges are a sorted vector of (node, symbol).
+    Nodes 0 and 1 are roots, so edge i leads to node i + 2. A search finds the
+    longest token that begins at each character of each distinct word. A word's
+    tokens are the token at its start, the token that begins where that token
+    ends, and so on.
 
     Args:
-        settings: the `WordPiece` that has the vocabulary and the settings.
+        settings: a `WordPiece` with the vocabulary and the settings to use.
     """
 
     def __init__(self, settings):
@@ -99,13 +100,13 @@ class ExactText:
     def _tokenize_distinct(self, code_points, starts, lengths):
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # Each distinct word has positions for its characters and for its end.
-        # `word`, `inside`, `node`, `depth`, `reached`, `ids`: (positions,).
+        # A distinct word has a position for each character and for its end.
+        # (positions,): `word`, `inside`, `node`, `depth`, `reached`, `ids`.
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
         is_start, is_end = inside == 0, inside == tf.gather(count, word)
-        # The end position of the last word may be past the last character.
+        # Without padding, the last word's end position may be out of range.
         code_points = tf.pad(code_points, [[0, 1]])
         symbols = self._symbols(
             tf.gather(code_points, tf.gather(starts, word) + inside)
@@ -137,7 +138,7 @@ class ExactText:
         )
 
     def _find_longest(self, symbols, is_start):
-        """Return the longest token's trie node at each position; 0 if none."""
+        """Return the trie node of each position's longest token; 0 if none."""
         edges, ids = tf.constant(self._edges), tf.constant(self._ids)
         symbols = tf.cast(symbols, tf.int64)
 
@@ -158,7 +159,7 @@ class ExactText:
             )
             return ahead + 1, positions, nodes, longest
 
-        # The positions where a longer token may begin, fewer after each step.
+        # Each step keeps only the positions where a longer token may begin.
         positions = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), positions)
@@ -174,7 +175,6 @@ class ExactText:
 
 
 def _make_row_splits(words, tokens, strings):
-    """Return the row splits of the tokens, `int64 (B + 1,)`."""
     return tf.searchsorted(
         # (P,), ascending: the row of each token.
         tf.gather(words.rows, tokens.words),
@@ -184,10 +184,10 @@ def _make_row_splits(words, tokens, strings):
 
 
 def _find_distinct(words, ends):
-    """Return vectors `int64 (distinct,)` and `int32 (words,)`.
+    """Return two vectors of indices, `int64 (distinct,)` and `int32 (words,)`.
 
-    The first vector has the index of each distinct word's first occurrence,
-    the second vector the index of each word among the distinct words.
+    The first vector has the index of each distinct word's first occurrence.
+    The second vector has the index of each word among the distinct words.
     """
     strings = tf.strings.unicode_encode(
         tf.RaggedTensor.from_row_splits(
@@ -203,10 +203,10 @@ def _find_distinct(words, ends):
 
 
 def _follow_tokens(is_start, depth):
-    """Return a mask of the positions where tokens of a word begin or end.
+    """Return a mask of the positions where a word's tokens begin or end.
 
-    Each round jumps from all reached positions. A jump spans twice as many
-    tokens as in the round before, so log2(tokens) rounds are enough.
+    Each round jumps from all reached positions. The next round's jumps span
+    twice as many tokens, so log2(tokens) rounds are enough.
     """
 
     def jump_all(_, reached, jump):
@@ -247,7 +247,7 @@ def _expand_to_all_words(tokens, index, count):
 def _build_trie(bodies, symbols):
     """Return the edges, and each node's token id (-1 if none) and depth.
 
-    `bodies` has the id of each token, `symbols` the number of each code point.
+    `bodies` maps a token to its id, `symbols` a code point to its symbol.
     """
     rest = np.array([token.startswith("##") for token in bodies])
     numbers = [
@@ -263,7 +263,7 @@ def _build_trie(bodies, symbols):
     total = REST_ROOT + 1
     for depth in range(padded.shape[1]):
         alive = lengths > depth
-        # The trie is built level by level, so the edges are sorted.
+        # Nodes are numbered level by level, so the edges are sorted.
         keys = node[alive] * (len(symbols) + 1) + padded[alive, depth]
         distinct, inverse = np.unique(keys, return_inverse=True)
         node[alive] = total + inverse
@@ -274,7 +274,7 @@ def _build_trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
-    # A search beyond all edges ends at this last edge, which equals no key.
+    # `searchsorted` returns this last edge if a key is above all other edges.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),
@@ -286,13 +286,13 @@ def _build_trie(bodies, symbols):
 def _find_spans(words, tokens, strings, unit):
     """Return each token's start and end in its string, both `int32 (P,)`."""
     start = tf.gather(words.starts, tokens.words) + tokens.starts
-    # (characters of all tokens,)
+    # `token` and `position` have an entry for each character of each token.
     token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
     position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
     # (P,): the index of each token's first decoded character, and the index
-    # after its last one. The normalizer may have reordered a token's accents,
-    # so these are the minimum and the maximum over its characters.
+    # after the last. The normalizer may have reordered accents, so take the
+    # minimum and the maximum over all characters of the token.
     first = tf.math.segment_min(tf.gather(words.sources, position), token)
     last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":

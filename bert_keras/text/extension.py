@@ -15,14 +15,14 @@ from bert_keras.text.wordpiece import (
 )
 
 UNUSED = re.compile(r"\[unused\d+\]")
-# Ends of the paths of weights that have a row for each token.
+# The path of a weight with a row for each token ends in one of these.
 TABLES = ("embeddings/token/embeddings", "mlm/bias")
 
 Extension = collections.namedtuple("Extension", "vocabulary replaced")
 Extension.__doc__ = """A vocabulary with new tokens.
 
     vocabulary: all tokens in the order of their ids.
-    replaced: dict of a new word's id -> the word's ids in the old vocabulary.
+    replaced: dict of a new token's id -> ids of the old tokens it stands for.
     """
 
 
@@ -34,10 +34,10 @@ def extend_vocabulary(vocabulary, words):
 
     Args:
         vocabulary: the old tokens.
-        words: new words, normalised as by the vocabulary's tokenizer.
+        words: new words, as the vocabulary's tokenizer normalises them.
 
     Raises:
-        InputError: a word is in the vocabulary, or is not a single word.
+        InputError: a word is already a token, or is not a single word.
     """
     wordpiece = WordPiece(vocabulary, False)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -47,8 +47,8 @@ def extend_vocabulary(vocabulary, words):
         if word in old_ids or wordpiece.words(word) != [word]:
             raise InputError(
                 f"The word {word!r} cannot be added; expected one word, "
-                "without punctuation, that the vocabulary lacks. Leave it "
-                "out, or normalise it first."
+                "without punctuation, that the vocabulary lacks. Leave the "
+                "word out, or normalise it first."
             )
         index = free.pop(0) if free else len(extended)
         extended[index : index + 1] = [word]
@@ -60,7 +60,7 @@ def extend_vocabulary(vocabulary, words):
 def domain_words(
     vocabulary, texts, number, lowercase=True, in_order=map, strip_accents=None
 ):
-    """Return the words that, as tokens, would shorten some texts the most.
+    """Return the words that would save the most tokens in the texts.
 
     Args:
         vocabulary: list of tokens.
@@ -71,9 +71,9 @@ def domain_words(
         in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. A word of n tokens saves n - 1 tokens
-        at each occurrence; "[UNK]" counts as two. A word of more than 256
-        bytes, the limit of a token, is left out.
+        A list for `extend_vocabulary`. A word that is n tokens so far saves
+        n - 1 tokens at each occurrence. A word that is "[UNK]" so far saves
+        one. Words of more than 256 bytes, the limit of a token, are left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()
@@ -103,7 +103,7 @@ def extend_model(model, extension):
         A model of the same class.
     """
     size = len(extension.vocabulary)
-    model = model.with_dtype(model.dtype_policy)  # merges what LoRA added
+    model = model.with_dtype(model.dtype_policy)  # merges LoRA weights
     config = model.get_config()
     encoder = config["encoder"]["config"] if "encoder" in config else config
     encoder["vocabulary_size"] = max(size, encoder["vocabulary_size"])

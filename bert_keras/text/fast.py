@@ -1,8 +1,8 @@
-"""The fast path, which tokenizes plain rows with tensorflow-text's operations.
+"""The fast tokenizer, which uses tensorflow-text's operations for plain rows.
 
 A row is plain if it is valid UTF-8 and tensorflow-text treats each character as
-`WordPiece` does, whatever its neighbours. So both return the same ids for a
-plain row. A regular expression finds the plain rows, which are the majority.
+`WordPiece` does, next to any other character. The ids then differ only for very
+long words. A regular expression finds the plain rows, which are the majority.
 """
 
 import functools
@@ -26,11 +26,11 @@ MAX_CHARACTER_BYTES = 12
 
 
 class FastText:
-    """Tokenizer that uses the exact path only for strings that need it.
+    """Tokenizer that uses `ExactText` only for strings that need it.
 
     Args:
         exact: function that returns the `ExactText` with the same settings.
-        settings: the `WordPiece` that has the vocabulary and the settings.
+        settings: a `WordPiece` with the vocabulary and the settings to use.
     """
 
     def __init__(self, exact, settings):
@@ -51,18 +51,18 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return tensorflow-text's ids, and where they are certainly correct.
+        """Return tensorflow-text's ids, and a mask of rows with correct ids.
 
         Returns:
             The flat ids and row splits of the strings `(B,)`; `bool (B,)`,
-            True for strings whose ids are certainly correct (other ids must
-            not be used); and a bool, True if all ids are certainly correct.
+            True for strings whose ids are certainly correct (the other ids
+            must not be used); and one bool, True if this holds for all strings.
         """
         plain = self.is_plain(strings)
         (rows,) = _call_unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # Make the tokenizer here, so that its models are the graph's constants.
+        # Made while a graph is traced, the models are constants of the graph.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),
@@ -84,9 +84,9 @@ class FastText:
     def _in_doubt(self, strings, ids):
         """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
-        tensorflow-text limits a word's length in bytes, `WordPiece` its length
-        in characters. So a row is in doubt if it has an "[UNK]" and a word
-        that may exceed the limit in bytes.
+        A word over the limit becomes "[UNK]". tensorflow-text counts bytes,
+        but `WordPiece` counts characters. So a row is in doubt if it has an
+        "[UNK]" and a word whose bytes may exceed the limit.
         """
         is_unknown = ids.values == self._unknown
 
@@ -113,7 +113,7 @@ class FastText:
         return in_doubt
 
     def with_exact(self, strings, values, row_splits, certain):
-        """Replace the ids of uncertain rows by the exact path's ids."""
+        """Replace the ids of uncertain rows by the ids of `ExactText`."""
         ids = tf.RaggedTensor.from_row_splits(
             values, row_splits, validate=False
         )
@@ -121,7 +121,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # The index of each row in `ids` followed by `exact`.
+        # `order` has each row's index in the concatenated `ids` and `exact`.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         order = tf.where(certain, rows, tf.size(strings) + number)
@@ -138,8 +138,8 @@ def _build_normalizer(lowercase):
 def _build_vocabulary(vocabulary, max_word_length):
     """Return tensorflow-text's compiled vocabulary, `uint8 (N,)`.
 
-    tensorflow-text's builder class would convert the bytes to a list, which
-    takes a second.
+    The C++ builder is called directly, because tensorflow-text's Python class
+    converts the bytes to a list, which takes a second.
     """
     try:
         model = pieces_builder.build_fast_wordpiece_model(
@@ -152,8 +152,8 @@ def _build_vocabulary(vocabulary, max_word_length):
         )
     except RuntimeError as error:
         raise InputError(
-            f"tensorflow-text cannot use the vocabulary: {error} Correct it, "
-            "or make the tokenizer with portable=True."
+            f"tensorflow-text cannot use the vocabulary: {error} Correct the "
+            "vocabulary, or make the tokenizer with portable=True."
         ) from None
     return np.frombuffer(model, np.uint8)
 
@@ -162,7 +162,7 @@ def _long_word(max_bytes):
     """Return a pattern of text that may have a word over `max_bytes`.
 
     ASCII white space and punctuation separate words. A character counts as 12
-    bytes, the maximum that it can become. So the pattern finds every word of
+    bytes, its maximum after normalisation. So the pattern finds every word of
     more than `max_bytes`, and some shorter ones. RE2 allows 1,000 repetitions.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
@@ -176,8 +176,8 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for both settings. So if the settings
-    # differ, a character that `strip_accents` changes is not plain.
+    # tensorflow-text has one switch for case and accents. So if the two
+    # settings differ, a character that `strip_accents` changes is not plain.
     with_it = unicode.map_code_points(lowercase, True)
     without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()

@@ -1,4 +1,4 @@
-"""A WordPiece vocabulary learned from text, the same on every run."""
+"""Learn a WordPiece vocabulary from text; every run returns the same one."""
 
 import collections
 import heapq
@@ -17,8 +17,8 @@ from bert_keras.text.wordpiece import (
     utf8_length,
 )
 
-MAX_WORDS = 4_000_000  # distinct words in memory, where they fill about 500 MB
-CHARACTERS = 1_000_000  # about the size of texts in a call of `_CountWords`
+MAX_WORDS = 4_000_000  # distinct words to keep; they need about 500 MB
+CHARACTERS = 1_000_000  # about the total length of texts counted in a call
 # Learning is refused if more than this fraction of the words would be [UNK].
 MAX_UNKNOWN = 0.5
 # If more than this fraction of the words has accents, accents are kept. In the
@@ -41,26 +41,26 @@ def learn_vocabulary(
     """Learn a vocabulary of special tokens, characters and merged tokens.
 
     `WordPiece` splits the texts into words, which are counted. At first, a
-    word's tokens are its characters. Each step then merges the most frequent
-    pair of neighbours into one token, until there are `size` tokens or no pair
-    occurs `min_count` times. Of equally frequent pairs, the pair with the lower
-    ids is merged first. A pair that would make a token of more than 256 bytes
-    is skipped. To save memory, the rarest words are dropped if there are more
-    than 4 million distinct words.
+    word's tokens are its characters. Each step merges the most frequent pair of
+    adjacent tokens into one token. Learning ends when there are `size` tokens,
+    or no pair occurs `min_count` times. Of equally frequent pairs, the pair
+    with the lower ids is merged first. No token gets more than 256 bytes. If
+    there are more than 4 million distinct words, the rarest words are dropped
+    to save memory.
 
     Args:
         texts: iterable of strings, read once.
         size: maximum number of tokens, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
-        strip_accents: setting of the tokenizer; None means `lowercase`.
+        strip_accents: setting of the tokenizer; by default as `lowercase`.
         min_count: minimum count of the characters and pairs to learn.
-        unused: number of tokens `[unused0]`, `[unused1]`, ... to keep free for
-            words of a later domain. Their ids are as in the original. With 994
-            of them, `[UNK]` has id 100, as in the uncased vocabulary.
+        unused: number of tokens `[unused0]`, `[unused1]`, ..., which words of
+            another domain can replace later. As in the original uncased
+            vocabulary, the first 99 of them stand before `[UNK]`.
         progress: function that gets the number of tokens so far, and `size`.
-        in_order: a function like `map`, which may run in parallel. It gets a
-            picklable function and an iterable of lists of texts. The learned
-            vocabulary is the same with any such function.
+        in_order: `map`, or a parallel function that returns the same. Its
+            arguments are a picklable function and an iterable of lists of
+            texts. The learned vocabulary does not depend on `in_order`.
 
     Returns:
         A list of at most `size` tokens.
@@ -70,7 +70,7 @@ def learn_vocabulary(
             special tokens and the characters of the texts.
     """
     if isinstance(texts, str | bytes):
-        raise InputError("texts is one string; expected several, in a list.")
+        raise InputError("texts is one string; expected a list of strings.")
     first = first_pieces(size, unused)
     counts = count_words(texts, lowercase, strip_accents, in_order)
     return learn_pieces(counts, first, size, min_count, progress)
@@ -88,7 +88,7 @@ def first_pieces(size, unused=0):
     if size <= len(first):
         raise InputError(
             f"size is {size}, but there are {len(first)} special and unused "
-            "tokens. Expected some thousands more."
+            "tokens. Set a size that is some thousands larger."
         )
     return first
 
@@ -121,7 +121,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 def _select_symbols(counts, min_count, room):
     """Return the most frequent characters, with "##" except at a word's start.
 
-    They occur `min_count` times or more, and fill at most half of `room`.
+    Each occurs at least `min_count` times. They fill at most half of `room`.
     """
     totals = collections.Counter()
     for word, count in counts.items():
@@ -155,9 +155,9 @@ def _split_symbols(word):
 class _Merger:
     """Words as lists of token ids, and the counts that merging needs.
 
-    `pairs` has the count of each pair of neighbours, and `positions` the
-    indices of the words that may have the pair. `heap` has the count of each
-    pair too, but some counts are outdated and too high.
+    `pairs` has the count of each pair of adjacent tokens. `positions` has the
+    indices of the words that may contain the pair. `heap` also has the count
+    of each pair, but some of its counts are outdated and too high.
     """
 
     def __init__(self, counts, pieces):
@@ -179,13 +179,13 @@ class _Merger:
         heapq.heapify(self.heap)
 
     def merge_most_frequent(self, min_count):
-        """Merge a pair in all words; return False if all pairs are too rare."""
+        """Merge the most frequent pair; return False if all are too rare."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
                 if utf8_length(self._join(pair)) > MAX_TOKEN_BYTES:
-                    continue  # too long for a token, such as a line of dashes
+                    continue  # too long for a token, such as a row of emoji
                 self._merge(pair)
                 return True
             if min_count <= now < -count:
@@ -244,8 +244,8 @@ def count_words(
 ):
     """Return a `Counter` of the words of `texts`.
 
-    If there are more than `most` distinct words, the rarest are dropped, so
-    that at most half of `most` stay. `in_order` does not change the result.
+    If there are more than `most` distinct words, only the most frequent are
+    kept, at most half of `most`. For `in_order`, see `learn_vocabulary`.
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)
@@ -268,7 +268,7 @@ def accented_fraction(counts):
 
 
 def strip_counts(counts):
-    """Return the counts of the words without their accents."""
+    """Strip the accents of counted words; return a `Counter` of the results."""
     wordpiece = WordPiece([UNKNOWN], lowercase=False, strip_accents=True)
     stripped = collections.Counter()
     for word, count in counts.items():
@@ -281,8 +281,8 @@ def strip_counts(counts):
 class _CountWords:
     """Picklable function that counts the words of texts.
 
-    A call first counts the strings between blanks, so that `WordPiece`, which
-    is slow, splits each distinct string once.
+    A call first counts the strings between blanks. `WordPiece`, which is slow,
+    then splits each distinct string only once.
     """
 
     def __init__(self, lowercase, strip_accents):
@@ -302,8 +302,8 @@ class _CountWords:
 
     def _words(self, stretch):
         if stretch.isascii() and stretch.isprintable():
-            # In printable ASCII, the majority of text, this regular expression
-            # finds the same words as `WordPiece`.
+            # Most text is printable ASCII, in which this fast regular
+            # expression finds the same words as `WordPiece`.
             stretch = stretch.lower() if self._lowercase else stretch
             return _ASCII_WORD.findall(stretch)
         return self._wordpiece.words(stretch)

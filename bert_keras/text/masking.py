@@ -1,4 +1,4 @@
-"""The choice of tokens to predict, and of their replacements."""
+"""Masking: choose the tokens to predict, and replace them."""
 
 import copy
 import math
@@ -15,13 +15,13 @@ if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
     import tensorflow as tf
 
 # From the paper, section 3.1, task 1: the fraction of tokens to predict, and
-# the percentages of these that become [MASK], become a random token, and stay.
+# the percentages of these to mask, to replace by a random token, and to keep.
 MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
 
 class MaskingVocabulary:
-    """Special ids of a vocabulary, and a mask of tokens that continue a word.
+    """Ids of a vocabulary's special tokens, and a mask of its "##" tokens.
 
     Args:
         vocabulary: list of str, with [PAD], [CLS], [SEP] and [MASK].
@@ -33,12 +33,12 @@ class MaskingVocabulary:
         self.cls_id = vocabulary.index("[CLS]")
         self.sep_id = vocabulary.index("[SEP]")
         self.mask_id = vocabulary.index("[MASK]")
-        # (V,): True for a token that continues a word.
+        # (V,): True for a token that is not the first of its word.
         self.continues = np.array([piece[:2] == "##" for piece in vocabulary])
 
 
 def generator(*key: int) -> np.random.Generator:
-    """Return a random generator whose numbers depend on the key alone."""
+    """Return a random generator whose numbers depend only on `key`."""
     if min(key) < 0:
         raise InputError(f"A seed must not be negative; got {min(key)}.")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
@@ -77,21 +77,21 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     """Add masks to rows by the original BERT's rule.
 
     In each row, single tokens or whole words are drawn (see `choose_words`).
-    The number of drawn tokens is `mask_rate` times the number of all tokens,
-    [CLS] and [SEP] included, rounded half to even. It is at least 1 and at
-    most `max_predictions`. Each drawn token becomes [MASK], becomes a random
-    token, or stays, with the probabilities of `mask_mix`.
+    The number of drawn tokens is `mask_rate` times the row's length, with [CLS]
+    and [SEP], rounded half to even. At least 1 and at most `max_predictions`
+    tokens are drawn. A drawn token becomes [MASK], becomes a random token, or
+    stays; `mask_mix` has the three percentages.
 
     Args:
         rows: dict with int32 token_ids and padding_mask, both `(B, T)`.
-        rules: `SamplingRules`, or an object with the same mask attributes.
+        rules: `SamplingRules`, or a `TokenMasker` (with the same attributes).
         vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
 
     Returns:
-        `rows` with new token_ids, and with int32 mask_positions and mask_ids
-        and float32 mask_weights, each `(B, M)`. Real masks come first, in
-        the order of their positions; the rest is 0.
+        `rows` with new token_ids, and with int32 mask_positions, int32
+        mask_ids and float32 mask_weights, each `(B, M)`. A row's masks come
+        first, in the order of their positions. The other entries are 0.
     """
     ids = rows["token_ids"]
     word = rows["padding_mask"].astype(bool)
@@ -103,8 +103,8 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     count = np.clip(count, 1, rules.max_predictions)
     if rules.whole_word:
         starts = word & ~vocabulary.continues[ids]
-        starts[:, 0] |= word[:, 0]  # a row without [CLS]
-        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first token
+        starts[:, 0] |= word[:, 0]  # row without [CLS]
+        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # segment's first token
         chosen = choose_words(word, starts, count, rng)
     else:
         chosen = choose_pieces(word, count, rng)
@@ -124,7 +124,7 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
 
 
 def _as_positions(chosen, most: int):
-    """Return the chosen columns `(B, M)`, 0-padded, and a mask of real ones."""
+    """Return the chosen columns, padded with 0, and a mask, both `(B, M)`."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each chosen column within its row.
@@ -190,8 +190,8 @@ def choose_words(word, starts, count, rng):
     order = np.argsort(rng.random(shape, np.float32), axis=1)
     chosen = np.zeros_like(word)
     for row in np.flatnonzero(starts.any(1)):
-        number = np.cumsum(starts[row]) - 1  # (T,), the word of each column
-        sizes = np.bincount(number[word[row]])  # (words,), tokens of each word
+        number = np.cumsum(starts[row]) - 1  # (T,), the word of each token
+        sizes = np.bincount(number[word[row]])  # (words,), in tokens
         is_chosen, left = np.zeros(len(sizes), bool), count[row]
         for one in order[row][order[row] < len(sizes)]:
             if sizes[one] <= left:
@@ -223,17 +223,17 @@ class TokenMasker:
         token_ids: int32 `(B, T)`, or one row `(T,)`.
         seed: two integers of at least 0, such as two random numbers from
             `tf.data.Dataset.random`, or a fixed number and the step. The
-            masks depend on the seed and the batch alone.
+            masks depend only on the seed and the batch.
 
     Returns:
-        dict of int32 `token_ids` with the replacements, `(B, T)`; int32
-        `mask_positions`, ascending, and `mask_ids`, the true ids, `(B, M)`;
-        float32 `mask_weights`, 1 at real masks, `(B, M)`. Unused positions
-        are 0 in the last three.
+        dict of `token_ids`, int32 `(B, T)`, with the replacements, and three
+        arrays `(B, M)`: int32 `mask_positions`, ascending; int32 `mask_ids`,
+        the true ids; float32 `mask_weights`, 1 for a mask. If a row has fewer
+        than M masks, the rest of the three arrays is 0.
 
     Raises:
-        InputError: `mask_rate` or `mask_mix` is out of range, or
-            `check_vocabulary` refuses the vocabulary.
+        InputError: an argument is out of range, or `check_vocabulary` refuses
+            the vocabulary.
 
     Example:
 

@@ -1,9 +1,8 @@
 """Turn text into normalised words with TensorFlow's core operations.
 
-The words equal those of `WordPiece.words` for any bytes. Rows are decoded to
-one long vector of code points, with a line feed after each row. Every step of
-`WordPiece` is an operation on that vector. The tables at the end of this file
-hold the result for each character.
+For any bytes, `WordPiece.words` returns the same words. All rows are decoded to
+one vector of code points, with a line feed after each row. Every step of
+`WordPiece` is an operation on this vector, or a look-up in the `Tables` below.
 """
 
 import collections
@@ -15,35 +14,35 @@ import tensorflow as tf
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
-# Special token i becomes the character FIRST_STAND_IN + i. No text has these
-# characters, because control characters are dropped from text.
+# Special token i becomes the character FIRST_STAND_IN + i, its stand-in. Text
+# has no stand-ins, because they are control characters, which are dropped.
 FIRST_STAND_IN = 1
 
-# Kind of a mark that is no accent. It is kept, and sorted among the marks.
+# Kind of a combining mark that is not an accent. Text keeps such a mark, but
+# sorting marks by combining class can move it.
 ORDERED = 6
-# For each code point, the character table has KINDS * offset + kind. The code
-# point plus the offset is the resulting character, which has this kind. If that
-# sum is SEVERAL or more, the result has several characters, which are in
-# `Tables.several` at index sum - SEVERAL.
+# An entry of the character table is KINDS * offset + kind. The code point plus
+# `offset` is the normalised character, which has this kind. If this sum is
+# SEVERAL + i, the result is several characters, entry i of `Tables.several`.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
     "Words", "code_points starts rows sources ends row_splits"
 )
-Words.__doc__ = """The words of some rows, one after another.
+Words.__doc__ = """The concatenated words of several rows.
 
     code_points: the characters of all words, `int32 (C,)`.
     starts: index in `code_points` of each word's first character, `int64 (W,)`.
     rows: the row of each word, `int64 (W,)`.
     sources: index of the decoded character from which each character was made,
         `int64 (C,)`.
-    ends: index after that decoded character and its accents, `int64 (C,)`.
+    ends: index after the source character and its accents, `int64 (C,)`.
     row_splits: row splits of the decoded characters, `int64 (B + 1,)`.
     """
 
 
 class Normalizer:
-    """Function from strings to the normalised words that `WordPiece` makes.
+    """Function that splits strings into the normalised words of `WordPiece`.
 
     Args:
         lowercase, strip_accents, keep_special_tokens: see `WordPiece`.
@@ -74,7 +73,7 @@ class Normalizer:
                 self._replace_final_sigmas,
                 codes,
             )
-        # From here on, vectors have an entry for each resulting character.
+        # From here on, vectors have an entry for each normalised character.
         codes, kinds, sources = self._map_characters(codes)
         if self._strip_accents:
             codes, kinds, sources = _apply_if_any(
@@ -87,7 +86,7 @@ class Normalizer:
         roles = self._tables.roles(codes)
         positions = tf.where(roles != unicode.IGNORED)  # (not ignored, 1)
         roles = tf.gather_nd(roles, positions)
-        # The roles of the nearest neighbours that are not ignored.
+        # The role of the nearest character on each side that is not ignored.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
         after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
         is_final = (
@@ -100,7 +99,7 @@ class Normalizer:
         return (tf.tensor_scatter_nd_update(codes, positions, final),)
 
     def _map_characters(self, codes):
-        """Lower-case and decompose; return code points, kinds, sources."""
+        """Normalise characters; return their code points, kinds and sources."""
         entries = self._tables.characters(codes)
         codes += tf.bitwise.right_shift(entries, 3)  # divides by KINDS
         kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
@@ -110,15 +109,15 @@ class Normalizer:
         )
 
     def _expand(self, codes, kinds, sources):
-        """Replace characters whose result has several characters."""
+        """Replace each character that becomes several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
-        # (C,): the index of the result, and its number of characters.
+        # (C,): each character's index in `starts`, and the result's length.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
-        # Repeat a character's source for each character that replaces it.
+        # Each new character has the source of the character that it replaces.
         sources = tf.repeat(sources, length)
-        # The index of each character in `results`, used only where `several`.
+        # The index of each new character in `results`; used only if `several`.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
         position = tf.range(tf.size(sources, tf.int64)) + tf.gather(
             offset, sources
@@ -135,11 +134,11 @@ class Normalizer:
         )
 
     def _sort_marks(self, codes, kinds, sources):
-        there = kinds != unicode.DROPPED
+        is_kept = kinds != unicode.DROPPED
         classes = tf.cast(self._tables.classes(codes), tf.int64)
-        positions = tf.where(there & (classes > 0))  # (marks, 1)
-        run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
-        # Classes are below 256, so the key sorts by run, then by class.
+        positions = tf.where(is_kept & (classes > 0))  # (marks, 1)
+        run = tf.cumsum(tf.cast(is_kept & (classes == 0), tf.int64))
+        # Combining classes are below 256, so the key sorts by run, then class.
         key = tf.gather_nd(run * 256 + classes, positions)
         # (marks, 1): the old position of the mark that moves to each position.
         origin = tf.gather(positions, tf.argsort(key, stable=True))
@@ -152,7 +151,7 @@ class Normalizer:
 
 
 def close_rows(strings):
-    """Append a line feed to each string, so that searches stop at the end."""
+    """Append a line feed to each string, to separate strings in one vector."""
     return tf.strings.join([strings, "\n"])
 
 
@@ -172,7 +171,7 @@ def _split_words(codes, kinds, sources, row_splits):
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
-    # A word begins at, and after, a character of `is_word`, and after a space.
+    # Words begin after a space, and at and after punctuation and ideographs.
     starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
     seen = tf.gather(seen, letters)
     sources = tf.gather(sources, seen)
@@ -189,14 +188,14 @@ def _split_words(codes, kinds, sources, row_splits):
 def _find_ends(sources, is_mark):
     """Return the index after each decoded character and its accents."""
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
-    # For each character, the index in `bases` of the next non-accent.
+    # The index in `bases` of the next character that is not an accent.
     number = tf.cumsum(tf.cast(~is_mark, tf.int32))
     following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
     return tf.maximum(sources + 1, following)
 
 
 def _insert_stand_ins(codes):
-    """Replace special tokens by stand-ins, and stand-ins in the text by 0."""
+    """Replace special tokens by stand-ins; drop stand-ins that the text has."""
     count = len(SPECIAL_TOKENS)
     is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
     codes = tf.where(is_stand_in, 0, codes)
@@ -205,7 +204,7 @@ def _insert_stand_ins(codes):
         here = tf.ones_like(codes, tf.bool)
         for offset, character in enumerate(token):
             here &= ahead[offset : tf.size(codes) + offset] == ord(character)
-        # The token's other characters become 0, which is dropped.
+        # The special token's other characters become 0, which is dropped.
         for offset in range(1, len(token)):
             codes = tf.where(tf.roll(here, offset, axis=0), 0, codes)
         codes = tf.where(here, FIRST_STAND_IN + number, codes)
@@ -222,12 +221,12 @@ def _set_token_ends(words):
 
 
 Tables = collections.namedtuple("Tables", "characters several roles classes")
-Tables.__doc__ = """Tables of characters for some settings.
+Tables.__doc__ = """Tables of all characters, for one set of settings.
 
     characters: `CodePointTable` of KINDS * offset + kind; see `KINDS`.
-    several: three arrays about the results with several characters: the index
-        of each result's first character, the number of its characters, and
-        KINDS * code point + kind of each character.
+    several: three arrays for characters that become several characters: the
+        index of each result's first character in the third array, the length
+        of each result, and KINDS * code point + kind of each character.
     roles: `CodePointTable` of STOPS, IGNORED and CASED.
     classes: `CodePointTable` of canonical combining classes.
     """
@@ -235,7 +234,7 @@ Tables.__doc__ = """Tables of characters for some settings.
 
 @functools.cache
 def tables_for(lowercase, strip_accents, keep_special_tokens):
-    """Return the `Tables` for these settings, from a cache if possible."""
+    """Return the `Tables` for these settings."""
     kinds = np.array(bytearray(unicode.kinds()))
     roles = np.array(bytearray(unicode.sigma_roles()))
     roles[kinds == unicode.DROPPED] = unicode.IGNORED
@@ -244,7 +243,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
         kinds[stand_ins] = unicode.IDEOGRAPH  # a word by itself
         roles[stand_ins] = unicode.STOPS
     classes = np.array(bytearray(unicode.combining_classes()))
-    after = kinds.copy()  # the kinds of characters in the results
+    after = kinds.copy()  # kinds of normalised characters
     if strip_accents:
         after[(classes > 0) & (kinds != unicode.MARK)] = ORDERED
     else:
@@ -287,8 +286,8 @@ BLOCK = 256
 class CodePointTable:
     """Table of an integer for each code point.
 
-    Of the 4,352 blocks of 256 code points, many are equal and are stored once.
-    So a table of a million entries adds only tens of kilobytes to a graph.
+    The table has 4,352 blocks of 256 code points. Equal blocks are stored once,
+    so a table of a million entries adds only tens of kilobytes to a graph.
 
     Args:
         values: integers `(1114112,)`.

@@ -15,10 +15,10 @@ from bert_keras.errors import InputError
 class SegmentPacker(keras.layers.Layer):
     """Layer that packs one or more segments into a row, as BERT reads them.
 
-    A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
-    then padding. As in the original, a row that is too long loses one token at
-    a time, always the last token of the longest segment. If several segments
-    are longest, the last one loses the token.
+    A row is `[CLS]`, then each segment followed by `[SEP]`, then padding. As in
+    the original, a row that is too long loses one token at a time, always the
+    last token of the longest segment. If several segments are equally long, the
+    last of them loses the token.
 
     Args:
         sequence_length: number of tokens in a row, special tokens included.
@@ -27,12 +27,12 @@ class SegmentPacker(keras.layers.Layer):
             `sequence_length`.
 
     Call arguments:
-        segments: ragged `int32 (B, None)`, or a tuple of such tensors. For
-            tensors `int32 (None,)`, the rows have no batch axis either.
+        segments: ragged `int32 (B, None)`, or a tuple of such tensors. Segments
+            `int32 (None,)` are a single row; its result has no batch axis.
 
     Returns:
-        `token_ids`, `segment_ids` (0 to the first `[SEP]`, then 1, 2, ...)
-        and `padding_mask` (1 at tokens), each `int32 (B, T)`.
+        dict of `token_ids`, `segment_ids` (0 in the first segment and its
+        `[SEP]`, then 1, ...) and `padding_mask` (1 at tokens), `int32 (B, T)`.
 
     Raises:
         InputError: a row has no room for a token of each segment.
@@ -62,8 +62,8 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # Eagerly, the 200 operations take 15 ms, so make a graph of them. The
-        # namespace hides it from Keras, which would put it into an export.
+        # A graph, because the 200 operations take 15 ms eagerly. The namespace
+        # hides the graph from Keras, which would put it into an export.
         graph = tf.function(
             self._pack_rows, autograph=False, reduce_retracing=True
         )
@@ -105,7 +105,7 @@ class SegmentPacker(keras.layers.Layer):
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
-        """Return how many tokens fit in a row, special tokens not counted."""
+        """Return the maximum total length of the segments in a row."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(
@@ -119,7 +119,7 @@ class SegmentPacker(keras.layers.Layer):
     def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Return rows of segments that fit, with [CLS], [SEP] and padding."""
+        """Add [CLS], [SEP] and padding to segments that fit in a row."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
@@ -186,11 +186,11 @@ def _take_first(rows, lengths):
 
 
 def longest_first(lengths, room):
-    """Return the lengths after segments are cut to `room` tokens in total.
+    """Return the segments' lengths after a cut to `room` tokens in total.
 
-    One token at a time is removed from the longest segment, at a tie from the
-    last one, until the row fits. So all cut segments get the same length,
-    except that the first cut segments may keep one token more.
+    One token at a time is removed from the longest segment until the row fits.
+    At a tie, the last of the longest segments loses the token. So all cut
+    segments get the same length, but the first of them may keep one token more.
 
     Args:
         lengths: integers `(B, segments)`.
@@ -201,8 +201,8 @@ def longest_first(lengths, room):
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # (B, segments), the shortest segment first. A segment's level is the length
-    # that it gets if shorter segments stay whole and the others share the rest.
+    # (B, segments), the shortest segment first. A segment's level is its length
+    # if all shorter segments stay whole and the others share the rest equally.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
@@ -215,7 +215,7 @@ def longest_first(lengths, room):
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    # Each of the first cut segments gets one of the tokens that still fit.
+    # Each of the first cut segments gets one of the remaining `left` tokens.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)

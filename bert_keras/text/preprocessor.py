@@ -15,7 +15,7 @@ from bert_keras.text.tokenizer import (
     as_strings,
 )
 
-# Side of a search -> possible names of its prompt. The first match is used.
+# Side of a search -> names that its prompt may have. The first match is used.
 PROMPTS = {
     "query": ("query",),
     "document": ("document", "passage", "corpus"),
@@ -82,7 +82,7 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        # A namespace, because Keras would track a dict.
+        # In a namespace, because Keras would replace a dict by a `TrackedDict`.
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
@@ -149,7 +149,7 @@ class BertPreprocessor(keras.layers.Layer):
             cls, WordPieceTokenizer, preset, revision, arguments
         )
 
-    if TYPE_CHECKING:  # calls with texts alone, and with labels or weights
+    if TYPE_CHECKING:  # with labels, a call returns a tuple
 
         @overload
         def __call__(self, x: Any) -> dict[str, tf.Tensor]: ...
@@ -186,8 +186,8 @@ class BertPreprocessor(keras.layers.Layer):
         """Return a row for each of an example's K texts, for `BertEmbedder`.
 
         Args:
-            x: a tuple of K batches of strings `(B,)`, a batch for each text of
-                an example, such as `(anchors, positives)`.
+            x: a tuple of K batches of strings `(B,)`, such as `(anchors,
+                positives)`. Batch k has text k of each example.
             y: labels, passed on.
             sample_weight: weights, passed on.
 
@@ -243,20 +243,20 @@ def find_prompt(prompts, kind):
 
 
 def with_search_prompt(preprocess, kind):
-    """Return `preprocess` with its prompt for queries or documents, if any."""
+    """Return `preprocess` with its prompt for one side of a search, if any."""
     name = find_prompt(preprocess.prompts, kind)
     return preprocess if name is None else preprocess.with_prompt(name)
 
 
 def count_prompt(tokenizer, prompt, sequence_length):
     """Count the tokens of [CLS] and a prompt; return 0 for an empty prompt."""
-    with tf.init_scope():  # a saved layer may be made within a graph
+    with tf.init_scope():  # eager, even while a graph is traced
         tokens = int(tf.size(tokenizer(prompt))) if prompt else 0
     if tokens + 2 > sequence_length:
         raise InputError(
             f"The prompt {prompt!r} has {tokens} tokens. Expected at most "
             f"{sequence_length - 2}, because sequence_length is "
-            f"{sequence_length} and [CLS] and [SEP] need two."
+            f"{sequence_length}, and [CLS] and [SEP] need two."
         )
     return tokens + 1 if prompt else 0
 
@@ -268,10 +268,10 @@ def leave_out(mask, count):
 
 
 def _segments(x):
-    """Return the segments of a call's argument.
+    """Return a tuple of segments, each a batch of strings.
 
-    A list of strings is one batch. A list of tensors counts as a tuple, because
-    a model's saved configuration stores tuples as lists.
+    A list of strings is one segment. A list of tensors counts as a tuple,
+    because a model's saved configuration stores tuples as lists.
     """
     is_list = isinstance(x, list) and len(x) > 0
     if isinstance(x, tuple) and not x:

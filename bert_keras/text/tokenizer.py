@@ -37,10 +37,10 @@ class TokenizerArguments(TypedDict, total=False):
 class WordPieceTokenizer(keras.layers.Layer):
     """Layer that turns strings into the ids that `WordPiece` returns.
 
-    Rows of plain text go through tensorflow-text's operations, other rows
-    through TensorFlow's core operations. With `portable`, or if tensorflow-text
-    is not installed, all rows take the core operations. The ids are the same.
-    A saved layer contains its vocabulary.
+    tensorflow-text's operations tokenize most rows. Rows with rare characters
+    need TensorFlow's core operations, which are slower. With `portable`, or
+    without tensorflow-text, all rows use the core operations. The ids are the
+    same. A saved layer contains its vocabulary.
 
     Args:
         vocabulary: tokens in the order of their ids, or the path of a file
@@ -53,8 +53,8 @@ class WordPieceTokenizer(keras.layers.Layer):
         max_word_length: in characters; a longer word becomes "[UNK]".
         keep_special_tokens: treat "[CLS]", "[MASK]", ... in the text as
             tokens, not as plain text.
-        portable: use core operations only, for servers and platforms that
-            have no tensorflow-text. The core operations are slower.
+        portable: use only TensorFlow's core operations, for servers and
+            platforms that have no tensorflow-text.
 
     Call arguments:
         strings: a string, or a tensor, array, list or ragged tensor of strings.
@@ -100,7 +100,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         else:
             pieces = check_vocabulary(vocabulary)
         lowercase = True if lowercase is None else lowercase
-        # A namespace, because Keras would track each item of a list or dict.
+        # A namespace, because Keras would track each token of a list or dict.
         self._pieces = types.SimpleNamespace(
             in_order=pieces, ids={piece: i for i, piece in enumerate(pieces)}
         )
@@ -144,7 +144,7 @@ class WordPieceTokenizer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         # A saved model must not choose a file to read. The constructor reads a
-        # string as a path, so make a list of it.
+        # file if it gets a string, so `list` prevents a string.
         return cls(**{**config, "vocabulary": list(config["vocabulary"])})
 
     @property
@@ -168,7 +168,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         if not 0 <= token_id < self.vocabulary_size:
             raise InputError(
                 f"There is no token with id {token_id}; the vocabulary has "
-                f"ids from 0 to {self.vocabulary_size - 1}. Give such an id."
+                f"ids from 0 to {self.vocabulary_size - 1}. Give one of these."
             )
         return self.vocabulary[token_id]
 
@@ -190,14 +190,14 @@ class WordPieceTokenizer(keras.layers.Layer):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Return ids, and the start and end of each token in its string.
 
-        The slice from start to end, normalised, is the token. Accents after a
-        token's last character belong to the token. If a character becomes part
-        of two tokens, both spans contain the character. Every row takes the
-        exact path, which is slower than `call`.
+        `string[start:end]`, normalised, is the token. Accents after a token's
+        last character belong to the token. If a character becomes part of two
+        tokens, both spans contain the character. All rows use TensorFlow's core
+        operations, so this method is slower than a call.
 
         Args:
             strings: as for a call.
-            unit: "characters", as Python counts them, or "bytes".
+            unit: unit of starts and ends, "characters" (of a str) or "bytes".
 
         Returns:
             `(ids, starts, ends)`, int32, each of the shape that a call returns.
@@ -211,7 +211,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def detokenize(self, token_ids: Any) -> tf.Tensor:
-        """Return the text of ids, with a blank before each word but the first.
+        """Return the text of ids, with a blank between words.
 
         Args:
             token_ids: ragged or padded `int32 (..., T)`. `[PAD]`, `[CLS]` and
@@ -270,16 +270,15 @@ class WordPieceTokenizer(keras.layers.Layer):
         return {**super().get_config(), **settings}
 
 
-# Cache the graphs of two tokenizers, enough for training and its export, or for
-# two models to compare. More would fill the memory with vocabularies.
+# Keep the graphs of two tokenizers, enough to train and export a model, or to
+# compare two models. A larger cache would fill the memory with vocabularies.
 @functools.lru_cache(maxsize=2)
 def _make_graphs(portable, *settings):
-    """Return the graphs that equal tokenizers share, because tracing is slow.
+    """Return a namespace of graphs, which are functions of strings `(B,)`.
 
-    They are functions of strings `(B,)` in a namespace. `ids` returns ids;
-    `characters` and `bytes` also return spans in that unit. `settings` are the
-    arguments of `WordPiece`, with the vocabulary as a tuple. The exact path
-    makes its tables when it is first traced.
+    Tokenizers with equal settings share the graphs, because tracing is slow.
+    `ids` returns ids; `characters` and `bytes` also return spans in that unit.
+    `settings` are the arguments of `WordPiece`, with the vocabulary as a tuple.
     """
     settings = WordPiece(*settings)
     exact = functools.cache(lambda: ExactText(settings))
@@ -296,15 +295,15 @@ def _make_graphs(portable, *settings):
                 raise
         else:
             ids = _in_two_steps(FastText(exact, settings))
-    # Keras would track a dict, and an export would contain all the graphs.
+    # In a dict, Keras would track the graphs, and then export all of them.
     return types.SimpleNamespace(ids=ids, **graphs)
 
 
 def _in_two_steps(text):
     """Return a function from strings `(B,)` to the ids of a `FastText`.
 
-    While a graph is traced, the function adds both paths to it. Eagerly, it
-    runs the fast path, and traces the slow exact path only if a row needs it.
+    In a graph, the function traces `FastText` and `ExactText`. Eagerly, it
+    traces `ExactText`, which is slow, only when a row needs it.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)
@@ -370,15 +369,16 @@ def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
     `function` returns a list: vectors of flat values, then their row splits.
-    This returns a list of ragged tensors with one axis more than `strings`;
-    for one string, a list of vectors.
+    `_map_strings` returns a list of ragged tensors with one axis more than
+    `strings`. For a single string, the list has vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
         ragged = _map_strings(function, strings.flat_values)
         return [strings.with_flat_values(values) for values in ragged]
     if strings.shape.rank is None:
         raise InputError(
-            "The strings are a tensor of unknown rank. Set its shape first."
+            "The strings are a tensor of unknown rank. Set the rank with "
+            "tf.ensure_shape."
         )
     if strings.shape.rank == 0:
         rows = _map_strings(function, strings[tf.newaxis])  # (1, None)
@@ -398,15 +398,15 @@ def _compile(function, *more):
     """Compile a function of strings `(B,)` as one graph for all callers.
 
     The graph runs on the CPU, where strings are, even if there is a GPU. `more`
-    are the specs of further arguments.
+    has the `TensorSpec` of each further argument.
     """
 
     def on_cpu(*arguments):
         with tf.device("/CPU:0"):
             return function(*arguments)
 
-    # TensorFlow identifies a function by its code. Without `partial`, several
-    # tokenizers' graphs would count as retracings of one function.
+    # TensorFlow identifies a function by its code. Without `partial`, it would
+    # warn that the graphs of several tokenizers retrace one function.
     return tf.function(
         functools.partial(on_cpu),
         input_signature=[tf.TensorSpec([None], tf.string), *more],
@@ -418,7 +418,7 @@ def _check_range(token_ids, size):
     wrong = tf.boolean_mask(token_ids, (token_ids < 0) | (token_ids >= size))
     message = (
         f"Some ids are not in the vocabulary; expected 0 to {size - 1}. Use "
-        "the tokenizer that made them. Wrong ids: "
+        "the tokenizer that made the ids. Wrong ids: "
     )
     if tf.executing_eagerly():
         if tf.size(wrong) > 0:

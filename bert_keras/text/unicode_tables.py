@@ -1,8 +1,8 @@
 """Tables of Unicode 14.0, independent of the installed Python, ICU and RE2.
 
-Token ids must not depend on the installed Unicode version, so
-unicode_14.npz pins it. tools/maintenance/make_unicode_tables.py writes the
-file. A byte table has one byte for each of the 1,114,112 code points.
+Token ids must not depend on the installed Unicode version, so unicode_14.npz
+has the tables. tools/maintenance/make_unicode_tables.py writes this file. A
+byte table has one byte for each of the 1,114,112 code points.
 """
 
 import functools
@@ -12,14 +12,14 @@ import numpy as np
 
 CODE_POINTS = 0x110000
 
-# Types of characters for WordPiece, by Unicode's general categories.
+# Kinds of characters for WordPiece, by Unicode's general categories.
 # SPACE: tab, line feed, carriage return, Zs, Zl and Zp. DROPPED: U+FFFD, Cf,
 # and the rest of Cc. PUNCTUATION: P*, and visible ASCII except letters and
-# digits. MARK: Mn, the accents. IDEOGRAPH: a character that is a whole word.
+# digits. MARK: Mn, the accents. IDEOGRAPH: Chinese characters, each a word.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
-# The lower case of a capital sigma depends on a search for a cased character on
-# each side. The search skips IGNORED characters and ends at any other one.
+# Roles of characters next to a capital sigma. Its lower case depends on the
+# nearest character on each side that is not IGNORED: it is CASED or STOPS.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
@@ -34,7 +34,7 @@ def table(name):
 
 @functools.cache
 def kinds():
-    """Return bytes with the type of each code point: OTHER, DROPPED, ..."""
+    """Return bytes with the kind of each code point: OTHER, DROPPED, ..."""
     return table("kinds").tobytes()
 
 
@@ -68,7 +68,7 @@ def combining_classes():
 def lower_case():
     """Return a dict of code point -> its lower case, if that differs.
 
-    Capital sigma has the lower case that it has inside a word.
+    Capital sigma has the lower case that is used inside a word.
     """
     return {ord(one): other for one, other in table("lower_case").tolist()}
 
@@ -82,8 +82,9 @@ def decompositions():
 def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
-    Accents are dropped, except accents of combining class 0, which separate the
-    marks around them. If a character is all accents, the first accent stays.
+    Accents are dropped here, but two kinds stay until words are split: accents
+    of combining class 0, because marks are not sorted across them, and the
+    first accent of a character that has only accents.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

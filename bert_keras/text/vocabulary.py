@@ -23,8 +23,8 @@ from bert_keras.text.wordpiece import (
 
 # The largest published vocabulary, LaBSE's, has 501,153 tokens in 5 MB.
 MAX_TOKENS, MAX_BYTES = 1_000_000, 16 * 1024 * 1024
-# The file next to a vocabulary that has the tokenizer's settings. The name and
-# the keys of the file are those of Hugging Face.
+# File with the tokenizer's settings, in the vocabulary's folder. Its name and
+# keys are the same as in Hugging Face.
 SETTINGS = "tokenizer_config.json"
 
 
@@ -39,7 +39,7 @@ def read_vocabulary(path):
 
 
 def read_pieces(path, inside=None):
-    """Read the lines of a vocabulary, without checks of the tokens.
+    """Read the lines of a vocabulary file; do not check the tokens.
 
     Args:
         path: the file.
@@ -91,7 +91,7 @@ def write_vocabulary(tokens, path):
 
 
 def write_settings(path, lowercase, strip_accents):
-    """Write the settings of a vocabulary, next to its file at `path`."""
+    """Write the settings file of the vocabulary at `path`."""
     settings = {
         "do_lower_case": lowercase,
         "strip_accents": strip_accents,
@@ -111,7 +111,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         strip_accents: argument of the caller; None if not set.
 
     Returns:
-        Two booleans; None for what neither caller nor settings file sets.
+        Two booleans; None for a setting that is set nowhere.
 
     Raises:
         InputError: an argument contradicts the settings file, or the settings
@@ -167,9 +167,9 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
         source: name of the vocabulary in errors.
 
     Raises:
-        InputError: a token is invalid or a duplicate, a special token is
-            missing, or there are no other tokens; or `vocabulary` is a string,
-            such as a file's name.
+        InputError: `vocabulary` is a string, such as a file's name; a token
+            is invalid or a duplicate; a special token is missing; or there
+            are only special tokens.
     """
     if isinstance(vocabulary, str | os.PathLike):
         raise InputError(
@@ -206,8 +206,8 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
 
 def _advice(number):
     return (
-        f"Write [line{number}] there, a token that no text has. Do not remove "
-        "the line, because all later ids would change."
+        f"Write [line{number}] there, a token that no text has. If you remove "
+        "the line, all later ids change."
     )
 
 
@@ -221,7 +221,7 @@ _USUAL = re.compile(f"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 
 
 def _find_fault(token):
-    """Return what an invalid token should be, as a phrase; None if valid."""
+    """Return a phrase for the expected token; None if the token is valid."""
     if not isinstance(token, str):
         return "a string"
     if _USUAL.fullmatch(token):
@@ -229,8 +229,8 @@ def _find_fault(token):
     if utf8_length(token) > MAX_TOKEN_BYTES:
         return f"a token of at most {MAX_TOKEN_BYTES} bytes"
     if not token or re.search("[\0\ud800-\udfff]", token):
-        return "a token, with no NUL or half of a surrogate pair in it"
-    # The Chinese vocabulary has a token that is one line separator.
+        return "one or more characters, without NUL or half a surrogate pair"
+    # A lone line separator is allowed, because the Chinese vocabulary has one.
     if re.search(r"\s", token) and (token.isascii() or len(token) > 1):
         return "a token without white space"
     return None
@@ -244,8 +244,8 @@ def _shorten(token):
 def cased_words(pieces):
     """Return the words that can begin with a capital; [] if less than half can.
 
-    A few Latin tokens among Hebrew or Chinese ones do not show whether text is
-    lower-cased. Georgian has capitals, but no word begins with one.
+    A few Latin tokens in a Hebrew or Chinese vocabulary do not show whether its
+    text is lower-cased. Georgian words do not count: no capital begins one.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

@@ -4,8 +4,8 @@ import dataclasses
 
 import tensorflow as tf
 
-# Maximum number of rows in a call of the model, so that a text of any length
-# needs the memory of one batch.
+# Maximum number of rows in a call of the model. So a text of any length needs
+# only the memory of one batch.
 ROWS_AT_ONCE = 32
 
 
@@ -41,7 +41,7 @@ def mean_by_text(values, text, lengths, num_texts):
     Args:
         values: float (W, C), the values of each window.
         text: int64 (W,), the index of each window's text.
-        lengths: int64 (W,), the number of ids of each window, its weight.
+        lengths: int64 (W,), the number of ids of each window: the weights.
         num_texts: the number of texts, B.
     """
 
@@ -54,7 +54,7 @@ def mean_by_text(values, text, lengths, num_texts):
 
 
 def overlapping_stride(room):
-    """Return the stride for windows of `room` ids with averaged results."""
+    """Return the stride of windows of `room` ids whose results are averaged."""
     # Windows overlap by a quarter, so that most sentences fit into one window.
     return max(room * 3 // 4, 1)
 
@@ -62,8 +62,8 @@ def overlapping_stride(room):
 def windows(ids, room, stride):
     """Cut ragged ids (B, None) into windows of `room` ids, `stride` apart.
 
-    `room` and `stride` are one integer for all texts, or (B,), one for each
-    text. A text's last window is the first window that reaches the text's end.
+    `room` and `stride` are integers, or (B,) with a value for each text. The
+    first window that reaches a text's end is the text's last window.
     """
     lengths = ids.row_lengths()
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
@@ -83,14 +83,14 @@ def windows(ids, room, stride):
 
 
 def best_context(cut):
-    """Return True at each token in the window with the most context for it.
+    """Mark each token in the one window where its context is greatest.
 
     Context is min(tokens before, tokens after) + 0.01 * (length of the window).
-    At a tie, the first window counts. run_squad.py has the same rule for the
-    maximum context, and uses float64 too.
+    At a tie, the first window is marked. run_squad.py has the same rule and
+    also computes in float64.
 
     Returns:
-        ragged bool (W, None); each token of a text is True in one window.
+        ragged bool (W, None); True in exactly one window for each token.
     """
     # From here on, vectors have a value for each token of each window.
     lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())

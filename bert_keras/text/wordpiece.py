@@ -1,8 +1,8 @@
 """The reference implementation of WordPiece in plain Python, readable but slow.
 
 The other tokenizers are tested against `WordPiece`, and `WordPiece` against the
-rules of the original BERT. unicode_tables holds properties of characters in
-Unicode 14.0, so that no id depends on the version of Python.
+rules of the original BERT. The ids do not depend on the version of Python,
+because unicode_tables holds the character properties of Unicode 14.0.
 """
 
 import itertools
@@ -20,12 +20,12 @@ MAX_TOKEN_BYTES = 256  # as in tensorflow-text; published tokens have up to 60
 
 
 def utf8_length(piece):
-    """Return a token's length in UTF-8 bytes; half a surrogate pair has one."""
+    """Return a token's UTF-8 length; half a surrogate pair counts as 1 byte."""
     return len(piece.encode(errors="replace"))
 
 
 class WordPiece:
-    """Text to word pieces and their ids, as the original BERT makes them.
+    """Splitter of text into word pieces and their ids, as in the original BERT.
 
     These are the steps, in order:
     1. Bytes are decoded. Invalid bytes, NUL, U+FFFD, control and format
@@ -34,9 +34,9 @@ class WordPiece:
     3. Words are lower-cased (with final sigma) and lose their accents
        (canonical decomposition without category Mn).
     4. Each punctuation character becomes a word.
-    5. Each word is split, from the left, into the longest tokens of the
-       vocabulary, with "##" before all but the first. A word becomes "[UNK]"
-       if no tokens fit or the word exceeds `max_word_length`.
+    5. Each word is split into tokens, from the left, always the longest that
+       fits. All but the first begin with "##". If no token fits, or the word
+       exceeds `max_word_length`, the whole word becomes "[UNK]".
 
     Args:
         vocabulary: tokens in the order of their ids; "[UNK]" among them.
@@ -68,7 +68,7 @@ class WordPiece:
             raise InputError(
                 f"The vocabulary of {len(self.vocabulary)} tokens has no "
                 f"{UNKNOWN}, which stands for words that no tokens fit. "
-                "Add it, as published vocabularies have it."
+                f"Add {UNKNOWN}, as in published vocabularies."
             )
 
     def ids(self, text):
@@ -124,7 +124,7 @@ class WordPiece:
 
 
 def lower(word):
-    """Return the word in lower case, with a final sigma at its end."""
+    """Lower-case the word; a capital sigma at its end becomes a final sigma."""
     for found in re.finditer(unicode.CAPITAL_SIGMA, word):
         index = found.start()
         # A sigma is final if a cased letter precedes it and none follows.

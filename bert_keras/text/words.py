@@ -28,13 +28,13 @@ def align_words(
         labels: the class, from 0, of each word of each text; None to predict.
 
     Returns:
-        `(inputs, word_ids)`: the model's inputs, and int32 (B, T), which has
-        the index of a word at its first token and -1 elsewhere. With labels
-        `(inputs, targets, weights)` for `fit`; weights are 1 at first tokens
-        and 0 elsewhere.
+        Without labels, `(inputs, word_ids)`. `word_ids`, int32 (B, T), is a
+        word's index at the word's first token, and -1 elsewhere. With labels,
+        `(inputs, targets, weights)` for `fit`. The weights are 1 at first
+        tokens, and 0 elsewhere.
 
     Raises:
-        InputError: the texts have no words, or the labels do not fit them.
+        InputError: the texts have no words, or `labels` has other lengths.
 
     Example:
 
@@ -71,16 +71,16 @@ def align_words(
 
 
 def word_pieces(texts, tokenizer):
-    """Tokenize texts that are split into words, each word by itself.
+    """Tokenize each word of texts that are split into words.
 
     Args:
         texts: the words of each text.
         tokenizer: a `WordPieceTokenizer`.
 
     Returns:
-        The ragged ids `(B, None)`; int64 `(P,)`, for each of the P ids the
-        index of its word among the words of all texts; and bool `(P,)`, True
-        at the first token of a word. A word without tokens becomes `[UNK]`.
+        The ragged ids `(B, None)`; int64 `(P,)`, the index of each id's word
+        among the words of all texts; and bool `(P,)`, True at the first token
+        of a word. A word without tokens becomes `[UNK]`.
     """
     words = [word for text in texts for word in text]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
