@@ -1,4 +1,4 @@
-"""Writes answers in formats other than JSONL, from a complete JSONL file."""
+"""Writes answers as CSV, TSV, Parquet or NPY, from a complete JSONL file."""
 
 import csv
 import importlib
@@ -10,16 +10,16 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-ROWS_AT_ONCE = 1024  # rows of one write to a Parquet file
-VECTOR = "embedding"  # name of the output that holds vectors
+ROWS_AT_ONCE = 1024  # rows per write to a Parquet file
+VECTOR = "embedding"  # name of a signature's output that holds vectors
 
 
 def find_writer(path, entry):
-    """Return the function that writes the format of `path`, None for JSONL.
+    """Return the function that writes the format of `path`; None for JSONL.
 
     Args:
-        path: the output; its ending names the format.
-        entry: the signature's entry in the export's card.
+        path: the output file; its ending decides the format.
+        entry: dict that describes the signature, from `ServedModel.card`.
 
     Raises:
         InputError: the ending is unknown, pyarrow is missing, or the format
@@ -54,7 +54,7 @@ def _records(lines):
 
 
 def _columns(record):
-    """Return a dict: column -> value, of kept columns, inputs and answer."""
+    """Return a row as a dict: kept columns, then inputs, then the answer."""
     row = {**record.get("keep", {})}
     row |= {k: v for k, v in record["inputs"].items() if k not in row}
     for name, value in record["answer"].items():
@@ -70,7 +70,7 @@ def _write_tsv(lines, path):
     _write_text(
         lines,
         path,
-        # TSV has no quotes: readers split it at each tab and line break.
+        # Replace tabs and line breaks, because TSV has no quotes.
         lambda cell: " ".join(cell.replace("\t", " ").splitlines()),
         delimiter="\t",
         quoting=csv.QUOTE_NONE,
@@ -113,7 +113,7 @@ def _write_parquet(lines, path):
 
 
 def _narrow(pa, dtype):
-    """Return a type with float64 replaced by float32, the outputs' dtype."""
+    """Replace float64 in a type by float32, the dtype of the outputs."""
     if pa.types.is_list(dtype):
         return pa.list_(_narrow(pa, dtype.value_type))
     return pa.float32() if pa.types.is_float64(dtype) else dtype

@@ -1,7 +1,7 @@
 """Writes a served model's answers to many rows, in row order, to one file.
 
-Rows are answered in batches bucketed by length. Memory holds a few hundred
-rows. An interrupted file is resumed.
+The model answers rows in batches bucketed by length. Only a few hundred rows
+are in memory at a time. After an interruption, the same call goes on.
 """
 
 import contextlib
@@ -23,30 +23,30 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# Errors that a line may raise if `predict` did not write it.
+# Errors that a line may cause if `predict` did not write the line.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-BATCHES_AT_ONCE = 16  # batches whose rows are sorted by length together
-MAX_LABELS = 100  # with more, a line gets too long (73 kB for 5,000 labels)
-BEST_LABELS = 10  # labels that are written if there are more than `MAX_LABELS`
+BATCHES_AT_ONCE = 16  # batches in a group; a group's rows are sorted by length
+MAX_LABELS = 100  # more labels make a line too long (73 kB for 5,000 labels)
+BEST_LABELS = 10  # labels to write if a model has more than `MAX_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an incomplete output
 
 
 class Answers:
-    """The output of `predict`, as a context manager; `finish` completes it.
+    """Context manager that writes the output of `predict`.
 
     A JSONL file is written and resumed in place. It has a line for each row:
     `{"row", "model", "signature", "inputs", "keep", "answer", "crc32"}`. The
-    checksum covers the text before it. `tools/compare.py` reads such lines.
-    With more than 100 labels, `probabilities` holds only the ten best, with
-    their names. For another format the lines are written to NAME.unfinished,
-    from which `finish` makes the output.
+    checksum covers the line's text before "crc32". `tools/compare.py` reads
+    such lines. If a model has more than 100 labels, `probabilities` holds only
+    the ten best. For another format, the lines are written to NAME.unfinished,
+    and `finish` converts them.
 
     Args:
         path: a file with an ending of `WRITERS`, or "-" for standard output.
         served: a `ServedModel`.
         signature: name of the signature.
         keep: columns of the input to write next to the answers.
-        overwrite: answer all rows again; replace the file `path` at the end.
+        overwrite: True to answer all rows again and replace `path` at the end.
 
     Raises:
         InputError: the ending is unknown, `path` has answers to other rows or
@@ -60,11 +60,11 @@ class Answers:
         self._labels = entry.get("labels", ())
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
-        self.done, self.truncated = 0, 0  # numbers of rows
+        self.done, self.truncated = 0, 0  # numbers of answered, truncated rows
         self.inputs_hash = hashlib.sha256()  # hash of the finished rows
         self._overwrite = overwrite
         self._write = None  # function that writes the format; None for JSONL
-        self.lines = None  # the file of lines; None for a pipe or a device
+        self.lines = None  # path of the JSONL file; None for a pipe or device
         if path == "-" or os.path.exists(path) and not os.path.isfile(path):
             files.refuse_folder(path)
             return
@@ -102,7 +102,7 @@ class Answers:
         self._stack.close()
 
     def finish(self):
-        """Move the complete answers to `path`, in the format of its ending."""
+        """Write the complete answers to `path` in the format of its ending."""
         if self.lines in (None, self.path):
             return
         if self._write is None:
@@ -139,7 +139,7 @@ class Answers:
         self._file.truncate(end)
 
     def _check_partial(self, line):
-        """Refuse a last line that is not the start of the next answer."""
+        """Raise unless a partial last line is the start of the next line."""
         start = {"row": self.done, "model": self.model}
         start = json.dumps(start).removesuffix("}").encode()
         if line[: len(start)] != start[: len(line)]:
@@ -156,11 +156,11 @@ class Answers:
         """Answer the remaining rows; yield the number of all finished rows.
 
         The last bits of a value depend on the other rows of its batch. So a
-        resumed file must have the same batches: all rows of an incomplete group
-        are computed again, and only the missing answers are written.
+        resumed call must make the same batches. It computes all rows of an
+        incomplete group again, but writes only the missing answers.
 
         Args:
-            rows: iterator of lists: a row's inputs, then its kept values.
+            rows: iterator; each row is a list of inputs, then kept values.
             batch_size: rows of a batch.
         """
         size = BATCHES_AT_ONCE * batch_size
@@ -183,7 +183,7 @@ class Answers:
             yield self.done
 
     def _skip(self, rows, size):
-        """Read and check the finished rows; return those of a partial group."""
+        """Check the answered rows; return the rows of an incomplete group."""
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):
             inputs_hash.update(_encode(self._name_values(row)))
@@ -198,13 +198,13 @@ class Answers:
         return group
 
     def _name_values(self, row):
-        """Return a row's inputs and its kept values, as two dicts by name."""
+        """Return two dicts: name -> input, and name -> kept value."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]
 
     def _format_line(self, inputs, keep, answer):
-        """Return the next line, str for a pipe and bytes for a file."""
+        """Return the next line: a str for a pipe, bytes for a file."""
         record = {
             "row": self.done,
             "model": self.model,
@@ -221,12 +221,12 @@ class Answers:
 
 @contextlib.contextmanager
 def _open_locked(path, output):
-    """Open a file to append to it; raise if another process has it locked."""
+    """Open a file for appending; raise if another process has locked it."""
     with open(path, "ab") as file:
         if fcntl:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # False if another process has just renamed the file.
+                # The file is not free if another process just renamed it.
                 is_free = os.path.exists(path) and os.path.samestat(
                     os.fstat(file.fileno()), os.stat(path)
                 )
@@ -234,8 +234,8 @@ def _open_locked(path, output):
                 is_free = False
             if not is_free:
                 raise InputError(
-                    f"Another process writes {output}. Wait for its end, or "
-                    "name another --output."
+                    f"Another process writes {output}. Wait until the process "
+                    "ends, or name another --output."
                 )
         yield file
 
@@ -253,7 +253,7 @@ def _answer_in_batches(signature, rows, batch_size, labels=()):
         columns = zip(*[rows[i] for i in batch], strict=True)
         outputs = signature(*map(list, columns))
         for index, i in enumerate(batch):
-            # Sorted: TensorFlow's order differs between processes.
+            # Sort, because TensorFlow's order differs between processes.
             answers[i] = {
                 name: _as_json(outputs[name][index]) for name in sorted(outputs)
             }
@@ -276,6 +276,6 @@ def _as_json(value):
     if not hasattr(value, "tolist"):
         return value
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:
-        # By way of text, float32 0.1 becomes 0.1, not 0.10000000149011612.
+        # Through text, float32 0.1 becomes 0.1, not 0.10000000149011612.
         value = value.astype(str).astype(np.float64)
     return value.tolist()

@@ -1,7 +1,8 @@
-"""Weights that make all classes count the same, and label smoothing.
+"""Class weights that balance the loss, and label smoothing.
 
-As in scikit-learn's "balanced", a row of class c gets the weight R / (C R_c),
-with R rows in total, C classes that occur, and R_c rows of class c.
+As in scikit-learn's "balanced", a row of class c gets the weight R / (C R_c).
+R is the number of rows, C the number of classes that occur, and R_c the number
+of rows of class c.
 """
 
 import keras
@@ -14,9 +15,9 @@ from bert_keras.errors import InputError
 def balance(task, encoded):
     """Return `Encoded` rows with weights, and the loss to train with.
 
-    If each row or token has one class, its weight is multiplied by that of the
-    class. If a text may have several labels, rows keep their weights. The loss
-    then balances, for each label, the texts with the label and those without.
+    If each row or token has one class, its weight is multiplied by the class
+    weight. If a text may have several labels, the weights stay the same. The
+    returned loss then balances, for each label, texts with and without it.
 
     Args:
         task: `Task`.
@@ -40,12 +41,12 @@ def _weight_rows(task, encoded, classes):
     weights = encoded.weights
     if weights is None:
         weights = np.ones(classes.shape, np.float32)
-        if hasattr(encoded.targets, "with_flat_values"):  # for each token
+        if hasattr(encoded.targets, "with_flat_values"):  # a class per token
             weights = encoded.targets.with_flat_values(weights)
     each = np.asarray(getattr(weights, "flat_values", weights))
     counts = np.bincount(classes, each, minlength=len(task.labels))
     factors = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
-    # The mean need not be 1: each batch divides its weights by their mean.
+    # The mean may differ from 1: each batch divides its weights by their mean.
     each = (each * factors[classes]).astype(np.float32)
     if hasattr(weights, "with_flat_values"):
         each = weights.with_flat_values(each)
@@ -58,13 +59,14 @@ def smooth(task, loss, fraction):
     Args:
         task: `Task`.
         loss: loss of the task.
-        fraction: see `SmoothedLabels`; Szegedy et al. 2016, section 7.
+        fraction: part of each label that is spread evenly over all classes
+            (Szegedy et al. 2016, section 7).
     """
     name = getattr(loss, "name", None)
     if task.labels is None or name != "sparse_categorical_crossentropy":
         raise InputError(
-            f"label_smoothing is {fraction}, but the task {task.name} has not "
-            "one class for each row or token. Leave label_smoothing out."
+            f"label_smoothing is {fraction}, but the task {task.name} does not "
+            "have one class for each row or token. Leave label_smoothing out."
         )
     return SmoothedLabels(fraction)
 
@@ -92,9 +94,9 @@ class BalancedLabels(keras.losses.Loss):
     """Binary cross-entropy of logits, balanced for each label.
 
     Args:
-        targets: float `(R, C)`, 1 for the labels of each training text; the
-            frequencies of the labels are computed from it.
-        weights: `(R,)`, weights of these texts; None means 1.
+        targets: float `(R, C)` of the training texts, 1 for each label that a
+            text has. They give the frequency of each label.
+        weights: `(R,)`, weights of the training texts; None means 1.
     """
 
     def __init__(self, targets, weights=None):

@@ -1,7 +1,7 @@
 """Encoded rows as padded batches, reproducible from any step.
 
 A batch depends only on the rows, the batch size, the seed, the number of steps
-and the step: a resumed run gets the batches of an uninterrupted one.
+and the step. So a resumed run gets the same batches as an uninterrupted run.
 """
 
 import numpy as np
@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from bert_keras.data.tf_data import disable_tuning
 
-# Number of batches whose rows are sorted by length together. With fewer, the
-# lengths in a batch differ more; with more, the batches are less random.
+# Rows of 32 batches are sorted by length together. With fewer batches, lengths
+# in a batch differ more. With more batches, the order is less random.
 WINDOW = 32
-AHEAD = 2  # batches made while a step runs; making one takes 1 to 2 ms
-# No function here branches or loops on tensors, so skip autograph, which takes
-# a second.
+AHEAD = 2  # batches to prepare in advance; each takes only 1 to 2 ms
+# Skip autograph, which takes a second: no function here branches on tensors.
 _plain = tf.autograph.experimental.do_not_convert
 
 
@@ -30,8 +29,8 @@ def training_batches(
     """Return the batches of the steps from `first_step` to `steps`.
 
     Each pass over the rows has each row once; a batch may span two passes. If
-    `length` is None, the rows of 32 batches are sorted by length and cut into
-    batches, which are then shuffled.
+    `length` is None, the rows of 32 batches at a time are sorted by length and
+    split into batches. The 32 batches are then shuffled.
 
     Args:
         encoded: `Encoded` with targets.
@@ -88,10 +87,10 @@ def training_batches(
 
 
 def shuffled_rows(position, count, seed):
-    """Return the row at each position of an endless series of shuffled passes.
+    """Return the row index at each position of endless shuffled passes.
 
     Args:
-        position: int64 `(P,)`; a pass has `count` positions.
+        position: int64 `(P,)`; a pass over the rows has `count` positions.
         count: number of rows.
         seed: int.
 
@@ -99,8 +98,8 @@ def shuffled_rows(position, count, seed):
         int64 `(P,)`.
     """
     epoch = position // count
-    # Each position has its own seed. tf.random.experimental.index_shuffle pads
-    # a matrix of seeds along the wrong axis, so call the raw operation.
+    # Each position gets the seed of its epoch. The raw operation is needed:
+    # tf.random.experimental.index_shuffle pads (P, 3) seeds on the wrong axis.
     seeds = tf.stack([seed + 0 * epoch, epoch, 0 * epoch], 1)
     return tf.raw_ops.RandomIndexShuffle(
         index=position % count,
@@ -119,7 +118,7 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
 
 
 def row_lengths(inputs) -> np.ndarray:
-    """Return the length of each row or its longest choice, int64 `(R,)`."""
+    """Return int64 `(R,)`: the length of each row, or of its longest choice."""
     lengths = inputs["token_ids"].row_lengths(axis=-1)
     if isinstance(lengths, tf.RaggedTensor):
         lengths = lengths.to_tensor()
@@ -131,9 +130,9 @@ def row_lengths(inputs) -> np.ndarray:
 class _Width:
     """Pads a batch to its longest row, or to a fixed length.
 
-    The longest length is rounded up to a multiple of 8, except on a CPU:
-    other devices compile for each shape, or are fast at multiples of 8 only.
-    On a CPU, a step of SST-2 takes 11 % less time without rounding.
+    The length of the longest row is rounded up to a multiple of 8, except on a
+    CPU. Other devices compile for each shape, or are fast only at multiples of
+    8. On a CPU, a step of SST-2 takes 11 % less time without rounding.
     """
 
     def __init__(self, inputs, fixed=None):
@@ -144,7 +143,7 @@ class _Width:
         self.multiple = 1 if on_cpu else 8
 
     def pad(self, ragged, value):
-        """Return a ragged `(B, None, ...)` padded to `(B, T, ...)`."""
+        """Pad a ragged tensor `(B, None, ...)` to `(B, T, ...)`."""
         value = tf.cast(value, ragged.dtype)
         if self.fixed is not None:
             inner = ragged.flat_values.shape[1:]
@@ -158,7 +157,7 @@ class _Width:
 
 
 def _gather(values, rows, width, pad_id=0):
-    """Return padded rows of an array, a ragged tensor, or a dict of them."""
+    """Return the padded `rows` of an array or a ragged tensor, or of a dict."""
     if isinstance(values, dict):
         return {
             name: _gather(
@@ -193,6 +192,6 @@ def _ones_like(values):
 
 
 def _to_mean_one(weights):
-    """Scale weights to mean 1, as Keras divides the loss by the row count."""
+    """Scale weights to mean 1, because Keras divides the loss by row count."""
     weights = tf.cast(weights, tf.float32)
     return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))

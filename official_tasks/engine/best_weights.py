@@ -1,4 +1,4 @@
-"""The best weights of a run so far, and heads saved in the data's units."""
+"""The best weights of a run so far, and the scale of regression targets."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ HISTORY = "metrics.jsonl"
 
 
 class BestWeights:
-    """The weights that scored best on dev: model/, described by best.json.
+    """The weights with the best score on dev, in model/ and best.json.
 
     Args:
         folder: the run's `RunFolder`.
@@ -34,7 +34,7 @@ class BestWeights:
         self.path = folder.file(BEST)
 
     def update(self, step, score, save):
-        """Call `save()` and record the step if its score is the best so far."""
+        """Call `save` and record the step if `score` is the best so far."""
         best = self._read() or {"step": step}
         # A resumed run may score a step again. The new record then replaces a
         # record of the same step or of a later step.
@@ -73,8 +73,8 @@ def _check_record(record):
 class TargetScale(NamedTuple):
     """Mean and standard deviation of the regression targets.
 
-    The model learns targets of mean 0 and standard deviation 1. Where its head
-    predicts x, the saved head predicts x * std + mean, in the data's units.
+    The model learns targets of mean 0 and standard deviation 1. For an output x
+    of the trained head, the saved head returns x * std + mean.
     """
 
     mean: float
@@ -84,7 +84,7 @@ class TargetScale(NamedTuple):
     def fit(cls, targets):
         """Return the scale of these targets."""
         targets = np.asarray(targets, np.float64)
-        # If all targets are equal, std is 1: `standardize` divides by it.
+        # If all targets are equal, use 1: `standardize` cannot divide by 0.
         return cls(float(targets.mean()), float(targets.std()) or 1.0)
 
     def standardize(self, targets):
@@ -97,19 +97,19 @@ class TargetScale(NamedTuple):
         return outputs * self.std + self.mean
 
     def put_into(self, head):
-        """Rescale a head's output from standard units to the data's units."""
+        """Rescale a head's outputs from z-scores to the data's units."""
         head.kernel.assign(head.kernel * self.std)
         head.bias.assign(self.restore(head.bias))
 
     def take_out_of(self, head):
-        """Rescale a head's output from the data's units to standard units."""
+        """Rescale a head's outputs from the data's units to z-scores."""
         head.kernel.assign(head.kernel / self.std)
         head.bias.assign((head.bias - self.mean) / self.std)
 
 
 @contextlib.contextmanager
 def scaled_head(scale, head):
-    """Put `scale` into a head during a block; None does nothing."""
+    """Put `scale` into a head inside a `with` block, unless it is None."""
     if scale is None:
         yield
         return
@@ -118,6 +118,6 @@ def scaled_head(scale, head):
     try:
         yield
     finally:
-        # `take_out_of` would not restore the old values exactly.
+        # Assign the old values: `take_out_of` would only approximate them.
         head.kernel.assign(before[0])
         head.bias.assign(before[1])

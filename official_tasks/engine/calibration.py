@@ -12,12 +12,12 @@ from bert_keras.errors import InputError
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.metrics import probabilities
 
-BINS = 15  # as in the paper
-LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search
+BINS = 15  # as in Guo et al. 2017
+LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search for the temperature
 
 
 class Temperature(NamedTuple):
-    """Number that divides logits, or the weights of a saved head instead."""
+    """Number that divides the logits, or the weights of a saved head."""
 
     value: float
 
@@ -25,7 +25,7 @@ class Temperature(NamedTuple):
     def fit(cls, loss):
         """Return the temperature at which the function `loss` is lowest."""
         low, high = np.log(LOWEST), np.log(HIGHEST)
-        for _ in range(40):  # until log(temperature) is known to 1e-6
+        for _ in range(40):  # narrows the interval from 6 to 1e-6
             third = (high - low) / 3
             if loss(np.exp(low + third)) < loss(np.exp(high - third)):
                 high -= third
@@ -49,12 +49,12 @@ class Temperature(NamedTuple):
 
 
 def calibrate(task, examples, encoded, outputs) -> Temperature:
-    """Return the temperature with the lowest negative log-likelihood.
+    """Return the temperature with the lowest negative log-likelihood on dev.
 
     Args:
-        task: `TextTask` of classes.
+        task: `TextTask` with one class for each text.
         examples: the examples of dev.
-        encoded: their `Encoded` rows.
+        encoded: the `Encoded` rows of the examples.
         outputs: outputs of the model, see `Task.decode`.
     """
     labels = np.array([example.label for example in examples])
@@ -71,8 +71,8 @@ def check_task(task):
     """Raise InputError unless each text of the task has one class."""
     if not isinstance(task, TextTask) or task.problem != "single":
         raise InputError(
-            f"calibrate is True, but the task {task.name} has not one class "
-            "for each text. Leave calibrate out."
+            f"calibrate is True, but the task {task.name} does not have one "
+            "class for each text. Leave calibrate out."
         )
 
 
@@ -97,7 +97,7 @@ def describe(examples, before, after) -> dict:
 
 
 def count_bins(probabilities, labels) -> list[dict]:
-    """Return a dict for each bin of confidence that has rows.
+    """Return a dict for each confidence bin that contains rows.
 
     The confidence of a row is the probability of its predicted class. A dict
     has the bin's lower bound, number of rows, mean confidence and accuracy.
@@ -118,7 +118,7 @@ def count_bins(probabilities, labels) -> list[dict]:
 
 
 def calibration_error(bins) -> float:
-    """Return the bins' mean of |confidence - accuracy|, weighted by rows."""
+    """Return the mean of |confidence - accuracy| of bins, weighted by rows."""
     rows = sum(one["rows"] for one in bins)
     distances = (
         one["rows"] * abs(one["confidence"] - one["accuracy"]) for one in bins

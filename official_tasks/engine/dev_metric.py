@@ -6,12 +6,12 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-LOSS = "loss"  # on dev; only for tasks with `has_dev_loss`
+LOSS = "loss"  # loss on dev, only for tasks with `has_dev_loss`
 LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 
 def rank_value(metric, scores) -> float:
-    """Return a number that is higher for better scores; -inf for nan or inf."""
+    """Return the metric, negated if lower is better; -inf if not finite."""
     value = float(scores[metric])
     if not math.isfinite(value):
         return -math.inf
@@ -30,8 +30,8 @@ def check_metric(task, metric, scores):
         if task.has_dev_loss:
             names.append(LOSS)
         raise InputError(
-            f"--metric={metric}: expected a metric of --task={task.name}: "
-            f"{', '.join(dict.fromkeys(names))}"
+            f"--metric={metric} is not a metric of --task={task.name}. Name "
+            f"one of {', '.join(dict.fromkeys(names))}"
         )
 
 
@@ -40,7 +40,7 @@ def compute_loss(task, encoded, outputs) -> float:
 
     Args:
         task: `Task`.
-        encoded: the rows.
+        encoded: `Encoded` rows.
         outputs: outputs of the model, see `Task.decode`.
     """
     losses = task.loss()
@@ -55,15 +55,15 @@ def compute_loss(task, encoded, outputs) -> float:
 
 
 def _mean_loss(loss, targets, weights, outputs):
-    if hasattr(targets, "flat_values"):  # a target for each token
+    if hasattr(targets, "flat_values"):  # each token has a target
         outputs = np.concatenate(outputs)  # (tokens, C)
         targets = targets.flat_values.numpy()
         weights = None if weights is None else weights.flat_values.numpy()
-    elif isinstance(outputs, list):  # the target is a token of the row
+    elif isinstance(outputs, list):  # the target is the index of a token
         padded = np.full((len(outputs), max(map(len, outputs))), -1e9, "f4")
         for row, values in zip(padded, outputs, strict=True):
             row[: len(values)] = values
         outputs = padded  # (R, T)
     value = float(loss(targets, outputs, weights))
-    # Keras divides by the number of targets, not by the sum of weights.
+    # Replace Keras's divisor, the number of targets, by the sum of weights.
     return value if weights is None else value / float(np.mean(weights))

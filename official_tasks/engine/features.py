@@ -1,4 +1,4 @@
-"""Features of texts from a frozen encoder, and their files."""
+"""Extracts features of texts with a frozen encoder and writes them to files."""
 
 import contextlib
 import itertools
@@ -13,7 +13,7 @@ from bert_keras.modeling.recipes import Recipe
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
 
-CHUNK = 256  # texts in memory at a time
+CHUNK = 256  # number of texts in memory at a time
 PER = ("token", "word_first", "word_mean")
 
 
@@ -22,7 +22,7 @@ class TextFeatures(NamedTuple):
 
     Attributes:
         vectors: `(N, F)`, one per token or per word.
-        token_ids: int32, the text's tokens without special ones.
+        token_ids: int32, the text's tokens without special tokens.
         words: int32, for each token the index of its word in the text.
     """
 
@@ -34,13 +34,13 @@ class TextFeatures(NamedTuple):
 class Extractor:
     """Runs an encoder over texts of any number and length.
 
-    A text that is longer than a row is read in windows that overlap by half;
-    a token's vector comes from the window that gives it most context. A word
-    without tokens is read as `[UNK]`.
+    A text that is longer than a row is split into windows that overlap by half.
+    A token's vector comes from the window with the most context around the
+    token. A word without tokens is read as `[UNK]`.
 
     Args:
         encoder: a `BertEncoder`.
-        preprocess: its `BertPreprocessor`; rows have its `sequence_length`.
+        preprocess: the encoder's `BertPreprocessor`; it sets the row length.
         recipe: `Recipe`, the layers to read.
         per: "token", a vector per token; "word_first", the vector of each
             word's first token; or "word_mean", the mean over a word's tokens.
@@ -48,7 +48,7 @@ class Extractor:
         batch_size: rows that go through the encoder at once.
 
     Raises:
-        InputError: the encoder lacks a layer, or `per` is unknown.
+        InputError: the encoder lacks a layer of `recipe`, or `per` is unknown.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Extractor:
         for output, counted, position in zip(
             outputs, counts, positions, strict=True
         ):
-            # True for tokens with more context in this row than in other rows.
+            # `counted`: True for tokens with most context in this row.
             counted = np.asarray(counted, bool)
             vectors[np.asarray(position, int)[counted]] = output[1:-1][counted]
         return vectors
@@ -152,15 +152,15 @@ def write_features(path, features, shape, dtype, num_texts):
     of its vectors), `shape`, `dtype`, `token_ids` and `words`.
 
     Args:
-        path: an npz if it ends in .npz, else a TFRecord file.
+        path: the output; an npz if it ends in .npz, else a TFRecord file.
         features: iterable of `TextFeatures`.
-        shape: (vectors, F), of all texts together.
+        shape: shape of the vectors of all texts, (vectors, F).
         dtype: dtype of the vectors.
         num_texts: number of texts.
 
     Raises:
-        InputError: the texts changed while they were read. Only an npz is
-            checked for this. No file is written.
+        InputError: the texts changed while they were read, so no file is
+            written. Only an npz is checked.
     """
     dtype = np.dtype(dtype)
     with atomic_output(path) as partial:

@@ -1,4 +1,4 @@
-"""One fine-tuning run: any task, from any weights, into one folder."""
+"""Fine-tunes a model on a task and writes a run folder."""
 
 import functools
 import math
@@ -63,28 +63,28 @@ def run(
     callbacks=(),
     **hyperparameters,
 ) -> dict:
-    """Fine-tune on `task`, score it, and write the run folder `output`.
+    """Fine-tune a model on `task`, score it on dev and write a run folder.
 
     The dev split is scored after each epoch; the best weights are kept.
 
     Args:
         task: a `Task`.
-        init: model folder, run folder of another task, or name of weights.
-        output: the run's folder. An interrupted run resumes; a finished one
-            is not trained again. Changed data or initial weights are refused.
-            None prints what would be trained, and trains nothing.
-        from_scratch: use only the sizes and the vocabulary of `init`.
-        epochs: passes over the rows. For this and the next three arguments,
-            None means the task's default.
-        batch_size: rows of a step, over all devices.
+        init: model folder, run folder of another task, or name of a preset.
+        output: run folder. The same call resumes an interrupted run and does
+            not repeat a finished one. It refuses changed data and changed
+            initial weights. None prints the plan and trains nothing.
+        from_scratch: True to use only the sizes and vocabulary of `init`.
+        epochs: passes over the training rows. For this and the next three
+            arguments, None means the task's default.
+        batch_size: rows of a step on all devices together.
         learning_rate: peak learning rate; the default is higher for smaller
             models, see `scale_rate`.
         sequence_length: maximum number of tokens of a row.
-        seed: seed of new weights, order and dropout.
+        seed: seed of new weights, of the order of rows, and of dropout.
         dtype: Keras policy, or "auto"; see `choose_dtype`.
-        pad_to_longest: group rows by length and pad a batch to its longest
-            row; otherwise pad all rows to `sequence_length`. None means True,
-            except on a TPU, which compiles each new shape.
+        pad_to_longest: True to bucket rows by length and pad each batch to its
+            longest row; False to pad all rows to `sequence_length`. None means
+            True, except on a TPU, which compiles each new shape.
         distribution: devices; see `make_strategy`.
         tpu: name of the TPU; see `make_strategy`.
         settings: further settings, such as the task's files. A run resumes
@@ -96,7 +96,7 @@ def run(
     Returns:
         The scores of the task on its dev split, with "rows", "dev_rows",
         "best_step", "cut" (fraction of the training texts that are cut),
-        "notes", and "curve", the logs of each epoch. An empty dict where
+        "notes", and "curve", the logs of each epoch. The dict is empty if
         `output` is None.
     """
     require_tensorflow("Fine-tuning")
@@ -138,7 +138,7 @@ def run(
         else:
             page.note_finished(folder)
         if strategy.is_chief:
-            # The state, three times the model's size, is not needed any more.
+            # A finished run needs no state, three times as large as the model.
             files.remove(folder.file("state"))
         return results
 
@@ -164,7 +164,8 @@ def choose_arguments(
     if from_scratch and keeping:
         raise InputError(
             "lora_rank and freeze_layers keep trained weights, but "
-            "from_scratch has none. Leave from_scratch or the others out."
+            "from_scratch starts from random weights. Leave from_scratch out, "
+            "or leave lora_rank and freeze_layers out."
         )
     accumulation = hyperparameters.accumulation
     if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
@@ -248,8 +249,8 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        # The scale of a regression's targets, and the temperature that
-        # calibrates a classifier. `_save` puts them into the saved head.
+        # Scale of regression targets; temperature that calibrates a classifier.
+        # `_save` applies the one that is set to the saved head.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
@@ -278,7 +279,7 @@ class _Run:
         )
         self.metric = hyperparameters.metric or task.metric
         if self.metric != task.metric or hyperparameters.tune_thresholds:
-            # Refuse a metric or thresholds now, not after the first epoch.
+            # Raise for a wrong metric or threshold before the first epoch.
             check_metric(task, self.metric, self._predict_and_score()[1])
 
     def _compile_model(self):
@@ -296,7 +297,8 @@ class _Run:
         if self.scale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
             if stored.get("problem") == "regression":
-                # The saved head predicts in data units; training needs std 1.
+                # The stored head predicts in data units, but training uses
+                # standardized targets.
                 self.scale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(
@@ -311,7 +313,7 @@ class _Run:
         return model
 
     def describe(self):
-        """Print what the run would train, with the notes on its data."""
+        """Print the run's sizes and the notes on its data, without training."""
         train = self.encoded["train"]
         cut = 0 if train.cut is None else int(np.sum(train.cut))
         tokens = len(train.inputs["token_ids"].flat_values)
@@ -320,7 +322,7 @@ class _Run:
         for line in (
             f"rows: {self.rows:,} to train on, {len(dev):,} to score on",
             f"classes: {len(labels) if labels else 'none'}",
-            f"tokens: {tokens:,}; {cut:,} others are cut",
+            f"tokens: {tokens:,}; {cut:,} more are cut off",
             f"[UNK]: {unknown:.2%} of the tokens",
             f"steps: {self.steps:,} of {self.arguments['batch_size']} rows",
             f"learning rate: {self.arguments['learning_rate']:g}",
@@ -382,7 +384,7 @@ class _Run:
         )
 
     def _predict_and_score(self):
-        """Calibrate and tune, if set; return predictions and scores for dev."""
+        """Return predictions and scores of dev, calibrated and tuned if set."""
         encoded = self.encoded["dev"]
         examples, outputs = self.examples["dev"], self.predictor(encoded)
         if self.hyperparameters.calibrate:
@@ -411,7 +413,7 @@ class _Run:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
-            # The baseline is a value of the task's metric, not of this metric.
+            # The baseline is a value of the task's metric, not `self.metric`.
             scores.pop("majority_baseline", None)
         return scores
 
@@ -422,8 +424,8 @@ class _Run:
             raise InputError(
                 f"tune_thresholds is True, but --task={self.task.name} has no "
                 "threshold to choose. Expected a task with several labels for "
-                "each text, or one whose questions may have no answer, without "
-                "null_threshold. Leave tune_thresholds out."
+                "each text, or with questions that may have no answer and "
+                "null_threshold not set. Leave tune_thresholds out."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():
@@ -456,7 +458,7 @@ class _Run:
                 self.folder.file("model"), **self.model.arguments()
             )
             copy_weights(best, self.model)
-            # The saved head is calibrated; `finish` fits the temperature again.
+            # Undo the saved calibration: `finish` fits a temperature again.
             if self.hyperparameters.calibrate:
                 line = next(line for line in curve if line["step"] == step)
                 temperature = calibration.Temperature(line["val_temperature"])
@@ -489,7 +491,7 @@ class _Run:
 
 
 def scalars(scores) -> dict:
-    """Return the entries of `scores` whose values are numbers, as floats."""
+    """Return the numeric entries of `scores` as a dict of floats."""
     return {
         name: float(value)
         for name, value in scores.items()

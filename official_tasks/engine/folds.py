@@ -1,7 +1,7 @@
 """Cross-validation: a run for each fold, and the labels that look wrong.
 
-A row is predicted by the run that was not trained on it. Rows with the same
-text are in the same fold. All folds have about the same class frequencies.
+Each row is predicted by the run that was not trained on the row. Rows with the
+same text are in the same fold. All folds have similar class frequencies.
 """
 
 import copy
@@ -24,11 +24,11 @@ from official_tasks.tasks.own_data import Table
 def cross_validate(
     task, init, output, folds, *, seed=0, settings=None, **arguments
 ) -> dict:
-    """Fine-tune once for each fold: score on it, and train on the others.
+    """Fine-tune once for each fold: train on the others, score on the fold.
 
-    Writes runs/fold-1 and so on, predictions of each row by the run that was
-    not trained on it, results.json and a report. The model of each fold stays
-    in its run; no model is trained on all rows. An interrupted call resumes.
+    Writes a run folder for each fold (runs/fold-1, ...), the predictions of all
+    rows, results.json and a report. Each run folder keeps its model. No model
+    is trained on all rows. The same call resumes after an interruption.
 
     Args:
         task: a `TextTask` without a dev file.
@@ -89,8 +89,8 @@ def check(task, folds, arguments):
         raise InputError(f"folds is {folds}; expected 2 or more.")
     if not isinstance(task, TextTask):
         raise InputError(
-            f"folds is {folds}, but the task {task.name} has no classes or "
-            "numbers of texts. Leave folds out."
+            f"folds is {folds}, but the task {task.name} does not predict a "
+            "class or a number for each text. Leave folds out."
         )
     if "dev" in task.source.files:
         raise InputError(
@@ -99,14 +99,14 @@ def check(task, folds, arguments):
         )
     if arguments.get("tune_thresholds"):
         raise InputError(
-            "Each fold would have other thresholds. Leave tune_thresholds or "
-            "folds out."
+            "tune_thresholds would choose other thresholds in each fold. Leave "
+            "tune_thresholds or folds out."
         )
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
 
 
 def read_all(task) -> Examples:
-    """Return all rows of train, with the tenth that other runs hold out."""
+    """Return all rows of train, with the tenth that `Table` splits off."""
     examples = task.read("train")
     if isinstance(task.source, Table):
         examples = Examples([*examples, *task.read("dev")], examples.notes)
@@ -114,7 +114,7 @@ def read_all(task) -> Examples:
 
 
 def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
-    """Return int `(R,)`: each row's fold, from 0, by a hash of its text.
+    """Return the fold of each row, int `(R,)` from 0, by a hash of its texts.
 
     Args:
         examples: list of `Example`.
@@ -143,7 +143,7 @@ def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
 
 
 class FoldSource:
-    """A source with one fold as its dev split and the others as train."""
+    """A source with one fold as dev split and the others as train split."""
 
     def __init__(self, source, examples, in_dev):
         self.source, self.examples, self.in_dev = source, examples, in_dev
@@ -170,14 +170,14 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
 
     The row whose label has the lowest probability comes first.
 
-    A class is a candidate for a row if its probability is at least the mean
-    probability of the class over the rows labelled with it. A row is returned
-    if its most probable candidate is not its label. These rows are off the
+    Class c is a candidate for a row if the row's probability of c is at least
+    the mean probability of c over the rows with label c. A row is returned if
+    its most probable candidate is not its label. These rows are off the
     diagonal of the confident joint (Northcutt et al. 2021, section 3.1).
 
     Args:
         probabilities: `(R, C)`, each row predicted by a run that was not
-            trained on it.
+            trained on the row.
         labels: int `(R,)`.
     """
     given = probabilities[np.arange(len(labels)), labels]
@@ -207,7 +207,7 @@ def _finish(task, folder, examples, numbers, tasks, runs):
         results["wrong_labels"] = len(wrong)
     with folder.output("predictions") as path:
         files.make_folder(path)
-        # For GLUE, `task.write` writes submission files, which lack `columns`.
+        # Not `task.write`: for GLUE it writes submissions without `columns`.
         TextTask.write(task, examples, predictions, path, columns)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)
@@ -231,7 +231,7 @@ def summarize(runs) -> dict:
 
 
 def _describe_labels(task, examples, predictions):
-    """Return more columns of the prediction file, and rows that look wrong.
+    """Return columns for the prediction file, and rows that look wrong.
 
     The columns are a dict: name -> array (R,). The rows are a list of dicts.
     """
@@ -270,9 +270,9 @@ def _render(task, results, wrong):
         page.section("Folds", text, page.table(rows, ["", *names])),
         task_report.show_mistakes(
             "Labels that look wrong",
-            f"{min(len(wrong), task_report.MAX_SHOWN)} of {len(wrong):,}, "
-            "sorted by the label's probability in the run that was not trained "
-            "on the row. predictions/ has all of them.",
+            f"{min(len(wrong), task_report.MAX_SHOWN)} of {len(wrong):,} rows. "
+            "The row with the least probable label comes first. predictions/ "
+            "lists all of them.",
             wrong,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Several runs of one task over learning rates and seeds; the best is kept."""
+"""Runs a task with several learning rates and seeds, and keeps the best run."""
 
 import os
 import shutil
@@ -38,16 +38,16 @@ def run(
 ) -> dict:
     """Fine-tune once for each learning rate and seed; tabulate the runs.
 
-    A single run writes to `output` itself. Each of several runs writes to a
-    folder in `output`; the model, the predictions and the report of the run
+    A single run writes to `output` itself. Each of several runs writes to its
+    own folder in `output`. The model, the predictions and the report of the run
     with the best score on dev are copied to `output`.
 
     Args:
         task: a `Task`.
         init: see `finetuning.run`.
-        output: the folder. None prints what the first run would train.
-        learning_rates: the rates to try; None tries `learning_rate` alone.
-        seeds: number of seeds, from `seed` on.
+        output: the folder. None prints the plan of the first run.
+        learning_rates: the rates to try; None means only `learning_rate`.
+        seeds: number of seeds: `seed`, `seed` + 1, ...
         learning_rate: see `finetuning.run`.
         seed: the first seed.
         settings: see `finetuning.run`.
@@ -59,8 +59,8 @@ def run(
     """
     if learning_rates and learning_rate is not None:
         raise InputError(
-            "A grid tries four learning rates: leave --learning_rate or --grid "
-            "out."
+            "--grid tries four learning rates, so --learning_rate has no "
+            "effect: leave --learning_rate or --grid out."
         )
     if seed + seeds - 1 > LARGEST_SEED:
         raise InputError(
@@ -101,7 +101,7 @@ def run(
 
 
 def _run_all(name, metric, output, identity, run_one):
-    """Run the plan of `identity` in one folder; return `summarize`'s result."""
+    """Run each rate and seed of `identity["plan"]`; return the summary."""
     plan = identity["plan"]
     with RunFolder(output, identity) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
@@ -121,14 +121,14 @@ def _run_all(name, metric, output, identity, run_one):
 def refuse_several_hosts(distribution):
     """Raise InputError if this host is one of several that train together.
 
-    Several runs in a row have one folder, in which only one process may write.
+    Several runs in a row share a folder, and only one process may write to it.
     """
     if resolve_auto(distribution) == "multi_worker":
         raise InputError(
             "Several runs in a row need a single host, but TF_CONFIG names "
-            f"several (--distribution={distribution}). Start each run by "
-            "itself: one --task, without --grid and --seeds, with another "
-            "--output; or take --distribution=mirrored."
+            f"several (--distribution={distribution}). Start each run with one "
+            "--task, its own --output, and without --grid, --seeds and "
+            "--folds, or use --distribution=mirrored."
         )
 
 
@@ -139,9 +139,9 @@ def _name(rate, seed):
 def summarize(metric, runs: dict, rates: dict) -> dict:
     """Return the best run's results, with a summary of all runs.
 
-    A run failed if its metric is not finite or no better than the best
-    constant prediction's. Mean and standard deviation ("deviation") are over
-    the seeds of the best run's learning rate, without failed runs.
+    A run failed if its metric is NaN, or no better than the metric of the best
+    constant prediction. "mean" and "deviation" (standard deviation) are over
+    the runs with the best run's learning rate, without failed runs.
 
     Args:
         metric: the key by which runs are compared.
@@ -184,14 +184,14 @@ def _show(title, metric, runs, results=None):
     progress.console.print(make_table(title, rows))
     if results is None:
         return
-    parts = [f"best: {results['best_run']}"]
+    parts = [f"best run: {results['best_run']}"]
     if results["mean"] is not None:
         parts.append(
-            f"over the seeds of its learning rate: mean {metric} "
+            f"mean {metric} of the runs with its learning rate: "
             f"{results['mean']:.4f}"
         )
     if results["deviation"] is not None:
-        parts.append(f"standard deviation {results['deviation']:.4f}")
+        parts.append(f"standard deviation: {results['deviation']:.4f}")
     parts.append(f"failed runs: {len(results['failed'])}")
     progress.console.print("; ".join(parts))
 
@@ -212,7 +212,7 @@ def make_table(title, rows) -> Table:
     names = [name for name in names if name not in task_report.COUNTS]
     table = Table(title=title, title_justify="left")
     table.add_column("")
-    if len(rows) == 1:  # a line for each metric: there may be many
+    if len(rows) == 1:  # one line per metric, because there may be many
         ((run, metrics),) = rows.items()
         table.add_column(run, justify="right")
         for name in names:

@@ -132,7 +132,7 @@ def test_other_problems_have_nothing_to_calibrate(place, tmp_path):
     path = str(write_csv(tmp_path / "rows.csv", sentences(16)))
     for problem in ("multi", "regression"):
         task = custom_task(path, path, problem=problem)
-        with pytest.raises(InputError, match="has not one class"):
+        with pytest.raises(InputError, match="does not have one class"):
             check_task(task)
-    with pytest.raises(InputError, match="has not one class"):
+    with pytest.raises(InputError, match="does not have one class"):
         finetuning.run(task, place / "init", None, calibrate=True)

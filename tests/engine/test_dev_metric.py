@@ -129,7 +129,7 @@ def test_matthews_of_classes_is_scikit_learns(task):
 def test_a_metric_that_a_task_lacks_is_refused_before_training(
     place, task, tmp_path
 ):
-    with pytest.raises(InputError, match="--metric=mcc: .* matthews, loss"):
+    with pytest.raises(InputError, match="--metric=mcc .* matthews, loss"):
         finetuning.run(
             task, place / "init", tmp_path / "run", metric="mcc", **QUICK
         )

@@ -223,7 +223,7 @@ def test_smoothed_labels_have_the_loss_that_keras_has(shape):
     )
     for wrong in ({"labels": None}, {"loss": keras.losses.MeanSquaredError()}):
         task.labels = wrong.get("labels", task.labels)
-        with pytest.raises(InputError, match="has not one class"):
+        with pytest.raises(InputError, match="does not have one class"):
             smooth(task, wrong.get("loss", plain), 0.3)
 
 
