@@ -1,4 +1,4 @@
-"""Hyperparameters of fine-tuning, except those in a task's `Defaults`."""
+"""Hyperparameters of fine-tuning that a task's `Defaults` do not hold."""
 
 import math
 from typing import NamedTuple
@@ -11,10 +11,10 @@ from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> (the expected values in words, a check of a value that is not None).
+# Field -> (expected values in words, function that checks them). None is valid.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
-    "layer_decay": ("a number above 0, 1 at most", lambda v: 0 < v <= 1),
+    "layer_decay": ("a number above 0 and at most 1", lambda v: 0 < v <= 1),
     "dropout": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
     "lora_dropout": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
     "freeze_layers": (
@@ -38,38 +38,40 @@ CHOICES = {
 
 
 class Hyperparameters(NamedTuple):
-    """Hyperparameters of a run that are not among the task's `Defaults`.
+    """Hyperparameters of a run that the task's `Defaults` do not hold.
 
     optimizer: "adamw" or "lamb".
-    schedule: learning rate after the warm-up, see `bert_keras.adamw`.
-    ema: decay of the weights' moving averages, which are scored and saved.
+    schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
+    ema: decay of the moving averages of the weights. With `ema`, the averages
+        are scored and saved.
     label_smoothing: fraction of each training label to spread over all classes.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: dropout rate of encoder and head; None keeps the stored rates.
-    class_weights: "balanced" weights rows so that each class counts the same.
-        If a text may have several labels, for each label the texts with it
-        count as much as the texts without it.
+    class_weights: "balanced" gives all classes the same total weight. If a
+        text may have several labels, the texts with a label together get the
+        same weight as the texts without the label.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
-        None adds none (the paper, section 5.1).
-    lora_rank: rank of LoRA, see `enable_lora`; the run also writes `adapter`.
+        None adds no LSTM (the paper, section 5.1).
+    lora_rank: rank of LoRA, see `enable_lora`. With LoRA, the run also writes
+        the folder adapter/.
     lora_alpha: LoRA's change to a kernel is scaled by lora_alpha / lora_rank;
         None scales by 1.
-    lora_dropout: fraction of the input of LoRA's matrices that is dropped.
+    lora_dropout: dropout rate for the input of LoRA's matrices.
     lora_targets: the projections that LoRA changes, see `enable_lora`.
-    freeze_layers: number of the lowest layers that keep their weights, with
-        the embeddings; 0 freezes the embeddings alone.
-    accumulation: number of micro-batches into which a batch is cut.
+    freeze_layers: number of the lowest layers to freeze together with the
+        embeddings; 0 freezes only the embeddings.
+    accumulation: number of micro-batches into which a batch is split.
     steps_per_execution: see `keras.Model.compile`.
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after this many evaluations without a better
-        score. The schedule of the learning rate is that of a whole run.
+        score. The learning-rate schedule is still the one for all epochs.
     metric: the metric on dev that decides the best weights and early
-        stopping. None is the task's metric, "loss" the loss on dev.
+        stopping. None means the task's metric; "loss" means the loss on dev.
     calibrate: True to divide the logits of classes by the temperature that
         fits dev best. The temperature is saved in the head.
-    tune_thresholds: True to choose the thresholds with the best F1 on dev: one
-        for each label, or one for "no answer". They are saved with the model.
+    tune_thresholds: True to choose the thresholds with the best F1 on dev, one
+        for each label or one for "no answer", and save them with the model.
     """
 
     optimizer: str = "adamw"
@@ -95,7 +97,7 @@ class Hyperparameters(NamedTuple):
     calibrate: bool = False
 
     def check(self):
-        """Raise InputError for a value out of its range."""
+        """Raise InputError if a value or a combination of values is invalid."""
         for name, (expected, fits) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not fits(value):
@@ -116,8 +118,8 @@ class Hyperparameters(NamedTuple):
             )
         if None not in (self.lora_rank, self.freeze_layers):
             raise InputError(
-                "LoRA freezes the entire encoder. Leave lora_rank or "
-                "freeze_layers out."
+                "freeze_layers has no effect with lora_rank, because LoRA "
+                "freezes the entire encoder. Leave one of the two out."
             )
 
     def changed(self) -> dict:
@@ -126,14 +128,14 @@ class Hyperparameters(NamedTuple):
         return {k: v for k, v in self._asdict().items() if v != defaults[k]}
 
     def encoder_arguments(self) -> dict:
-        """Return the arguments of the encoder that replace the preset's."""
+        """Return encoder arguments that replace those of the preset."""
         arguments = {"rematerialize": self.rematerialize}
         if self.dropout is not None:
             arguments["dropout"] = arguments["attention_dropout"] = self.dropout
         return arguments
 
     def adapt(self, model):
-        """Freeze the model's lowest layers, or add LoRA, as the fields say."""
+        """Add LoRA or freeze the lowest layers, if the fields are set."""
         encoder = model.encoder
         if self.lora_rank:
             bert_keras.enable_lora(

@@ -1,4 +1,4 @@
-"""Official prediction files of one task, and the zip of all of GLUE."""
+"""Writes a task's official prediction files, and the zip file for GLUE."""
 
 import contextlib
 import filecmp
@@ -22,11 +22,11 @@ ZIP = "glue.zip"
 
 
 def predict_task(task, models, output, split="test", overwrite=False):
-    """Write the task's official files of a split to the folder `output`.
+    """Write the official prediction files of a split to the folder `output`.
 
     Args:
         task: a `Task`.
-        models: model or run folders; the outputs of several are averaged.
+        models: model or run folders; outputs of several models are averaged.
         output: folder, made if it is missing.
         split: one of `SPLITS`.
         overwrite: replace existing files.
@@ -46,7 +46,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
 def input_files(task) -> list:
     """Return the files that a task reads, including its test files."""
     source = getattr(task, "source", None)
-    is_ours = isinstance(source, Source)  # else None or a user's own class
+    is_ours = isinstance(source, Source)  # a user's task may have another class
     test = source.existing_files("test") if is_ours else []
     return [*task.data_files(), *test]
 
@@ -55,8 +55,8 @@ def input_files(task) -> list:
 def new_files(folder, overwrite, inputs=()):
     """Yield a temporary folder; move its files into `folder` at the end.
 
-    All files are moved, or none: if one exists with other content, an
-    InputError is raised unless `overwrite` is True.
+    If a file exists with other content and `overwrite` is False, raise an
+    InputError and move no file.
 
     Args:
         folder: the folder; it is made if it is missing.
@@ -86,23 +86,23 @@ def new_files(folder, overwrite, inputs=()):
 
 
 def run_glue(make_task, init, output, **arguments) -> dict:
-    """Fine-tune all nine tasks and write the zip of the leaderboard.
+    """Fine-tune all nine GLUE tasks; write the zip file for the leaderboard.
 
     Args:
         make_task: function of a task's name; returns the task and its
-            settings, as `task_from_flags` does.
+            settings, see `task_from_flags`.
         init: see `grid.run`.
-        output: folder; each task has a folder in it, under its name.
+        output: folder; gets a subfolder for each task, with the task's name.
         **arguments: further arguments of `grid.run`.
 
     Returns:
         dict with "scores" (task -> results on dev) and "average" (mean of the
-        nine columns of the paper's table, which leaves WNLI out).
+        nine columns of table 1 in BERT's paper, which has no WNLI).
     """
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in BENCHMARK}
     for name, (task, _) in tasks.items():
-        # A missing file would otherwise end the run days later.
+        # Read all files now: a missing one would stop the run days later.
         for split in ("test",) if name == AX.name else SPLITS:
             task.read(split)
     scores = {
@@ -122,7 +122,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
             task,
             [os.path.join(output, trained)],
             os.path.join(output, "submission"),
-            overwrite=True,  # only files of the same runs exist
+            overwrite=True,  # any existing files are from the same runs
         )
     write_zip(output)
     results = {"scores": scores, "average": average(scores)}
@@ -147,7 +147,7 @@ def columns(scores) -> dict[str, float]:
 
 
 def average(scores) -> float:
-    """Return the mean over the paper's columns; MNLI has two of them."""
+    """Return the mean over the paper's columns; MNLI has two columns."""
     values = list(columns(scores).values())
     return sum(values) / len(values)
 
@@ -159,15 +159,15 @@ def write_zip(output):
     missing = [name for name in names if not os.path.isfile(f"{folder}/{name}")]
     if missing:
         raise InputError(
-            f"{folder} has no {', '.join(missing)}: the leaderboard takes "
-            "all eleven files or none"
+            f"{folder} has no {', '.join(missing)}: the leaderboard needs "
+            "all eleven files"
         )
     with (
         files.atomic_output(os.path.join(output, ZIP)) as path,
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
         for name in names:
-            # A fixed date: equal files then make equal archives.
+            # With a fixed date, equal files make equal archives.
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             with open(f"{folder}/{name}", "rb") as file:
                 archive.writestr(entry, file.read(), zipfile.ZIP_DEFLATED)

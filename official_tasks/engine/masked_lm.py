@@ -1,4 +1,4 @@
-"""Masked-LM loss and perplexity of any weights on a text, without training."""
+"""Computes masked-LM loss and perplexity of given weights on given texts."""
 
 import itertools
 import math
@@ -29,8 +29,8 @@ def score_masked_lm(
     """Return loss, perplexity and accuracy of a model on masked texts.
 
     Texts are cut into rows without overlap, and masked once by the rules of
-    pre-training. The masks depend on texts, vocabulary, `sequence_length` and
-    `seed` alone: models with the same vocabulary get the same masks.
+    pre-training. The masks depend only on texts, vocabulary, `sequence_length`
+    and `seed`. So models with the same vocabulary get the same masks.
 
     Args:
         preset: weights with a trained masked-word head, in any format.
@@ -87,9 +87,9 @@ def score_masked_lm(
 
 
 def _load_pretrainer(preset):
-    """Return a model with masked-word head; raise if the head is untrained."""
+    """Return a model with a masked-word head; raise if it is not trained."""
     with warnings.catch_warnings():
-        # The next-sentence head may be untrained, because it is not used.
+        # An untrained next-sentence head is no problem: it is not used here.
         warnings.simplefilter("ignore", UntrainedWarning)
         model = bert_keras.BertPretrainer.from_preset(preset)
     new = [
@@ -100,13 +100,13 @@ def _load_pretrainer(preset):
     if new:
         raise InputError(
             f"{preset} has no trained masked-word head: {', '.join(new)} would "
-            "be random. Name weights of pre-training."
+            "be random. Name pre-trained weights that include this head."
         )
     return model
 
 
 def masked_rows(preprocess, texts, seed):
-    """Yield batches of masked rows of texts, as `mask_rows` returns them."""
+    """Yield masked rows of each `TEXTS_AT_ONCE` texts; see `mask_rows`."""
     length = preprocess.sequence_length
     most = max(1, round(MASK_RATE * length))
     rules = SamplingRules(sequence_length=length, max_predictions=most)
@@ -122,7 +122,7 @@ def masked_rows(preprocess, texts, seed):
             continue
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, ids, stride=room).inputs
-        # Pad all batches to one width: the masks then depend on the rows alone.
+        # Pad to one width, because masks also depend on the number of columns.
         rows = {
             name: values.to_tensor(
                 preprocess.packer.pad_id if name == "token_ids" else 0,

@@ -1,4 +1,4 @@
-"""Models of a task from presets, their predictions, and their weight files."""
+"""Loads models of a task, predicts with them, and lists their weight files."""
 
 import glob
 import os
@@ -23,9 +23,9 @@ from official_tasks.tasks.base import RATES
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
-ABSENT = {"long_text": "truncate"}  # values where a folder states none
-# Largest hidden size -> factor on the paper's learning rates, which are for 768
-# and 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
+ABSENT = {"long_text": "truncate"}  # argument -> value if a folder states none
+# Maximum hidden size -> factor on the paper's learning rates, which are for
+# sizes 768 and 1024. Turc et al. 2019 use up to 3e-4 for smaller models.
 RATE_FACTORS = {256: 6, 512: 2}
 
 
@@ -37,16 +37,16 @@ def load_model(
     bilstm_dim=None,
     **encoder_arguments,
 ):
-    """Return the task's model over the encoder of `preset`.
+    """Return the task's model with the encoder of `preset`.
 
-    If the preset has a head of the same class with the same labels, it is
-    loaded too; otherwise the head's weights are random.
+    If the preset has a head of the same class with the same labels, the head's
+    weights are loaded too. Otherwise they are random.
 
     Args:
         task: a `Task`.
-        preset: a model folder, the folder of a run, or a name.
+        preset: a model folder, a run folder, or the name of a preset.
         dtype: Keras policy.
-        from_scratch: use only the sizes of `preset`, not its weights.
+        from_scratch: True to use only the sizes of `preset`, not its weights.
         bilstm_dim: width of a BiLSTM between encoder and head, or None.
         **encoder_arguments: arguments of `BertEncoder` that replace the
             preset's.
@@ -73,14 +73,14 @@ def load_trained(task, preset):
     """Return a model that was fine-tuned on the task, and its preprocessor.
 
     Raises:
-        InputError: the model has another class, or other labels or layers.
+        InputError: the model's class, labels or layers do not fit the task.
     """
     checkpoint, encoder = _open(preset, "float32")
     bilstm_dim = checkpoint.head_arguments.get("bilstm_dim")
     model = _build_model(task, encoder, bilstm_dim)
     name = type(model).__name__
     checkpoint = choose_class(name, checkpoint)
-    # A model that adds no weights to the encoder needs no training.
+    # A model that adds no weights to the encoder has no head to check.
     has_head = not all(
         map(weights.in_encoder, weights.published_weights(model))
     )
@@ -126,7 +126,7 @@ def _open(preset, dtype, **encoder_arguments):
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset)
     with warnings.catch_warnings():
-        # `load_model` prints the new weights of encoder and head together.
+        # Ignore the warning: `load_model` prints the new weights of the model.
         warnings.simplefilter("ignore", UntrainedWarning)
         encoder = bert_keras.BertEncoder.from_preset(
             checkpoint, dtype=dtype, **encoder_arguments
@@ -146,10 +146,10 @@ def _load_head(model, checkpoint, dtype):
 
 
 def scale_rate(rate, init) -> float:
-    """Return `rate`, raised by `RATE_FACTORS` if the encoder `init` is narrow.
+    """Return `rate`, multiplied by `RATE_FACTORS` for a small encoder `init`.
 
-    A rate above 5e-5 is returned unchanged, because it is meant for a head on a
-    frozen encoder.
+    A rate above 5e-5 is returned unchanged, because such rates are for a head
+    on a frozen encoder.
     """
     if rate > max(RATES):
         return rate
@@ -159,11 +159,11 @@ def scale_rate(rate, init) -> float:
 
 
 class Predictor:
-    """Runs a model over encoded rows of any length; traced once.
+    """Runs a model over encoded rows of any length, with a single trace.
 
     Args:
         model: a Keras model.
-        per_token: True if its outputs have a token axis, see `Task`.
+        per_token: True if the model's outputs have a token axis, see `Task`.
         pad_id: padding value of `token_ids`.
     """
 
@@ -194,7 +194,7 @@ class Predictor:
         batches = prediction_batches(
             encoded.inputs, order, batch_size, self.pad_id
         )
-        # One trace for all shapes; a trace of each shape would take seconds.
+        # Trace once for all shapes, because each trace takes seconds.
         call = self._call.get_concrete_function(batches.element_spec)
         outputs = [call(batch) for batch in batches]
         if not isinstance(outputs[0], dict):
@@ -210,7 +210,7 @@ def predict_split(task, models, split):
 
     Args:
         task: a `Task`.
-        models: model or run folders; the outputs of several are averaged.
+        models: model or run folders; outputs of several models are averaged.
         split: one of `SPLITS`.
     """
     if len(models) > 1 and not task.averages:
@@ -218,7 +218,7 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # Take the labels and the like from the model: a test file has no labels.
+    # Take the class names from the model, because a test file has no labels.
     task.take_arguments(open_checkpoint(models[0]).head_arguments)
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)
@@ -228,7 +228,7 @@ def predict_split(task, models, split):
 def average_outputs(task, models, examples):
     """Return the encoded rows, and the mean of the models' outputs.
 
-    One model is in memory at a time.
+    Only one model is in memory at a time.
 
     Raises:
         InputError: the models cut the texts into different rows.
@@ -259,11 +259,11 @@ def _mean(outputs):
     return np.mean(outputs, axis=0)
 
 
-# The file `checkpoint` counts too: it names TensorFlow's newest checkpoint.
+# TensorFlow's file `checkpoint` is included: it names the newest checkpoint.
 _WEIGHTS = re.compile(
     r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
 )
-# Folders with weights inside a SavedModel or sentence-transformers folder.
+# Subfolders that hold weights, in a SavedModel or sentence-transformers folder.
 _FOLDERS = ("", "variables", "0_*")
 
 

@@ -1,20 +1,20 @@
-"""Notes of a fine-tuning run on likely faults of its data or its result."""
+"""Notes on likely faults in the data or the results of a fine-tuning run."""
 
 import math
 
 import numpy as np
 
 MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
-MAX_UNKNOWN = 0.1  # fraction of [UNK] without a note; English has under 1 %
+MAX_UNKNOWN = 0.1  # fraction of [UNK] without a note; in English about 0.01
 LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
 FREQUENT = 0.05  # a class with a larger fraction of the dev rows is frequent
 NOTHING_LEARNED = (
     "{metric} on dev is {value:.3f}, no better than the best constant "
     "prediction, {baseline:.3f}: the model has learned nothing from the texts. "
-    "Do the labels follow from the texts? If so, take more than {steps} steps "
-    "on {rows} rows, another learning rate (2e-5 to 5e-5 for pre-trained "
-    "weights, 1e-4 and more for small or new ones), or another seed: with "
-    "large models some seeds fail"
+    "Do the labels follow from the texts? If so, train for more than {steps} "
+    "steps or on more than {rows} rows, or try another learning rate (2e-5 to "
+    "5e-5 for pre-trained weights, 1e-4 and more for small or new models) or "
+    "another seed, because some seeds fail with large models"
 )
 
 
@@ -22,7 +22,7 @@ def note_data(examples, encoded, preprocess) -> list[str]:
     """Return the notes on a task's data, cut texts and [UNK] tokens.
 
     Args:
-        examples: dict: split -> examples that the task has read.
+        examples: dict: split -> examples of the task.
         encoded: the rows to train on.
         preprocess: `BertPreprocessor` of the run.
     """
@@ -40,23 +40,23 @@ def note_data(examples, encoded, preprocess) -> list[str]:
         every = "all" if cut == 1 else f"{cut:.0%} of the"
         notes.append(
             f"{every} texts are longer than {length} tokens and are cut: "
-            f"sequence_length={enough} would hold most"
+            f"sequence_length={enough} would hold most of them"
         )
     unknown = unknown_fraction(encoded, preprocess)
     if unknown > MAX_UNKNOWN:
         notes.append(
-            f"{unknown:.0%} of the tokens are [UNK]: the vocabulary of these "
-            "weights does not fit the texts; take weights of their language"
+            f"{unknown:.0%} of the tokens are [UNK], because the weights' "
+            "vocabulary does not fit the texts. Use weights for their language"
         )
     return notes
 
 
 def note_results(metric, results, steps, learning_rate) -> list[str]:
-    """Return the notes on what a run scored on dev.
+    """Return the notes on a run's scores on dev.
 
     Args:
         metric: key of `results` by which runs are compared.
-        results: what `finetuning.run` returns.
+        results: results of `finetuning.run`.
         steps: steps of the run.
         learning_rate: learning rate of the run.
     """

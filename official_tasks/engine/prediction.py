@@ -1,4 +1,4 @@
-"""Reads the rows that `predict` sends to a served model, from file or pipe."""
+"""Reads the rows that `predict` sends to a model, from files or a pipe."""
 
 import glob
 import gzip
@@ -21,12 +21,13 @@ from official_tasks.tasks.table import (
 
 
 def choose_signature(served, name, columns):
-    """Return the name, the entry in the card and the columns of a signature.
+    """Return a signature's name, its entry in the card, and its columns.
 
     Args:
         served: a `ServedModel`.
-        name: name of the signature; None: the model's default.
-        columns: names of the columns; None: those of the inputs.
+        name: name of the signature; None means the model's default.
+        columns: names of the columns to read; None means the signature's input
+            names.
     """
     name = name or served.card["default"]
     if name not in served.signatures:
@@ -45,7 +46,7 @@ def choose_signature(served, name, columns):
 
 
 def list_types(entry):
-    """Return the argument `lists` of `read_inputs` for a signature's inputs."""
+    """Return the argument `lists` of `read_inputs` for a signature."""
     rows = [entry["request"][key][0] for key in entry["input_order"]]
     return [
         isinstance(row, list) and (isinstance(row[0], str) or int)
@@ -54,7 +55,7 @@ def list_types(entry):
 
 
 def find_inputs(pattern) -> list[str]:
-    """Return the files that match, sorted; [pattern] for a pipe or data set."""
+    """Return the matching files, sorted; [pattern] for a pipe or a data set."""
     from bert_keras.data.data_sets import is_data_set
 
     if pattern == "-" or os.path.exists(pattern) or is_data_set(pattern):
@@ -81,14 +82,14 @@ def count_rows(paths, *arguments) -> int | None:
 
 
 def read_inputs(paths, kind, columns, lists, dialect=None):
-    """Yield each row as a list with the value of each column, a str or a list.
+    """Yield each row as a list that holds a str or a list for each column.
 
     Args:
         paths: list of files (also `.gz`) and data sets; "-" is standard input.
-        kind: "lines", "csv", "tsv" or "jsonl"; None decides by the name.
-        columns: columns of a table: the inputs in order, then those to keep.
-        lists: for each column, True if it holds a list of str as JSON, `int`
-            if a list of integers, else False.
+        kind: "lines", "csv", "tsv" or "jsonl"; None decides by the file name.
+        columns: columns of a table: the inputs in order, then columns to keep.
+        lists: for each column, True if its values are lists of str in JSON,
+            `int` if they are lists of integers, False if they are str.
         dialect: `Dialect` of the files; None means UTF-8 and commas.
     """
     for path in paths:
@@ -134,7 +135,7 @@ def _read_table(path, stream, kind, columns, lists, dialect):
 
 
 def find_kind(path, kind=None):
-    """Return `kind` if it is set, else the kind that the ending implies."""
+    """Return `kind` if it is set, else the kind for the path's ending."""
     if kind:
         return kind
     if is_columnar(path):
@@ -144,7 +145,7 @@ def find_kind(path, kind=None):
 
 
 def _open(path, kind, encoding):
-    # The tokenizer drops U+FFFD, which replaces bytes that are not UTF-8.
+    # In lines, U+FFFD replaces invalid bytes; the tokenizer drops U+FFFD.
     text = {
         "encoding": encoding,
         "errors": "replace" if kind == "lines" else "strict",
@@ -165,7 +166,7 @@ def _parse_list(row_name, column, value, item_type):
         items = None
     if not items or not isinstance(items, list):
         raise InputError(
-            f"{row_name}: expected a list of texts as JSON, got {value[:60]!r}"
+            f"{row_name}: expected a list in JSON, got {value[:60]!r}"
         )
     if item_type is not int:
         return [to_text(row_name, column, item) for item in items]

@@ -2,10 +2,10 @@
 
 from official_tasks import page
 
-MAX_SHOWN = 20  # mistakes
-MAX_TEXT_LENGTH = 400  # characters
+MAX_SHOWN = 20  # maximum number of mistakes in a table
+MAX_TEXT_LENGTH = 400  # maximum number of characters of a text in a table
 MAX_CLASSES = 30  # a larger confusion matrix cannot be read
-COUNTS = ("rows", "dev_rows", "best_step", "cut")  # not metrics
+COUNTS = ("rows", "dev_rows", "best_step", "cut")  # results, but not metrics
 
 
 def select_metrics(results) -> dict:
@@ -19,13 +19,13 @@ def select_metrics(results) -> dict:
 
 
 def render(name, metric, results, mistakes, settings) -> str:
-    """Return the page of one run.
+    """Return the report of one run as HTML.
 
     Args:
         name: name of the task.
         metric: key of `results` by which runs are compared.
-        results: what `finetuning.run` returns.
-        mistakes: what the task's `mistakes` returns.
+        results: results of `finetuning.run`.
+        mistakes: wrong predictions, see `Task.mistakes`.
         settings: dict of the run's settings.
     """
     counts = (
@@ -115,8 +115,8 @@ def _show_confusion(results):
         return ""
     return page.section(
         "Confusion",
-        "Rows are the truth, columns the predictions; darker is a larger "
-        "fraction of the row.",
+        "Rows are true labels, columns are predicted labels. A darker cell is "
+        "a larger fraction of its row.",
         page.confusion_table(labels, results["confusion"]),
     )
 
@@ -144,12 +144,12 @@ def _show_reliability(results):
 
 
 def show_mistakes(heading, text, mistakes):
-    """Return the section of the first mistakes, or "" without mistakes.
+    """Return a section with the first mistakes, or "" if there are none.
 
     Args:
         heading: heading of the section.
-        text: the sentence below it.
-        mistakes: what a task's `mistakes` returns.
+        text: text below the heading.
+        mistakes: wrong predictions, see `Task.mistakes`.
     """
     if not mistakes:
         return ""

@@ -11,7 +11,7 @@ from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import any_worker
 from official_tasks import progress
 
-BAR_EVERY = 1.0  # seconds between updates of the bar; an update reads the loss
+BAR_EVERY = 1.0  # seconds between updates of the bar; each waits for the loss
 BOARD_EVERY = 50  # steps between two points of a curve
 MAX_SKIPPED = 0.5  # fraction of a run's steps that may be skipped
 
@@ -20,7 +20,7 @@ def training_state(folder, strategy, every, **options):
     """Return the `TrainingState` of a run; only the chief worker writes it.
 
     Args:
-        folder: an open `RunFolder`; gets state/.
+        folder: an open `RunFolder`; its subfolder state/ gets the state.
         strategy: `Strategy`.
         every: steps between two checkpoints.
         **options: further arguments of `TrainingState`.
@@ -51,21 +51,21 @@ def train(
     callbacks=(),
     should_end=None,
 ) -> list[dict]:
-    """Train a compiled, built model in the run folder, or resume.
+    """Train a compiled and built model in a run folder, or resume training.
 
     Args:
         folder: an open `RunFolder`; gets logs/ and metrics.jsonl.
         model: the model.
         batches: function of a step; returns the batches from this step on.
-        state: what `training_state` returns.
-        steps: steps of the whole run, also those before a resume.
+        state: the `TrainingState` that `training_state` returns.
+        steps: steps of the whole run, including steps before a resume.
         steps_per_epoch: steps between two calls of `validation`.
         validation: function of a step; returns a dict: name -> metric.
         title: text of the progress bar.
         tokens_until: function of a step; returns the number of positions, with
             padding, that the run has trained on until this step.
         predict: see `Board`.
-        boundaries: steps at which the batches take another shape.
+        boundaries: steps after which the batches have another shape.
         callbacks: further callbacks; they may add to the logs.
         should_end: see `bert_keras.training.loop.fit`.
 
@@ -108,17 +108,17 @@ def train(
 
 
 class Meter(keras.callbacks.Callback):
-    """Updates the bar; adds metrics to the logs of each evaluation.
+    """Updates the progress bar; adds metrics to the logs of each evaluation.
 
-    Adds "learning_rate" of the next step and "gradient_norm" of the last. With
-    `tokens_until`, also adds "tokens" (positions trained on so far) and
-    "tokens_per_second" since the last evaluation.
+    Adds "learning_rate" (of the next step) and "gradient_norm" (of the last
+    step). With `tokens_until`, also adds "tokens" (positions trained on so far)
+    and "tokens_per_second" (since the last evaluation).
 
     Args:
         update: function that `progress.bar` yields.
         state: `TrainingState`.
-        steps: steps of the whole run, also those before a resume.
-        tokens_until: function of the step, or None.
+        steps: steps of the whole run, including steps before a resume.
+        tokens_until: see `train`.
 
     Attributes:
         step: number of finished steps of the run, including the current one.
@@ -137,10 +137,10 @@ class Meter(keras.callbacks.Callback):
         self._timed = []
 
     def on_train_batch_end(self, batch, logs=None):
-        # `TrainingState` is called after this callback, so its `step` does not
-        # count this step yet. `batch` grows by `steps_per_execution`.
+        # `TrainingState` is called after this callback, so `state.step` does
+        # not count this step yet.
         self.step = self._first + batch + 1
-        # Time counts from the end of the first step, which traces the graph.
+        # Measure from the end of the first step, which also traces the graph.
         now = time.monotonic()
         self._timed = [*self._timed[:1], (self.step, now)]
         if now - self._shown >= BAR_EVERY or self.step == self.steps:
@@ -180,14 +180,14 @@ class Board(keras.callbacks.Callback):
     """Curves and predictions for TensorBoard, by the step of the run.
 
     It replaces Keras's TensorBoard callback, which counts from 0 again in a
-    resumed run. After an interrupted `fit` that callback also leaves behind
-    its `record_if`, which drops points of later writers in the process.
+    resumed run. After an interrupted `fit`, Keras's callback also leaves its
+    `record_if` active, so later writers in the process lose points.
 
     Args:
         folder: folder of the logs; gets train/ and held_out/.
         meter: `Meter`, an earlier callback of the same run.
         predict: function without arguments, called at each evaluation; returns
-            predictions as `page.show_predictions` takes them. None shows none.
+            a list as `MaskedTokens.predict` does. None shows no predictions.
     """
 
     def __init__(self, folder, meter, predict=None):
@@ -225,7 +225,7 @@ class Board(keras.callbacks.Callback):
 
 def _read_optimizer_metrics(optimizer):
     """Return the learning rate of the next step, and the last gradient norm."""
-    # Under mixed_float16 Keras wraps the optimizer in one that scales losses.
+    # Unwrap the `LossScaleOptimizer` that Keras adds under mixed_float16.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     values = {"learning_rate": optimizer.learning_rate}
     if hasattr(optimizer, "gradient_norm"):

@@ -1,4 +1,4 @@
-"""The compiled model of a pre-training run, new or from weights."""
+"""Builds or loads the compiled model of a pre-training run."""
 
 import bert_keras
 from bert_keras.errors import InputError
@@ -88,7 +88,7 @@ def load_model(settings, objective, vocabulary, tokenizer):
 
 
 def change_examples_per_row(model, examples_per_row):
-    """Return the model, or a copy of it with this `examples_per_row`."""
+    """Return the model, or a copy if it has another `examples_per_row`."""
     arguments = model.arguments()
     if arguments.get("examples_per_row", examples_per_row) == examples_per_row:
         return model
@@ -101,8 +101,8 @@ def change_examples_per_row(model, examples_per_row):
 def check_weights(settings, objective, vocabulary, tokenizer):
     """Check that the weights `settings.init` fit the data and other settings.
 
-    The values of the weights are not read. Return their `Checkpoint`, and the
-    `Extension` of its vocabulary to that of the data.
+    Return the `Checkpoint`, and the `Extension` from its vocabulary to the
+    vocabulary of the data. The values of the weights are not read.
 
     Args:
         settings: `Settings`.
@@ -111,8 +111,8 @@ def check_weights(settings, objective, vocabulary, tokenizer):
         tokenizer: dict of "lowercase" and "strip_accents" of the data.
 
     Raises:
-        InputError: the vocabulary is neither that of the weights nor an
-            extension of it, or another setting does not fit the weights.
+        InputError: the data's vocabulary does not extend the vocabulary of the
+            weights, or a setting does not fit the weights.
     """
     checkpoint = open_checkpoint(settings.init)
     expected = BertPreprocessor.from_preset(checkpoint).tokenizer
@@ -144,9 +144,9 @@ def check_weights(settings, objective, vocabulary, tokenizer):
     attention = checkpoint.encoder.get("attention", "bidirectional")
     if attention != needed:
         raise InputError(
-            f"The attention of {settings.init} is {attention}, but objectives "
-            f"{settings.objectives} need {needed}. Name other objectives or "
-            "other weights."
+            f"The weights of {settings.init} have {attention} attention, but "
+            f"objectives={settings.objectives} needs {needed} attention. "
+            "Name other objectives or other weights."
         )
     return checkpoint, extension
 
@@ -174,12 +174,12 @@ def extension_between(old, new, source):
             continue
         is_free = before is None or UNUSED.fullmatch(before)
         if token is None or not is_free:
-            now = "is missing" if token is None else f"is {token!r}"
+            now = "missing" if token is None else repr(token)
             raise InputError(
                 f"The vocabulary of the data does not extend that of {source}: "
-                f"line {line + 1} is {before!r} there and {now} here. Make the "
-                "data with the vocabulary of the weights; new tokens may only "
-                "take the lines of [unusedN] or come at the end."
+                f"line {line + 1} is {before!r} in {source}, but {now} in the "
+                "data. Make the data with the vocabulary of the weights. New "
+                "tokens may only replace [unusedN] or come at the end."
             )
         replaced[line] = word_piece.ids(token.removeprefix("##"))
     return Extension(list(new), replaced)

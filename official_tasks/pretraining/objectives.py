@@ -96,7 +96,7 @@ class OneDirection:
         self.encoder_arguments = {"attention": attention}
 
     def build(self, encoder, examples_per_row=None):
-        """Return a model with this encoder, for packed rows too."""
+        """Return a model with this encoder; `examples_per_row` is not used."""
         return bert_keras.BertCausalModel(encoder)
 
     def prepare(self, model):
@@ -116,12 +116,12 @@ class OneDirection:
             "token_ids": _unmask(x, y["mlm"], w["mlm"])
         }
         ids, weights = causal_targets(x, self.attention)
-        # Rows that only fill the last batch get weight 0.
+        # Rows that only fill up the last batch get weight 0.
         is_real = tf.reduce_max(w["mlm"], axis=1, keepdims=True)  # (B, 1)
         return x, ids, weights * is_real
 
     def predict(self, model, batch, vocabulary):
-        """Return texts that end or start with [MASK]; see `MaskedTokens`."""
+        """Return texts that end or start with [MASK], with predictions."""
         x, y, w = batch
         logits = model(x, training=False).numpy()  # (B, T, V)
         rows = []
@@ -150,7 +150,7 @@ OBJECTIVES = {
 
 def _unmask(x, ids, weights):
     """Return the token ids with the true id at each position to predict."""
-    # (B, M). The change is set to 0 where the weight is 0, at padding.
+    # (B, M). At padding, where the weight is 0, the change must be 0.
     change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)
     change *= tf.cast(weights > 0, ids.dtype)
     rows = tf.repeat(tf.range(tf.shape(ids)[0]), tf.shape(ids)[1])  # (B M,)
@@ -180,8 +180,8 @@ def _rank(logits, truth, vocabulary):
 
 
 # `TokenAccuracy` and `Perplexity` are faster than Keras's metrics. Keras's
-# accuracy first searches the logits for negative zeros, and its cross-entropy
-# also computes a gradient. Logits take much of a small model's step time.
+# accuracy first searches the logits for negative zeros. Keras's cross-entropy
+# also computes a gradient. This matters for small models with large logits.
 
 
 class TokenAccuracy(keras.metrics.Mean):

@@ -1,4 +1,4 @@
-"""Plans a pre-training run by arithmetic alone, without building its model."""
+"""Computes the plan of a pre-training run without building a model."""
 
 from official_tasks.pretraining.settings import (
     check_settings,
@@ -10,14 +10,14 @@ from official_tasks.pretraining.settings import (
 
 
 def plan(data, **arguments) -> list[str]:
-    """Check the inputs; return the lines of the plan: data, devices, memory.
+    """Check the inputs; return lines about data, devices, steps and memory.
 
     Args:
         data: folder of pre-training data.
         **arguments: see `runner.run`.
 
     Raises:
-        InputError: the run could not use an input.
+        InputError: an input is invalid, so the run would fail.
     """
     from bert_keras.training.strategy import describe_devices
     from official_tasks.pretraining.model import check_weights, make_optimizer
@@ -76,13 +76,14 @@ def count_parameters(sizes, is_masked=True) -> int:
     width, inner = sizes["hidden_dim"], sizes["intermediate_dim"]
     tokens, positions = sizes["vocabulary_size"], sizes["max_sequence_length"]
     segments = sizes.get("num_segments", 2)
-    # The 2 is for gamma and beta of the normalization.
+    # The 2 counts gamma and beta of the normalization.
     embeddings = (tokens + positions + segments + 2) * width
     attention = 4 * (width + 1) * width
     feed_forward = (width + 1) * inner + (inner + 1) * width
     layer = attention + feed_forward + 4 * width
     pooler = (width + 1) * width
-    # Dense, normalization, a bias for each token. The output matrix is tied.
+    # A dense layer, a normalization, and a bias for each token. The output
+    # matrix is the token embedding, which is counted above.
     head = (width + 1) * width + 2 * width + tokens
     next_sentence = 2 * width + 2 if is_masked else 0
     layers = sizes["num_layers"] * layer
@@ -95,8 +96,8 @@ def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     A parameter needs 16 bytes (weight, gradient, two moments), a logit 8. In
     half precision, the activations of a layer need 34 bytes for each unit and 5
     for each attention score (Korthikanti et al. 2022, equation 2). With
-    `rematerialize`, one layer at a time keeps these activations, and each layer
-    keeps its input, 2 bytes a unit. float32 doubles activations and inputs.
+    `rematerialize`, only one layer at a time has all its activations, but each
+    layer keeps its input, 2 bytes a unit. float32 doubles these bytes.
 
     Args:
         sizes: size arguments of `BertEncoder`.

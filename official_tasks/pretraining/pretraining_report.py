@@ -15,7 +15,7 @@ TILES = {
     "mlm_perplexity": "perplexity of masked tokens",
     "lm_perplexity": "perplexity of neighbouring tokens",
 }
-# Accuracy -> accuracy of the best constant prediction.
+# Name of an accuracy -> name of the best constant prediction's accuracy.
 BASELINES = {
     "mlm_accuracy": "mlm_unigram_baseline",
     "lm_accuracy": "lm_unigram_baseline",
@@ -30,10 +30,10 @@ ACCURACIES = {
 
 
 def render(results, settings) -> str:
-    """Return the page of a run.
+    """Return the report of a run as HTML.
 
     Args:
-        results: what `runner.run` returned.
+        results: results of `runner.run`.
         settings: `Settings`.
     """
     tokens = tokens_until(settings.steps, settings)
@@ -67,7 +67,7 @@ def _describe_metrics(results):
         value = results[name]
         if name in BASELINES:
             baseline = results[BASELINES[name]]
-            meaning += f"; always the most frequent answer: {baseline:.1%}"
+            meaning += f"; the best constant prediction: {baseline:.1%}"
         if results["before"]:
             before = results["before"][name]
             meaning += f"; before the first step: {before:.3g}"
@@ -84,7 +84,7 @@ def _draw_curves(curve, settings):
         return {
             label: (x, [line.get(name) for line in curve])
             for name, label in names.items()
-            # Omit a metric that no line has, such as one of another objective.
+            # Omit metrics that no line has, such as those of other objectives.
             if any(name in line for line in curve)
         }
 
@@ -119,5 +119,5 @@ def _describe_data(measured, settings):
     if settings.objectives.startswith("mlm"):  # otherwise nothing is masked
         masked = f"{measured['mask_rate']:.1%}"
         rows.insert(0, ("predictions per token", masked))
-    text = "The first batches of the run."
+    text = "Measured on the first batches of the run."
     return page.section("Data", text, page.table(rows, numbers=(1,)))

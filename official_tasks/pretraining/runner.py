@@ -1,4 +1,4 @@
-"""Pre-training by one call, which writes a run folder."""
+"""Pre-trains a model by one call, which writes a run folder."""
 
 from bert_keras.errors import require_tensorflow
 from bert_keras.json_files import (
@@ -16,9 +16,9 @@ from official_tasks.pretraining.settings import (
     tokens_until,
 )
 
-SHOWN = 4  # number of held-out texts with predictions
+SHOWN = 4  # number of held-out texts to show with predictions
 MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
-OVERFIT = 1.0  # nats; a held-out loss this far above training loss gets a note
+OVERFIT = 1.0  # nats; a larger excess of held-out over training loss is noted
 
 
 def run(data, output, callbacks=(), **arguments) -> dict:
@@ -26,20 +26,20 @@ def run(data, output, callbacks=(), **arguments) -> dict:
 
     Args:
         data: folder that `create_pretraining_data` wrote.
-        output: folder of the run; the same call resumes it. Changed data or
-            initial weights are refused.
+        output: run folder. The same call resumes an interrupted run. It refuses
+            changed data and changed initial weights.
         callbacks: Keras callbacks; `on_epoch_end` gets the held-out metrics
             as `val_...`. `on_train_begin` is called once for each phase, and
             again in a resumed run.
         **arguments: the fields of `Settings` and of `Execution`.
 
     Returns:
-        Dict of metrics on the held-out documents: "mlm_accuracy",
+        Dict with the metrics on held-out documents: "mlm_accuracy",
         "mlm_perplexity" and "nsp_accuracy", or "lm_accuracy" and
-        "lm_perplexity" for one direction. Also "mlm_unigram_baseline" or
-        "lm_unigram_baseline", and "nsp_majority_baseline", the accuracies of
-        constant predictions; "parameters", their number; and "curve", the logs
-        of each evaluation.
+        "lm_perplexity" for left-to-right and right-to-left objectives. Keys
+        that end in "_baseline" are accuracies of constant predictions.
+        "parameters" is the number of parameters, and "curve" holds the logs of
+        each evaluation.
     """
     from official_tasks.engine.models import list_weight_files
     from official_tasks.pretraining.source import list_manifests
@@ -86,7 +86,7 @@ def pretrain(data, folder, settings, execution, strategy, callbacks=()):
     run = Run(folder, settings, source, model, strategy)
     before = None
     if settings.init:
-        # Evaluate on the last phase's sequences, as for the final metrics.
+        # Use the last phase's sequences, because the final metrics use them.
         before = _compute_once(
             folder, "before", lambda: run.evaluate(used[-1].last)
         )
@@ -125,7 +125,7 @@ class Run:
         self.state = None
 
     def train(self, execution, callbacks=()):
-        """Train all phases in one schedule; return the curve."""
+        """Train all phases; return the logs of each evaluation."""
         from official_tasks.engine.training import train, training_state
 
         settings = self.settings
@@ -153,7 +153,7 @@ class Run:
         )
 
     def batches(self, first_step):
-        """Return batches of the phase of `first_step`, from this step on."""
+        """Return batches of the phase of `first_step`, from that step on."""
         phase = phase_at(first_step + 1, self.settings)
         return self.strategy.batches(self.source.batches(phase, first_step))
 
@@ -192,15 +192,15 @@ def find_notes(results) -> list[str]:
     notes = []
     if data["unknown"] > MAX_UNKNOWN:
         notes.append(
-            f"{data['unknown']:.1%} of the tokens are [UNK], so the vocabulary "
-            "is for another language or another case than the data."
+            f"{data['unknown']:.1%} of the tokens are [UNK]. Make the data "
+            "again with a vocabulary for its language and case."
         )
     name = "lm_accuracy" if "lm_accuracy" in results else "mlm_accuracy"
     if results[name] <= results[BASELINES[name]]:
         notes.append(
             f"The accuracy of predicted tokens ({results[name]:.1%}) is no "
-            "better than that of the most frequent token "
-            f"({results[BASELINES[name]]:.1%}). "
+            "better than the accuracy of always predicting the most frequent "
+            f"token ({results[BASELINES[name]]:.1%}). "
             "Set more steps or another learning_rate. 1e-3 suits models of a "
             "few million parameters, with bias_correction and warmup=0.05."
         )

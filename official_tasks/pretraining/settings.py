@@ -15,28 +15,28 @@ class Settings(NamedTuple):
     """Settings that decide what a run computes; the defaults are the paper's.
 
     objectives: one of `OBJECTIVES`.
-    records: True to train on records, whose examples were sampled once.
+    records: True to train on records, which hold examples sampled in advance.
     phase_2_data: folder of the records of phase 2.
     packed, short_probability, mask_rate, mask_mix, whole_word: see
-        `SamplingRules`; for examples that are sampled on the fly.
+        `SamplingRules`. With `records`, they must equal the records' rules.
     init: weights to start from.
     vocabulary: file of the vocabulary that the data must have.
     size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.
     dropout: dropout rate of layers and of attention.
-    max_predictions, phase_2_max_predictions: None for as many as `mask_rate`
-        gives, such as 20 of 128 tokens and 77 of 512.
+    max_predictions, phase_2_max_predictions: maximum number of masked tokens in
+        a sequence. None means `mask_rate` times the length, rounded up.
     steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: number of steps of phase 2, which ends the run on longer
-        sequences; a value below 1 is a fraction of `steps`. None means a tenth
-        of `steps`, or 0 if `records` is set without `phase_2_data`.
+    phase_2_steps: number of steps of phase 2, the last part of the run, which
+        has longer sequences. A value below 1 is a fraction of `steps`. None
+        means a tenth of `steps`, or 0 for `records` without `phase_2_data`.
     phase_2_batch_size: None means the batch size of phase 1.
     evaluations: number of evaluations on held-out documents, evenly spaced.
     evaluation_steps: maximum number of batches in an evaluation.
     optimizer: "adamw" or "lamb".
     warmup: number of warm-up steps; a value below 1 is a fraction of `steps`.
-    schedule: learning rate after the warm-up, see `bert_keras.adamw`.
-    bias_correction: True for Adam's bias correction in "adamw"; "lamb" always
-        has it.
+    schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
+    bias_correction: True for Adam's bias correction in "adamw". "lamb" always
+        corrects the bias.
     rematerialize: see `BertEncoder`.
     dtype: Keras policy, or "auto"; see `choose_dtype`.
     """
@@ -81,14 +81,14 @@ class Settings(NamedTuple):
 
     @property
     def longest(self):
-        """Tokens of the longest sequence of any phase."""
+        """Number of tokens of the longest sequence in any phase."""
         return max(phase.sequence_length for phase in phases(self))
 
 
 class Execution(NamedTuple):
     """Settings that may change when a run resumes.
 
-    They may change rounding and dropout masks, but not a step's examples.
+    They may affect rounding and dropout masks, but not a step's examples.
 
     distribution, tpu: see `make_strategy`.
     accumulation: number of micro-batches into which a batch is split.
@@ -106,7 +106,7 @@ class Execution(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Steps `first` to `last` (excluded), which have one sequence length."""
+    """The steps from `first` to `last - 1`, which have one sequence length."""
 
     number: int
     first: int
@@ -146,7 +146,7 @@ def model_sizes(settings) -> dict:
         )
     sizes = {k: SIZES[settings.size][k] for k in SIZE_FIELDS}
     if settings.hidden_dim is not None:
-        # As in every published size, a head is 64 wide.
+        # An attention head has 64 dimensions, as in every published size.
         sizes["num_heads"] = max(1, settings.hidden_dim // 64)
     overrides = {k: getattr(settings, k) for k in SIZE_FIELDS}
     sizes |= {k: v for k, v in overrides.items() if v is not None}
@@ -161,9 +161,9 @@ def model_sizes(settings) -> dict:
 def phases(settings) -> list[Phase]:
     """Return the phases that have steps: short sequences, then long ones.
 
-    The cost of attention grows with the square of the length. So the paper's
-    model learns the later positions in the last 10 % of the steps only, at 512
-    tokens instead of 128 (appendix A.2).
+    The cost of attention grows with the square of the length. So the paper
+    trains on 128 tokens for 90 % of the steps, and then on 512 tokens to learn
+    the later positions (appendix A.2).
     """
     bound = settings.steps - _count_phase_2_steps(settings)
     both = []
@@ -210,10 +210,10 @@ def _count_phase_2_steps(settings):
 
 
 def sampling_rules(settings, phase) -> SamplingRules:
-    """Return the rules by which a phase's examples are drawn.
+    """Return the rules for sampling a phase's examples.
 
     Raises:
-        InputError: the rules are impossible; the message names the phase.
+        InputError: a rule is invalid; the message names the phase.
     """
     most = phase.max_predictions
     if settings.objectives not in ("mlm+nsp", "mlm"):  # nothing is masked
@@ -233,7 +233,7 @@ def sampling_rules(settings, phase) -> SamplingRules:
 
 
 def check_settings(settings, num_replicas=1):
-    """Raise `InputError` for settings that would stop the run in any phase."""
+    """Raise `InputError` if a setting would stop the run in any phase."""
     if not 0 <= settings.dropout < 1:
         raise InputError(
             f"dropout is {settings.dropout}; expected at least 0 and below 1."
@@ -263,7 +263,7 @@ def note_masks(settings) -> list[str]:
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
                 f"of the {full} tokens that mask_rate {settings.mask_rate:g} "
                 f"gives for rows of {length}. Leave max_predictions out to "
-                "mask all."
+                f"mask up to {full}."
             )
     return notes
 

@@ -26,7 +26,7 @@ SAMPLED = 20  # batches that `measure_data` reads
 
 
 def list_manifests(data, settings) -> list[str]:
-    """Return the paths of the data's manifests, which hold all hashes."""
+    """Return the paths of the manifests, which hold the hashes of all data."""
     tokens = os.path.join(data, "tokens")
     folders = [data, settings.phase_2_data] if settings.records else []
     return [
@@ -63,9 +63,9 @@ class PretrainingSource:
         self.store = token_store.TokenStore(os.path.join(self.tokens, "train"))
         if not files.is_folder(os.path.join(self.tokens, "held_out")):
             raise InputError(
-                f"{folder} holds no held-out documents, on which pre-training "
-                "is evaluated: make the data in another folder with "
-                "--held_out_share above 0"
+                f"{folder} holds no held-out documents, which pre-training "
+                "needs for evaluation: make the data again in another folder "
+                "with --held_out_share above 0"
             )
         self.vocabulary = self.store.vocabulary
         self.tokenizer = _tokenizer(self.store.tokenizer, settings.init)
@@ -80,7 +80,7 @@ class PretrainingSource:
             folder: the run's `RunFolder`.
 
         Returns:
-            dict: path -> version of the file, for the stage "data_files".
+            dict: path -> version of the file, to record as checked.
         """
         versions = {
             path: files.describe_version(path)
@@ -101,7 +101,7 @@ class PretrainingSource:
         ]
 
     def check(self):
-        """Compare every byte of the data with its manifests."""
+        """Compare the data with its manifests and with the settings."""
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
         corpora: dict = {}  # hash of the documents -> side and folder
@@ -133,18 +133,17 @@ class PretrainingSource:
             if there != here:
                 raise InputError(
                     f"The data in {self.folder} was made with another "
-                    f"vocabulary than {path}: line {line} is {there!r} there "
-                    f"and {here!r} in the data. Make the data with {path}."
+                    f"vocabulary: line {line} is {there!r} in {path}, but "
+                    f"{here!r} in the data. Make the data with {path}."
                 )
         settings = self.store.tokenizer
         names = ("lowercase", "strip_accents")
         resolve_settings(path, *(settings[name] for name in names))
 
     def _check_rules(self, phase):
-        """Raise if a phase's rules differ from those that made its records.
+        """Raise if a phase's rules differ from the rules of its records.
 
-        The lengths must fit the model. The phase's other rules would have no
-        effect on records, which are fixed.
+        Other rules would have no effect, because records hold fixed examples.
         """
         folder = self._examples(phase)
         manifest = record_files.read_manifest(os.path.join(folder, "train"))
@@ -153,7 +152,7 @@ class PretrainingSource:
             if made[name] != value:
                 raise InputError(
                     f"The records in {folder} were made with {name} "
-                    f"{made[name]}, and phase {phase.number} has {value}. Use "
+                    f"{made[name]}, but phase {phase.number} has {value}. Use "
                     "the settings of the records, or leave --records out to "
                     "sample pairs on the fly."
                 )
@@ -173,7 +172,7 @@ class PretrainingSource:
         )
 
     def held_out(self, phase):
-        """Return the held-out batches of a phase, the same each time."""
+        """Return the held-out batches of a phase, the same in each call."""
         if phase not in self._held_out:
             batches = self._draw_held_out(phase).map(self._select)
             self._held_out[phase] = batches
@@ -216,7 +215,7 @@ class PretrainingSource:
         return int(block_sizes(self.store, self.rules(phase)).sum())
 
     def preprocessor(self):
-        """Return the preprocessor that goes with the weights."""
+        """Return the preprocessor to save with the model."""
         tokenizer = bert_keras.WordPieceTokenizer(
             self.vocabulary, **self.tokenizer
         )
@@ -255,8 +254,8 @@ class PretrainingSource:
         """Return the accuracies of constant predictions on held-out batches.
 
         Returns:
-            dict: "unigram", accuracy of the most frequent token;
-            "nsp_majority", accuracy of the more frequent next-sentence label.
+            dict: "unigram", accuracy of always predicting the most frequent
+            token; "nsp_majority", of the more frequent next-sentence label.
         """
         most_frequent = self._find_most_frequent()
         hits, totals = np.zeros(2), np.zeros(2)
@@ -283,11 +282,11 @@ class PretrainingSource:
 
 
 def _tokenizer(made, init):
-    """Return the tokenizer's arguments for the trained model.
+    """Return the tokenizer arguments of the trained model.
 
-    The arguments are `made`, those of the data. With `init`, `max_word_length`
-    and `keep_special_tokens` are those of the weights, because almost no text
-    depends on these two.
+    They are `made`, the arguments of the data. With `init`, `max_word_length`
+    and `keep_special_tokens` come from the weights, because almost no text
+    depends on these two arguments.
     """
     if not init:
         return made

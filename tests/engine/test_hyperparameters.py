@@ -371,7 +371,7 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
     [
         ("lora_rank=0", "--lora_rank=0: expected a whole number, 1"),
         ("freeze_layers=-1", "expected a whole number, 0 or more"),
-        ("layer_decay=1.5", "expected a number above 0, 1 at most"),
+        ("layer_decay=1.5", "expected a number above 0 and at most 1"),
         ("weight_decay=-1", "expected a number, 0 or more"),
         ("dropout=1", "expected a number from 0 to below 1"),
         ("accumulation=0", "expected a whole number, 1 or more"),

@@ -178,10 +178,10 @@ def test_an_extended_vocabulary_grows_the_table(weights, tmp_path):
 def test_a_vocabulary_that_is_no_extension_is_refused_by_line():
     changed = [piece.replace("ship", "boat") for piece in PIECES]
     line = PIECES.index("ship") + 1
-    with pytest.raises(InputError, match=f"line {line} is 'ship' there and"):
+    with pytest.raises(InputError, match=f"line {line} is 'ship' in weights"):
         extension_between(PIECES, changed, "weights")
     last = len(PIECES)
-    with pytest.raises(InputError, match=f"line {last} is '##ker' there and"):
+    with pytest.raises(InputError, match=f"line {last} is '##ker' in weights"):
         extension_between(PIECES, PIECES[:-1], "weights")
 
 
