@@ -10,8 +10,8 @@ from bert_keras.modeling import kernels, layers
 from bert_keras.modeling.dropout import dropout
 from bert_keras.modeling.gradients import rematerialize
 
-# Bias on the scores of masked positions, as in the original. Softmax turns such
-# a score into a probability of 0, and float16 can hold the value.
+# The original adds this value to the scores of masked positions. Softmax then
+# gives them a probability of 0. float16 can represent the value.
 EXCLUDED = -10000.0
 
 DIRECTIONS = ("bidirectional", "left_to_right", "right_to_left")
@@ -28,11 +28,12 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
             to tokens of its own example.
 
     Returns:
-        float32 that broadcasts to (B, 1, T, S); None if nothing is masked.
+        float32 that broadcasts to (B, 1, T, S), for T queries and S = T keys;
+        None if nothing is masked.
     """
     allowed = []
     if padding_mask is not None:
-        # `[:, None, None]` would need an operation that LiteRT's core lacks.
+        # LiteRT has no built-in operation for `[:, None, None]`.
         mask = ops.expand_dims(ops.cast(padding_mask, "bool"), (1, 2))
         allowed.append(mask)  # (B, 1, 1, S)
     if example_ids is not None:
@@ -46,7 +47,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         allowed.append(before[None, None])  # (1, 1, T, S)
     if not allowed:
         return None
-    # Axes that no condition depends on keep the length 1.
+    # If no condition depends on an axis, the axis keeps the length 1.
     return ops.where(functools.reduce(ops.logical_and, allowed), 0.0, EXCLUDED)
 
 
@@ -54,12 +55,11 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
 class SelfAttention(layers.KeepsArguments):
     """Multi-head scaled dot-product attention of a sequence to itself.
 
-    Query, key and value are projections of the input. The scores, divided by
-    the square root of the head's width, get the bias; softmax over S turns
-    them into probabilities. After dropout, each head sums the values with these
-    probabilities as weights. One projection maps all heads to the output.
-    Equals `attention_layer` and the dense layer after it in the original (the
-    paper, section 3).
+    Three dense layers compute query, key and value. The scores of a head are
+    query x key / sqrt(H) + bias. Softmax over the S keys returns probabilities.
+    Dropout is applied, and the values are summed with these weights. One dense
+    layer maps all heads to the output. Equals `attention_layer` of the original
+    with the dense layer after it (the paper, section 3).
 
     Args:
         num_heads: number of heads, N; divides `hidden_dim`.
@@ -68,10 +68,10 @@ class SelfAttention(layers.KeepsArguments):
 
     Call arguments:
         inputs: float (B, T, D).
-        bias: float, broadcast to (B, N, T, S), added to the scores; None
-            lets every token attend to every token.
+        bias: float, added to the scores, broadcasts to (B, N, T, S). If None,
+            every token attends to every token.
         seed: int (2,), the dropout seed of this call; None: nothing is dropped.
-        tokens: `RealTokens` of the rows; input and output then hold only
+        tokens: `RealTokens` of the batch. If set, input and output contain only
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
             before dropout.
@@ -90,7 +90,7 @@ class SelfAttention(layers.KeepsArguments):
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.dropout = dropout
-        # Query, key and value are three layers, to keep the published names.
+        # Published checkpoints store query, key and value separately.
         self.query, self.key, self.value, self.output_projection = (
             layers.Projection(hidden_dim, name=name, dtype=self.dtype_policy)
             for name in ("query", "key", "value", "output")
@@ -109,14 +109,13 @@ class SelfAttention(layers.KeepsArguments):
         attention_probabilities=False,
         training=False,
     ):
-        # Query, key and value, (B, N, T, H) each.
         projections = self.query, self.key, self.value
         drops_lora = any(layer.lora_dropout for layer in projections)
         if training and tokens is None and not drops_lora:
             heads = self._project_at_once(inputs)
         else:
-            heads = self._project(inputs, tokens, seed)
-        # The fused kernel cannot drop probabilities, and does not return them.
+            heads = self._project(inputs, tokens, seed)  # (B, N, T, H) each
+        # The fused kernel has no dropout and returns no probabilities.
         drops = seed is not None and self.dropout
         is_plain = drops or attention_probabilities
         if not is_plain and kernels.has_fused_attention(bias):
@@ -135,42 +134,42 @@ class SelfAttention(layers.KeepsArguments):
         scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
-        # Softmax over S. For half precision TensorFlow uses float32 inside. An
-        # explicit cast did not reduce the error, and cost 3.2 % of a step.
+        # No cast to float32: for half precision, TensorFlow's softmax computes
+        # in float32 already, and a cast takes 3.2 % of a step.
         probabilities = ops.softmax(scores)
-        # The weights are not normalised after dropout, as in the original.
+        # As in the original, the weights may not sum to 1 after dropout.
         weights = dropout(probabilities, self.dropout, seed)
         return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
     def _project(self, inputs, tokens, seed):
-        """Compute query (scaled), key and value by three products."""
-        # LoRA's dropout has sites 3 to 5; the transformer layer uses 0 to 2.
+        """Return the scaled query, the key and the value, by three products."""
+        # Sites 3 to 5, for LoRA's dropout. The other dropouts have 0 to 2.
         query, key, value = (
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
         )
-        # Scale the query, not the scores, because it has fewer values.
+        # Scale the query, which has fewer values than the scores.
         projected = query * self._scale(), key, value
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
         batch, length, width = ops.shape(inputs)
-        # Not -1, which is ambiguous for a batch without rows.
+        # Without -1, because TensorFlow cannot infer it for an empty batch.
         heads = (batch, length, self.num_heads, width // self.num_heads)
         split = [ops.reshape(x, heads) for x in projected]  # (B, T, N, H)
         return [ops.transpose(x, (0, 2, 1, 3)) for x in split]  # (B, N, T, H)
 
     def _project_at_once(self, inputs):
-        """Compute the result of `_project` by one product, for training.
+        """Return the result of `_project` by one product, for training.
 
-        On a CPU, a layer's training step then takes 4 % less time at a width of
-        256, and the same time at 768. Predictions use `_project`: one row of 16
-        tokens takes a fifth more time at 768 if kernels are concatenated.
+        On a CPU, a layer's training step takes 4 % less time at width 256 than
+        with `_project`, and the same time at 768. Prediction for one row of 16
+        tokens would take a fifth more time at 768, so it uses `_project`.
         """
         batch, length, width = ops.shape(inputs)
         projections = self.query, self.key, self.value
         weights = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
         biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
-        # Scale the query's kernel, (D, D), not the query, (B, T, D).
+        # Scale the query's kernel (D, D), which is smaller than the query.
         weights[0] = weights[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
@@ -178,7 +177,7 @@ class SelfAttention(layers.KeepsArguments):
         x = kernels.add_bias(x, ops.concatenate(biases, axis=0))  # (3 D,)
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
-        # (3, B, N, T, H), then three of (B, N, T, H)
+        # Transpose to (3, B, N, T, H), then unstack to three (B, N, T, H).
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
 
     def _scale(self):
@@ -191,13 +190,12 @@ class SelfAttention(layers.KeepsArguments):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class TransformerLayer(layers.SeededLayer):
-    """Self-attention and a feed-forward network, each with a norm after it.
+    """Self-attention and a feed-forward network, two residual sub-layers.
 
-    Attention is followed by dropout, a sum with its input and normalisation.
     The feed-forward network projects to `intermediate_dim`, applies GELU and
-    projects back; dropout, a sum with its input and normalisation follow.
-    Normalisation runs in float32. Equals one pass of the loop in
-    `transformer_model` of the original (the paper, section 3).
+    projects back. Dropout is applied to the output of each sub-layer, then its
+    input is added, and the sum is normalised in float32. Equals one iteration
+    of the loop in `transformer_model` of the original (the paper, section 3).
 
     Args:
         num_heads: number of attention heads; divides `hidden_dim`.
@@ -207,14 +205,14 @@ class TransformerLayer(layers.SeededLayer):
         attention_dropout: fraction of the attention probabilities dropped.
         activation: "gelu_tanh" or "gelu_exact".
         norm_epsilon: added to the variance before its square root.
-        rematerialize: True to keep only the layer's input in training and
-            compute the rest again for the gradient, with the same units
-            dropped. A step needs less memory and a third more time.
+        rematerialize: True to store only the layer's input in training. The
+            backward pass recomputes the layer, with the same units dropped. A
+            step needs less memory and takes a third more time.
 
     Call arguments:
         inputs: float (B, T, D).
-        bias: float, broadcast to (B, N, T, S), added to attention scores.
-        tokens: `RealTokens` of the rows; input and output then hold only
+        bias: float, added to the scores, broadcasts to (B, N, T, S).
+        tokens: `RealTokens` of the batch. If set, input and output contain only
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
             before dropout.
@@ -224,7 +222,8 @@ class TransformerLayer(layers.SeededLayer):
         float (B, T, D), or a tuple with the probabilities, (B, N, T, S).
 
     Raises:
-        InputError: attention probabilities in training with `rematerialize`.
+        InputError: `attention_probabilities`, `training` and `rematerialize`
+            are all True.
 
     Example:
     >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
@@ -261,7 +260,7 @@ class TransformerLayer(layers.SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # GELU in the dense layer, where TensorFlow can fuse its exact form.
+        # TensorFlow can fuse a dense layer with exact GELU as its activation.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
         )
@@ -305,7 +304,7 @@ class TransformerLayer(layers.SeededLayer):
         layer = functools.partial(
             self._call_layer,
             bias=bias,
-            # Draw the seed once: a second computation must drop the same units.
+            # One seed, because the recomputation must drop the same units.
             seed=self.draw_seed(training),
             tokens=tokens,
             attention_probabilities=attention_probabilities,
@@ -316,8 +315,8 @@ class TransformerLayer(layers.SeededLayer):
         return layer(inputs)
 
     def _call_layer(self, inputs, seed, attention_probabilities, **arguments):
-        # Tensors are (B, T, D), or (L, D) of the real tokens. Dropout of the
-        # attention probabilities uses site 0 of the seed.
+        # Tensors are (B, T, D), or (L, D) of the real tokens. In the attention,
+        # the dropout of probabilities has site 0.
         x = self.attention(
             inputs,
             seed=seed,
@@ -328,7 +327,7 @@ class TransformerLayer(layers.SeededLayer):
             x, probabilities = x
         # The norm follows the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, site=1))
-        # Section 3.3 of that paper, with GELU for ReLU (the BERT paper, A.2).
+        # Vaswani et al., section 3.3, but GELU (the BERT paper, A.2).
         y = self.intermediate(x, seed=seed, site=7)  # (B, T, intermediate_dim)
         y = self.output_projection(y, seed=seed, site=8)  # (B, T, D)
         y = self.output_norm(self._sum(x, y, seed, site=2))

@@ -1,7 +1,7 @@
-"""Dropout with 16 random bits per unit, from one seed per layer call.
+"""Dropout that draws 16 random bits per unit.
 
-The seed is a tensor. A layer that is computed a second time for its gradient
-gets the same seed and so drops the same units.
+Each call of a layer draws one seed, a tensor. If the backward pass recomputes
+the layer, it uses the same seed, so it drops the same units.
 """
 
 import keras
@@ -9,14 +9,14 @@ from keras import ops
 
 from bert_keras.modeling.gradients import tf
 
-# Number of 16-bit values. The rate is rounded to a multiple of 1/65536, an
-# error of at most 1/131072. Keras's dropout compares only seven bits in
-# bfloat16: at a rate of 1/10 it drops 13/128.
+# Number of 16-bit values. The rate is rounded to a multiple of 1/65536. In
+# bfloat16, Keras's dropout draws only seven bits, so it rounds a rate of 0.1 to
+# 13/128.
 _LEVELS = 65536
 
 
 class DrawnSeed(keras.random.SeedGenerator):
-    """A seed already drawn, passed where Keras expects a generator."""
+    """Seed generator that always returns a given seed."""
 
     def __init__(self, value):
         self.value = value
@@ -36,13 +36,13 @@ def dropout(x, rate, seed, site=0):
     """
     if seed is None or not rate:
         return x
-    # A unit is dropped if its value is among the lowest `dropped` of the 65536.
+    # A unit is dropped if its random value is one of the `dropped` lowest.
     dropped = round(rate * _LEVELS)
-    # The site is added to the first number; Keras counts calls in the second.
+    # Add the site to the seed's first number. Keras counts calls in the second.
     offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))
     keep = ops.greater_equal(bits, dropped - _LEVELS // 2)
-    # 1 / (1 - rate), for the rounded rate
+    # 1 / (1 - rate), with the rounded rate
     scale = ops.convert_to_tensor(_LEVELS / (_LEVELS - dropped), x.dtype)
     return x * ops.where(keep, scale, ops.zeros((), x.dtype))
 
@@ -50,8 +50,8 @@ def dropout(x, rate, seed, site=0):
 def _random_int16(shape, seed):
     """Draw uniform 16-bit integers, two from each random 32-bit word."""
     *lead, last = shape
-    # Keras excludes the upper bound, and 2**31 is no int32, so the word
-    # 2**31 - 1 is never drawn. `ops.view` splits words along the last axis.
+    # The bound 2**31 - 1 is exclusive, so this word is never drawn. 2**31 would
+    # not be an int32. `ops.view` splits each word along the last axis.
     words = keras.random.randint(  # (..., last / 2 rounded up, 1)
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
@@ -64,13 +64,13 @@ def _random_int16(shape, seed):
 
 
 def add_replica(seed):
-    """Add 2**20 times the replica's number to a seed; only on TensorFlow.
+    """Add 2**20 times the replica's number to the first number of a seed.
 
-    Under `tf.distribute` all replicas hold the same state and would draw the
-    same mask. The product is added to the seed's first number, like the site,
-    which stays below 2**20. The second number counts calls: there, a replica
-    would repeat the masks of another. On JAX one mask is drawn for the whole
-    batch, on any number of devices.
+    Under `tf.distribute`, seed generators have the same state on all replicas,
+    so without this all replicas would drop the same units. Sites, which are
+    also added to the first number, stay below 2**20. The second number counts
+    calls. A change of it would repeat the mask of another call. On JAX the seed
+    is unchanged, because one mask is drawn for the whole global batch.
     """
     if tf is None:
         return seed

@@ -43,8 +43,8 @@ class BertEncoder(Portable, keras.Model):
         layer_{i}/{intermediate,output}/{kernel,bias}
         layer_{i}/output_norm/{gamma,beta}
         pooler/{kernel,bias}
-    Every kernel is (inputs, outputs); the heads are side by side in the
-    columns of query, key and value and in the rows of attention/output.
+    Every kernel has the shape (inputs, outputs). The attention heads are
+    consecutive columns of query, key and value, and consecutive rows of output.
 
     Args:
         vocabulary_size: number of word pieces.
@@ -53,7 +53,7 @@ class BertEncoder(Portable, keras.Model):
         hidden_dim: width of a token's vector, D.
         intermediate_dim: width inside the feed-forward network.
         max_sequence_length: maximum number of tokens in a row.
-        num_segments: number of segments that have a vector.
+        num_segments: number of segment embeddings.
         dropout: fraction of embeddings and sub-layer outputs dropped.
         attention_dropout: fraction of attention probabilities dropped.
         activation: "gelu_tanh" (the original code today) or "gelu_exact" (the
@@ -62,23 +62,23 @@ class BertEncoder(Portable, keras.Model):
             and the tokens before it) or "right_to_left" (the paper, section
             5.1).
         norm_epsilon: added to the variance before its square root.
-        rematerialize: True to keep only each layer's input in training and
-            compute the rest again for the gradient. A step needs less memory
-            and a third more time.
+        rematerialize: True to store only each layer's input in training. The
+            backward pass recomputes the layers. A step needs less memory and
+            takes a third more time.
         pooler_activation: "tanh", or "relu" as in DistilBERT's heads.
         dtype: dtype policy or its name; None for Keras's global policy.
 
     Call arguments:
         inputs: dict of `token_ids` and, if needed, `segment_ids` (default all
-            0), `padding_mask` (default all 1), and for packed rows
-            `example_ids` and `position_ids`, each int32 (B, T); or only
-            the token ids.
+            0) and `padding_mask` (default all 1). Packed rows, which contain
+            several examples each, also need `example_ids` and `position_ids`.
+            Each is int32 (B, T). An array is read as `token_ids`.
         training: bool; True applies dropout.
         hidden_states: bool; adds `hidden_states` to the result.
         attention_probabilities: bool; adds `attention_probabilities`.
-        examples_per_row: int E, for packed rows: `pooled_output` is (B, E, D),
-            from the first tokens of the examples 1 to E. The vectors of
-            missing examples mean nothing.
+        examples_per_row: int E, maximum number of examples in a packed row.
+            `pooled_output` is then (B, E, D), one vector per example. If a row
+            has fewer examples, its last vectors have no meaning.
 
     Returns:
         dict of `sequence_output` (B, T, D) and `pooled_output` (B, D). On
@@ -104,7 +104,7 @@ class BertEncoder(Portable, keras.Model):
     origin = None
     # `initializer_range` of the source config, or None.
     initializer_range = None
-    # Outputs with a token axis, (B, T, ...); meaningless at padding.
+    # Outputs with a token axis, (B, T, ...). They have no meaning at padding.
     token_outputs = ("sequence_output",)
     _largest_outputs: tuple[Any, ...] = ()
 
@@ -182,7 +182,7 @@ class BertEncoder(Portable, keras.Model):
     def _check_arguments(self):
         for name in DIMENSIONS:
             value = getattr(self, name)
-            # NumPy's integers are Integral too.
+            # `Integral` includes the integers of NumPy.
             if not isinstance(value, Integral) or value < 1:
                 raise InputError(
                     f"{name} is {value!r}. Expected a whole number, 1 or more."
@@ -247,9 +247,9 @@ class BertEncoder(Portable, keras.Model):
         if not hidden_states:
             states = states[-1:]
         if tokens is not None:
-            # Padding gets copies of real vectors. Nothing uses the copies.
+            # Padding gets copies of real tokens' vectors, which nothing reads.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
-        # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
+        # Vectors of [CLS], named C in the paper: (B, D); packed (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
             "sequence_output": states[-1],
@@ -293,9 +293,9 @@ class BertEncoder(Portable, keras.Model):
     def output(self) -> Any:
         """Symbolic outputs of the call that returned the most outputs.
 
-        Keras's property returns the outputs of the first call. In a graph,
-        Keras reads the number of outputs from this property, so a later call
-        with `hidden_states` would seem disconnected.
+        Keras reads the number of outputs from this property when it checks a
+        functional model. Keras's own property returns the outputs of the first
+        call, so the check would fail for a later call with `hidden_states`.
         """
         return list(self._largest_outputs) or super().output
 
@@ -307,7 +307,7 @@ class BertEncoder(Portable, keras.Model):
         attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
-        # No call is traced for the shapes, so that large models are built fast.
+        # Keras would trace a call, which takes long for large models.
         batch, length = name_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
 

@@ -1,8 +1,8 @@
 """Hand-written gradients, and recomputation of layers for the gradient.
 
-TensorFlow's `custom_gradient` and Keras's `remat` register the gradients of a
-graph for the whole process: the graph and its weights are never freed. Here
-the gradients live as long as the graph.
+TensorFlow's `custom_gradient` and Keras's `remat` keep the gradients of a graph
+until the process ends, so the graph and its weights are never freed. The
+functions of this module free the gradients together with the graph.
 """
 
 import functools
@@ -24,11 +24,11 @@ if keras.backend.backend() == "tensorflow":
 
 
 def custom_gradient(function):
-    """Wrap `function` as `ops.custom_gradient` does, for tensor arguments.
+    """Do the same as `ops.custom_gradient`, but let graphs be freed.
 
     Args:
-        function: takes tensors; returns its value and a function that maps
-            the upstream gradient to the gradients of the arguments.
+        function: takes tensors. Returns its value and a function that maps
+            the upstream gradient to the gradients of the tensors.
     """
     by_keras = ops.custom_gradient(function)
 
@@ -47,17 +47,17 @@ _counter = itertools.count()
 
 
 def _record_in_graph(function, tensors):
-    """Compute the value; record its gradient for tapes and for graphs.
+    """Compute the value, and record its gradient in two ways.
 
-    A tape in the same graph calls `gradients` itself. A tape around the graph,
-    a loop and a SavedModel look `gradients` up by its registered name.
+    A tape in the same graph calls `gradients` directly. A tape outside of the
+    graph, a loop and a SavedModel find `gradients` by its registered name.
     """
     tensors = [tf.convert_to_tensor(x) for x in tensors]
     value, gradient = function(*tensors)
 
     def gradients(upstream, *_):
-        # `identity_n` below has the inputs `value`, which needs no gradient,
-        # and `tensors`.
+        # One gradient for each input of `identity_n` below. The first input,
+        # `value`, needs none.
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     name = f"bert_keras_gradient_{next(_counter)}"
@@ -70,7 +70,7 @@ def _record_in_graph(function, tensors):
 
 
 def _register(name, graph, gradients):
-    """Register gradients for as long as the graph lives."""
+    """Register the gradients until the graph is freed."""
     setattr(graph, name, gradients)
     reference = weakref.ref(graph)
     tf.RegisterGradient(name)(
@@ -80,15 +80,14 @@ def _register(name, graph, gradients):
 
 
 def rematerialize(function, x, variables):
-    """Return `function(x)`; compute it again for the gradient.
+    """Return `function(x)`, and recompute it in the backward pass.
 
     Args:
-        function: takes one tensor; reads no variables but `variables`.
+        function: takes one tensor and reads only the given variables.
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
-    # In eager mode Keras's `remat` is used: it keeps no graph alive there, and
-    # TensorFlow's `custom_gradient` would need the variables by name.
+    # In eager mode there is no graph that Keras's `remat` could keep alive.
     if tf is None or tf.executing_eagerly():
         return keras.remat(function)(x)
 
@@ -98,7 +97,7 @@ def rematerialize(function, x, variables):
 
     @custom_gradient
     def compute(*inputs):
-        with record.stop_recording():  # no tape keeps inner tensors
+        with record.stop_recording():  # so that tapes keep no inner tensors
             y = call(*inputs)
 
         def gradient(upstream):
@@ -117,13 +116,13 @@ def rematerialize(function, x, variables):
 
 
 def _order_after(x, upstream):
-    """Return `x`, made to depend on `upstream`.
+    """Return `x` with a data dependency on `upstream`.
 
-    Without this, a compiler would see that the second computation equals the
-    first, and keep the tensors of the first.
+    Without the dependency, a compiler would merge the recomputation with the
+    first computation and keep the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
-    # `is_known` always equals itself, so `zero` is 0. No compiler proves it.
+    # `zero` is always 0, but compilers do not simplify the comparison.
     is_known = tf.cast(first, tf.bool)
     zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))
     return x + tf.cast(zero, x.dtype)
