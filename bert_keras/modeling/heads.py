@@ -1,6 +1,6 @@
-"""Layers on top of the encoder: heads, a BiLSTM, features, pooling.
+"""Layers on top of the encoder: heads, a BiLSTM, a layer mix and pooling.
 
-The models that use them are in task_models.py and pretrainer.py.
+The models with these layers are in task_models.py and pretrainer.py.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ LONG_TEXTS = ("truncate", "windows")
 
 
 def logits_dtype(dtype_policy):
-    """Return "float64" under a policy of float64, else "float32"."""
+    """Return "float64" for a float64 policy, else "float32"."""
     return keras.backend.result_type(
         keras.dtype_policies.get(dtype_policy).variable_dtype, "float32"
     )
@@ -40,15 +40,15 @@ def logits_dtype(dtype_policy):
 class MaskedLanguageModelHead(keras.layers.Layer):
     """Logits over the vocabulary, at the masked positions only.
 
-    The vectors at these positions pass a dense layer, GELU and layer
-    normalisation. Their product with the token embedding table (tied: one
-    variable) plus a bias gives the logits, float32 under any half-precision
-    policy. Equals `get_masked_lm_output` of the original.
+    A dense layer, GELU and layer normalisation transform the vectors at these
+    positions. The logits are the products with all token embeddings, plus a
+    bias, in float32 under any half-precision policy. The embedding table is the
+    encoder's variable. Equals `get_masked_lm_output` of the original.
 
     Weights, by path: dense/{kernel,bias}, norm/{gamma,beta}, bias.
 
     Args:
-        embedding: the token `Embedding` layer; its table is tied.
+        embedding: the encoder's token `Embedding` layer.
         activation: "gelu_tanh" or "gelu_exact".
         norm_epsilon: added to the variance before its square root.
 
@@ -82,12 +82,12 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         )
 
     def build(self, sequence_output_shape, mask_positions_shape=None):
-        # A head that was loaded without its encoder has its own table.
+        # A head loaded without its encoder has its own `Embedding`, not built.
         if not self.embedding.built:
             self.embedding.build()
         self.dense.build(sequence_output_shape)
         self.norm.build(sequence_output_shape)
-        # Like the logits, the bias is float32 under any policy.
+        # Autocast would round the bias before its sum with float32 logits.
         self.bias = self.add_weight(
             name="bias",
             shape=(self.embedding.input_dim,),
@@ -103,12 +103,12 @@ class MaskedLanguageModelHead(keras.layers.Layer):
             x = gather_positions(x, mask_positions)  # (B, M, D)
         x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
         *lead, width = ops.shape(x)  # (B, M, D), or (B, T, D)
-        # (V, D): tied to the input embeddings, as in the original's code.
+        # (V, D), the table of the input embeddings, as in the original
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
         x = ops.reshape(x, (-1, width))  # (B M, D)
         logits = kernels.multiply_by_rows(x, table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
-        # Half precision has 8 or 11 significant bits: too few for V logits.
+        # Half precision's 8 or 11 bits are too few to compare V logits.
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
         # (B, M, V)
         return ops.reshape(logits, (*lead, self.embedding.input_dim))
@@ -136,18 +136,19 @@ class MaskedLanguageModelHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class LogitsHead(KeepsLora, keras.layers.Dense):
-    """Dropout, then one dense layer in float32: logits of a few classes.
+    """Logits of a few classes: dropout, then one dense layer in float32.
 
-    Equals the classifier of the original's `run_classifier.py`. Without dropout
-    it equals the heads of `run_pretraining.py` (nsp) and `run_squad.py`.
+    Equals the classifier of the original's `run_classifier.py`. With dropout 0,
+    this layer equals the next-sentence head of the original's
+    `run_pretraining.py` and the head of its `run_squad.py`.
 
     Weights, by path: kernel, bias.
 
     Args:
         units: number of classes, C.
         dropout: fraction of the input dropped in training.
-        dtype: the encoder's policy. The layer computes in float32, or in
-            float64 if that is the policy.
+        dtype: the encoder's policy. The layer computes in float64 for a
+            float64 policy, else in float32.
 
     Call arguments:
         inputs: float (..., D).
@@ -188,19 +189,19 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
 
 
 def check_labels(labels, problem="single"):
-    """Return the labels as a list, or None; raise `InputError` if unusable."""
+    """Return the labels as a list, or None if the problem has no classes."""
     if problem not in PROBLEMS:
         raise InputError(
             f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
         )
     if problem == "ranking" and labels is not None:
         raise InputError(
-            f"labels is {labels!r}. A model with problem='ranking' returns one "
-            "score: leave labels out."
+            f"labels is {labels!r}. A model with problem='ranking' has no "
+            "classes. Leave labels out."
         )
     if problem in ("regression", "ranking") and labels is None:
         return None
-    # A string is iterable too, but it names one class.
+    # `list` of a string would make a class of each character.
     is_list = isinstance(labels, Iterable) and not isinstance(labels, str)
     names = list(labels) if is_list else []
     if not names or not all(isinstance(name, str) for name in names):
@@ -216,7 +217,7 @@ def check_labels(labels, problem="single"):
 
 
 def check_long_text(long_text, pair=False):
-    """Raise `InputError` if `long_text` is unknown, or "windows" for pairs."""
+    """Raise `InputError` if `long_text` is invalid for texts or for pairs."""
     if long_text not in LONG_TEXTS:
         raise InputError(
             f"long_text is {long_text!r}. Expected one of "
@@ -224,14 +225,14 @@ def check_long_text(long_text, pair=False):
         )
     if pair and long_text == "windows":
         raise InputError(
-            "A pair of texts cannot be read in windows. Set "
-            'long_text="truncate".'
+            'long_text is "windows", but a pair of texts cannot be read in '
+            'windows. Set long_text="truncate".'
         )
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BiLSTM(KeepsArguments):
-    """A bidirectional LSTM over the token vectors; skips padding.
+    """A bidirectional LSTM over the token vectors that skips padding.
 
     The paper adds a BiLSTM to a left-to-right encoder (section 5.1).
 
@@ -270,11 +271,11 @@ class BiLSTM(KeepsArguments):
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
         outputs = self.both(inputs, mask=padding_mask, training=training)
-        # A copy has no Keras mask, which would scale the loss.
+        # The copy lacks Keras's mask, by which `fit` would scale the loss.
         return ops.copy(outputs)
 
     def compute_output_spec(self, inputs, padding_mask=None, training=False):
-        # Both directions side by side, (B, T, 2 units).
+        # The vectors of both directions are concatenated: (B, T, 2 units).
         shape = (*inputs.shape[:-1], 2 * self.units)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
@@ -283,14 +284,13 @@ class BiLSTM(KeepsArguments):
 class LayerMix(KeepsArguments):
     """Combination of a token's hidden states into one vector, by a recipe.
 
-    A weighted sum learns its weights: a softmax over the layers times a scale.
-    At first the softmax is uniform and the scale is 1.
+    The trainable weights of a weighted sum are scale x softmax(mix). Initially,
+    all L layers of the recipe have the weight 1 / L.
 
-    Weights, by path, for a weighted sum only: mix (L,) and scale (), where L is
-    the number of layers in the recipe.
+    Weights, by path, for a weighted sum only: mix (L,) and scale ().
 
     Args:
-        recipe: see `find_recipe`.
+        recipe: name of a recipe, such as "concat_last_four"; see `find_recipe`.
         num_layers: number of layers of the encoder.
 
     Call arguments:
@@ -329,21 +329,19 @@ class LayerMix(KeepsArguments):
         return keras.KerasTensor((*shape, width), dtype=self.compute_dtype)
 
 
-# A row that is all padding has no token to pool; its mean is 0.
-
-
 def _mean(encoded, padding_mask):
     vectors = encoded["sequence_output"]  # (B, T, D)
     weights = ops.cast(padding_mask, vectors.dtype)
-    # A product of (B, 1, T) and (B, T, D), since LiteRT has no Einsum.
+    # `matmul` of (B, 1, T) and (B, T, D), because LiteRT has no einsum.
     total = ops.matmul(ops.expand_dims(weights, 1), vectors)
     total = ops.squeeze(total, 1)  # (B, D)
+    # At least 1, so that the mean of a row without tokens is 0.
     return total / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1)
 
 
 def _max(encoded, padding_mask):
     vectors = encoded["sequence_output"]
-    # (B, T, 1). The cast is last, since LiteRT cannot add an axis to a bool.
+    # (B, T, 1). LiteRT cannot add an axis to a bool, so cast afterwards.
     is_token = ops.cast(ops.expand_dims(padding_mask, -1), "bool")
     vectors = ops.where(is_token, vectors, -float("inf"))
     return ops.max(vectors, axis=1)  # (B, D)
@@ -360,7 +358,7 @@ def _first(encoded, pooling_mask):
     return gather_positions(encoded["sequence_output"], positions)[:, 0]
 
 
-# Name -> function (encoder's outputs, padding mask) -> vectors (B, D).
+# Name -> function of the encoder's outputs and a mask that returns (B, D).
 POOLINGS = {
     "mean": _mean,
     "max": _max,
@@ -371,9 +369,10 @@ POOLINGS = {
 
 
 def normalize_vectors(vectors):
-    """Return the vectors (..., D) scaled to length 1; zeros stay zeros.
+    """Scale the vectors (..., D) to length 1, but keep zero vectors.
 
-    Keras's `normalize` has no gradient at zeros, and overflows in float16.
+    Keras's `normalize` has no gradient for zero vectors and overflows in
+    float16.
     """
     x = ops.cast(vectors, "float32")
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
@@ -406,34 +405,34 @@ def pool(encoded, padding_mask, pooling, pooling_mask=None):
         encoded: dict of the encoder's outputs.
         padding_mask: int (B, T), 1 at tokens.
         pooling: one of `POOLINGS`.
-        pooling_mask: int (B, T), 1 at tokens that are pooled, 0 at the tokens
-            of a prompt; None: all tokens are pooled.
+        pooling_mask: int (B, T), 1 at tokens to pool, 0 at padding and at the
+            tokens of a prompt; None: all tokens are pooled.
     """
     if pooling_mask is None or pooling in ("last", "pooled"):
         return POOLINGS[pooling](encoded, padding_mask)
-    # As in sentence-transformers, "cls" is the first token after a prompt.
+    # As in sentence-transformers, "cls" then means the first token to pool.
     function = _first if pooling == "cls" else POOLINGS[pooling]
     return function(encoded, pooling_mask)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Pooling(KeepsArguments):
-    """Pooling of token vectors to one vector per text; has no weights.
+    """Pooling of token vectors to one vector per text, without weights.
 
     Args:
-        pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
-            "cls" or "last", the vector of [CLS] or of the last token;
-            "pooled", the output of the pooler.
-        normalize: True to make each vector's length 1.
+        pooling: "mean" or "max" over all tokens, including [CLS] and [SEP];
+            "cls" for the vector of [CLS], "last" for the vector of the last
+            token, or "pooled" for the pooler's output.
+        normalize: True to scale each vector to length 1.
         truncate_dim: number of values to keep from the beginning of a vector;
-            None for all. As in sentence-transformers, a normalized vector is
-            cut without normalizing it again, so its length may be below 1.
+            None for all. As in sentence-transformers, normalization comes
+            first, so the length of a truncated vector may be below 1.
 
     Call arguments:
         encoded: dict of `sequence_output`, float (B, T, D), and
             `pooled_output`, float (B, D).
         padding_mask: int (B, T), 1 at tokens; None: no padding.
-        pooling_mask: int (B, T), 1 at tokens that are pooled; None: all are.
+        pooling_mask: int (B, T), 1 at tokens to pool; None: all tokens.
 
     Returns:
         float (B, D), or (B, truncate_dim).

@@ -1,4 +1,4 @@
-"""The inputs of a model by name, and checks of them."""
+"""Names of a model's inputs, and checks of the inputs."""
 
 import inspect
 
@@ -15,7 +15,7 @@ INPUT_NAMES = (
     "position_ids",
     "example_ids",
 )
-# Input of `BertEmbedder`: 1 at tokens that are pooled.
+# Optional input of `BertEmbedder`: 1 at tokens to pool, else 0.
 POOLING_MASK = "pooling_mask"
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -38,7 +38,7 @@ def list_argument_names(cls):
 
 
 def name_inputs(inputs):
-    """Return a dict of checked inputs; an array is taken as `token_ids`."""
+    """Return the checked inputs as a dict; an array becomes `token_ids`."""
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
     # Without this check, an input with a misspelled name would be ignored.
@@ -52,8 +52,8 @@ def name_inputs(inputs):
         inputs.get("position_ids") is None
     ):
         raise InputError(
-            "The inputs have example_ids but no position_ids. Pass both: in "
-            "a packed row, positions count from each example's start."
+            "The inputs have example_ids but no position_ids. Pass both, "
+            "because positions start at 0 in each example of a packed row."
         )
     inputs = {name: as_tensor(values) for name, values in inputs.items()}
     for name, values in inputs.items():
@@ -66,15 +66,15 @@ def name_inputs(inputs):
 
 
 def refuse_text(values):
-    """Raise `InputError` if inputs, or the inputs of a data set, are texts."""
+    """Raise `InputError` if the inputs, or those in a data set, are texts."""
     if hasattr(values, "element_spec"):  # a tf.data.Dataset
         values = values.element_spec
         values = values[0] if isinstance(values, tuple) else values
     if any(map(_is_text, keras.tree.flatten(values))):
         raise InputError(
-            "The inputs are texts, but a model reads token ids. Let its "
-            "preprocessor make them: preprocess(texts) for a list, an array "
-            "or a tensor, dataset.map(preprocess) for a data set."
+            "The inputs are texts, but a model reads token ids. Make ids with "
+            "the model's preprocessor: preprocess(texts), or for a data set "
+            "dataset.map(preprocess)."
         )
 
 
@@ -93,12 +93,12 @@ def _is_text(value):
 def check_ids(name, ids, limit):
     """Raise `InputError` if ids are outside of 0 to `limit` - 1.
 
-    Symbolic ids (in `fit`, `predict`, a SavedModel) are not checked. For an id
-    outside of this range, TensorFlow's lookup raises on a CPU and returns zeros
-    on a GPU, XLA clips the id, and JAX returns NaN.
+    Symbolic ids (in `fit`, `predict`, a SavedModel) are not checked. If such an
+    id is out of range, TensorFlow's lookup raises on a CPU and returns zeros on
+    a GPU. XLA clips the id, and JAX returns NaN.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
-        return  # symbolic, of Keras or TensorFlow: NumPy would print a warning
+        return  # symbolic; the conversion below would print a warning
     try:
         ids = keras.ops.convert_to_numpy(ids)
     except (NotImplementedError, AttributeError, TypeError, RuntimeError):
@@ -107,12 +107,12 @@ def check_ids(name, ids, limit):
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise InputError(
             f"{name} has {wrong}. Expected numbers from 0 to {limit - 1}: "
-            "make the ids with the preprocessor that belongs to the model."
+            "make the ids with the preprocessor of this model."
         )
 
 
 def as_tensor(values):
-    """Return values as an int32 tensor; None and Keras tensors as they are."""
+    """Convert to an int32 tensor, except None and symbolic Keras tensors."""
     if values is None or isinstance(values, keras.KerasTensor):
         return values
     refuse_text(values)

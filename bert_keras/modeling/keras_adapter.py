@@ -1,7 +1,7 @@
-"""Private Keras API that training and the layers use, with the reasons.
+"""All uses of private Keras API, with the reason for each.
 
-tests/modeling/test_keras_adapter.py checks the API of Keras 3.15. This module
-is in `modeling`, because a task model inherits from `TaskTrainer`.
+tests/modeling/test_keras_adapter.py checks this API in Keras 3.15. This module
+is in `modeling`, because task models inherit from `TaskTrainer`.
 """
 
 import functools
@@ -13,9 +13,9 @@ from keras import tree
 
 from bert_keras.modeling.gradients import tf
 
-# Functions that read the losses of `compile`. Keras divides its total loss by
-# the number of rows of one replica. To compute the loss of the global batch,
-# `step.py` reads each loss, its reduction and its weight.
+# Keras averages the loss over the rows of one replica. The models of this
+# package average it over the global batch. For this, `step.py` reads each loss
+# of `compile`, its reduction and its weight with the next functions.
 
 
 def has_losses(model):
@@ -35,7 +35,7 @@ def compiled_losses(model):
 
 
 def compiled_metrics(model):
-    """Return the metrics of `compile`; none before the first batch."""
+    """Return the metrics of `compile`, or [] before the first batch."""
     compiled = model._compile_metrics
     return [] if compiled is None else compiled.metrics
 
@@ -59,8 +59,8 @@ def build_metrics(model, data):
 class DropsWeights:
     """Layer mixin that deletes weights quickly, for conversion to int8.
 
-    `keras.Layer` collects garbage after each deletion, which takes a tenth of
-    a second or more; BERT-base has 74 matrices.
+    `keras.Layer` runs the garbage collector after each deletion, which takes
+    0.1 s or more. The conversion of BERT-base deletes 74 matrices.
     """
 
     def __delattr__(self, name):
@@ -72,12 +72,12 @@ class DropsWeights:
             super().__delattr__(name)
 
 
-# Functions for gradients. Keras's optimizers clip each replica's gradients and
-# then sum them; the models of this package sum them first.
+# Keras's optimizers clip the gradients of each replica and then sum them. The
+# models of this package sum first, so their optimizers must not sum again.
 
 
 def take_summed_gradients(optimizer):
-    """Make an optimizer expect gradients summed over all replicas."""
+    """Make an optimizer expect gradients already summed over replicas."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     optimizer._all_reduce_sum_gradients = _return_pairs
 
@@ -88,7 +88,7 @@ def takes_summed_gradients(optimizer):
 
 
 def _return_pairs(pairs):
-    """Return the pairs unchanged; Keras would sum their gradients here."""
+    """Return the pairs unchanged, where Keras would sum the gradients."""
     return list(pairs)
 
 
@@ -110,11 +110,11 @@ def learning_rate_schedule(optimizer):
 class TaskTrainer:
     """Model mixin that works around four defects of `fit` in Keras 3.15.
 
-    Under MultiWorkerMirroredStrategy `fit` fails twice: it builds the model
-    from the mean of a batch over all workers, outside of any step, and it
-    reduces scalar logs along a missing axis. `steps_per_execution` fails under
-    MirroredStrategy: its loop reads a placeholder that nothing feeds. Without
-    a strategy the first step is traced twice. All are in TensorFlow's trainer.
+    All are in Keras's trainer for TensorFlow. MultiWorkerMirroredStrategy has
+    two: `fit` averages a batch over the workers to build the model, and reduces
+    scalar logs along an axis that they lack. Under MirroredStrategy, the loop
+    of `steps_per_execution` reads a placeholder that gets no value. Without a
+    strategy, the first step is traced twice.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -140,7 +140,7 @@ class TaskTrainer:
     def compute_output_spec(
         self, inputs: Any, training: Any = None, mask: Any = None
     ) -> Any:
-        # Keras's method fails where an optional input is None.
+        # Keras's method fails if an optional input is None.
         if any(x is None for x in tree.flatten(inputs)):
             return keras.Operation.compute_output_spec(self, inputs, training)
         return super().compute_output_spec(  # type: ignore[misc]
@@ -148,7 +148,7 @@ class TaskTrainer:
         )
 
     def check_batch(self, batch: Any) -> None:
-        """Raise if a batch, or its specs, does not fit `compile`."""
+        """Raise if the losses of `compile` cannot be computed from a batch."""
 
     def _make_function(self, step_function, *arguments, **keywords):
         make = super()._make_function
@@ -160,7 +160,7 @@ class TaskTrainer:
         function = make(step_function, *arguments)
         kinds = (tf.distribute.MirroredStrategy, several)
         steps = self.steps_per_execution
-        # A TPU keeps Keras's loop.
+        # Other strategies, such as a TPU's, use Keras's loop.
         if steps == 1 or not isinstance(self._distribute_strategy, kinds):
             return function
         return _take_steps_from_the_host(self, function, steps)
@@ -171,7 +171,7 @@ def _batch_specs(iterator):
     data = getattr(iterator, "_distributed_dataset", None)
     if data is None:
         return None
-    # The specs of optional inputs become None. No row is read.
+    # The spec of a missing optional input has no dtype and becomes None.
     specs = tree.map_structure(
         lambda spec: spec if hasattr(spec, "dtype") else None,
         data.element_spec,
@@ -181,11 +181,11 @@ def _batch_specs(iterator):
 
 
 def _with_local_logs(make_function):
-    """Return Keras's `_make_function` with its logs reduced on this worker.
+    """Return a copy of `_make_function` that reduces logs on this worker.
 
-    The returned function is a copy with another `reduce_per_replica` among its
-    globals. Logs are not reduced between workers, because at the end of an
-    epoch `fit` reads the metrics, which are summed over all replicas.
+    The copy's global `reduce_per_replica` is the function below. Logs need no
+    reduction between workers, because at the end of an epoch `fit` reads the
+    metrics, which are summed over all replicas.
     """
 
     def reduce_per_replica(values, strategy, reduction):
@@ -211,12 +211,12 @@ def _with_local_logs(make_function):
 def _take_steps_from_the_host(model, function, steps):
     def execute(iterator):
         outputs = None
-        model.steps_per_execution = 1  # read when `function` is traced
+        model.steps_per_execution = 1  # Keras reads 1 when it traces `function`
         try:
             for _ in range(steps):
                 outputs = function(iterator)
         except (StopIteration, tf.errors.OutOfRangeError):
-            # The data ended within these steps. Return the last outputs.
+            # The data ended before the last step. Return the last outputs.
             if outputs is None:
                 raise
         finally:

@@ -1,7 +1,7 @@
 """Formulas with hand-written gradients, for speed, memory or precision.
 
-The layers call these functions where a backend's gradient is slower, keeps
-more tensors or is wrong. Each function returns the value of the plain formula.
+The layers call these functions where a backend's own gradient is slower, keeps
+more tensors or is less precise. Each function returns the usual value.
 """
 
 import functools
@@ -13,16 +13,16 @@ from keras import ops
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import custom_gradient, tf
 
-# Number of elements from which XLA saves more time than its launch costs.
+# For tensors of this many elements, XLA saves more time than its launch takes.
 LARGE = 2**18
 
 
 def compile_large(function):
-    """Decorate arithmetic, so that XLA can compile it to one pass over memory.
+    """Decorate a function that XLA may compile to one pass over memory.
 
-    XLA is used only on TensorFlow, with `modes.use(compile_large=True)`, if all
-    shapes are known and a tensor has at least `LARGE` elements. Each new shape
-    takes 0.1 s to compile.
+    On TensorFlow within `modes.use(compile_large=True)`, XLA compiles the
+    function if all shapes are known and a tensor has at least `LARGE` elements.
+    The compilation takes 0.1 s for each new shape.
     """
 
     @functools.cache
@@ -44,8 +44,8 @@ def compile_large(function):
     return compute
 
 
-# The two forms of GELU of BERT models. The tanh form replaces erf(x / sqrt(2))
-# by tanh(x (A + B x x)) (Hendrycks and Gimpel 2016, section 2).
+# BERT models use two forms of GELU, with erf(x / sqrt(2)) or its approximation
+# tanh(x (A + B x x)) (Hendrycks and Gimpel 2016, section 2).
 _A = 0.7978845608028654  # sqrt(2 / pi)
 _B = 0.044715 * _A
 _C = 0.7071067811865476  # 1 / sqrt(2)
@@ -56,8 +56,8 @@ _C = 0.7071067811865476  # 1 / sqrt(2)
 def gelu_tanh(x):
     """Compute GELU by the tanh approximation, as the original does since 2019.
 
-    The gradient keeps only `x`, not five tensors of the same shape, and takes
-    a quarter less time on a CPU.
+    Automatic differentiation keeps five tensors of the shape of `x`. This
+    gradient keeps only `x` and takes a quarter less time on a CPU.
     """
 
     def gradient(upstream):
@@ -75,28 +75,28 @@ def gelu_tanh(x):
 def gelu_exact(x):
     """Compute GELU by the error function, as the original did at its release.
 
-    The code calls `erf`, since Keras's exact GELU exports to an ONNX file that
-    no runtime reads. The gradient keeps only `x`.
+    Keras's exact GELU would export to an ONNX file that no runtime reads, so
+    this function calls `erf`. The gradient keeps only `x`.
     """
 
     def gradient(upstream):
         below = 0.5 + 0.5 * ops.erf(x * _C)
-        # The normal distribution's density at x
+        # Density of the standard normal distribution at x
         density = 0.5 * _A * ops.exp(-0.5 * (x * x))
         return upstream * (below + x * density)
 
-    # x times the fraction of a normal distribution that lies below x
+    # x times the cumulative probability of the standard normal distribution
     return 0.5 * x * (1.0 + ops.erf(x * _C)), gradient
 
 
 def add_bias(x, bias):
-    """Add `bias` (D,) to `x` (rows, D), both of one dtype.
+    """Add `bias` (D,) to `x` (rows, D) of the same dtype.
 
-    TensorFlow on a CPU sums the rows of the bias's gradient in bfloat16. The
-    error is 4 % for 1,024 rows and 7 % for 4,096. Here the gradient is a
-    float32 product with ones, which is rounded to bfloat16 at the end. A
-    processor without bfloat16 instructions would round a bfloat16 product
-    after each block of rows.
+    For bfloat16 on a CPU, TensorFlow sums the rows of the bias's gradient with
+    an error of 4 % for 1,024 rows and 7 % for 4,096. Here a float32 product
+    with ones computes the sum, and only the result is rounded. A bfloat16
+    product would be rounded after each block of rows if the processor has no
+    bfloat16 instructions.
     """
     if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
         return _add_bias_in_bfloat16(x, bias)
@@ -116,10 +116,10 @@ def _add_bias_in_bfloat16(x, bias):
 
 @custom_gradient
 def multiply_by_rows(x, table):
-    """Multiply `x` (rows, D) by each row of `table` (V, D): (rows, V).
+    """Return `x` (rows, D) times the transposed `table` (V, D): (rows, V).
 
-    The table's gradient is computed as (V, D), because transposing a (D, V)
-    array takes 4 % of a small model's step on a CPU.
+    The table's gradient is computed as (V, D). TensorFlow would compute (D, V)
+    and transpose it, which takes 4 % of a small model's step on a CPU.
     """
 
     def gradient(upstream):
@@ -133,7 +133,8 @@ def multiply_by_rows(x, table):
 def normalize(x, gamma, beta, epsilon):
     """Normalize `x` (..., D) over the last axis; scale by gamma, add beta.
 
-    The gradient keeps one (..., D) tensor and takes a third less time on a CPU.
+    The gradient keeps only one (..., D) tensor. It takes a third less time on a
+    CPU than automatic differentiation.
     """
 
     @custom_gradient
@@ -154,12 +155,12 @@ def normalize(x, gamma, beta, epsilon):
 
 
 def _compute_norm_gradients(upstream, z, inverse_std, gamma):
-    """Return the gradients of the input (..., D), of gamma and beta (D,)."""
+    """Return the gradients of x (..., D), gamma (D,) and beta (D,)."""
     tokens = tuple(range(len(z.shape) - 1))  # every axis but the last
     gamma_gradient = ops.sum(upstream * z, axis=tokens)
     beta_gradient = ops.sum(upstream, axis=tokens)
     z_gradient = upstream * gamma
-    # The mean and the standard deviation depend on x too.
+    # x also affects z through its mean and its standard deviation.
     by_mean = ops.mean(z_gradient, axis=-1, keepdims=True)
     by_std = z * ops.mean(z_gradient * z, axis=-1, keepdims=True)
     x_gradient = (z_gradient - by_mean - by_std) * inverse_std
@@ -168,14 +169,15 @@ def _compute_norm_gradients(upstream, z, inverse_std, gamma):
 
 @compile_large
 def cross_entropy(labels, logits):
-    """Compute the cross entropy of labels (...) and logits (..., C): (...).
+    """Return the cross entropy (...) of labels (...) and logits (..., C).
 
-    The gradient keeps only the logits. A label outside of 0 to C - 1 gives NaN.
+    The gradient keeps only the logits. For a label outside of 0 to C - 1, the
+    result is NaN.
     """
     classes = ops.shape(logits)[-1]
     is_class = ops.logical_and(labels >= 0, labels < classes)
-    # Indices for looking up the labels' logits. A comparison with all classes
-    # would make a tensor (..., C) without XLA.
+    # Labels are used as indices. Without XLA, a comparison of the labels with
+    # all classes would make a (..., C) tensor.
     columns = ops.where(is_class, labels, 0)[..., None]  # (..., 1)
 
     @custom_gradient
@@ -206,8 +208,8 @@ def cross_entropy(labels, logits):
 def gather(x, indices):
     """Return the rows of `x` at `indices`: (*indices.shape, *row).
 
-    A negative index is out of range. Keras would count it from the end, which
-    takes four more operations on TensorFlow.
+    A negative index is out of range. `ops.take` would count it from the end,
+    for which it needs four more operations on TensorFlow.
     """
     if tf is not None:
         return tf.gather(x, indices)
@@ -219,22 +221,22 @@ def gather(x, indices):
 def look_up(table, ids):
     """Return the rows of `table` (V, D) at `ids` (B, T): (B, T, D).
 
-    The gradient of the table is one tensor. TensorFlow would return a list of
-    rows (`IndexedSlices`), add the tied output layer's gradient row by row, and
-    exchange lists between replicas.
+    The gradient of the table is a dense tensor. TensorFlow's own gradient is a
+    list of rows (`IndexedSlices`), which is slow to add to the gradient of the
+    tied output layer and to sum over replicas.
     """
     height, width = table.shape
     # A table of one row uses the gather, which raises an error for the id 1.
-    # The product would return 0, because one-hot of 1 has no 1.
+    # The product below would return zeros for this id.
     if 1 < height <= 4:
-        # (B, T, V) by (V, D): product and gradient are faster than a gather's.
+        # For few rows, (B, T, V) x (V, D) is faster than a gather.
         return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)
 
     @custom_gradient
     def compute(table):
         def gradient(upstream):
             upstream = ops.reshape(upstream, (-1, width))  # (B T, D)
-            # (V, D): each row sums the gradients at the positions of its id
+            # (V, D). A row is the sum of the gradients at its id's positions.
             return ops.segment_sum(upstream, ops.reshape(ids, (-1,)), height)
 
         return gather(table, ids), gradient  # (B, T, D)
@@ -243,10 +245,10 @@ def look_up(table, ids):
 
 
 def has_fused_attention(bias):
-    """Return True if Keras has a fused attention kernel that helps here.
+    """Return True if Keras has a fast fused attention kernel for this bias.
 
-    Keras has none on TensorFlow. On JAX's CPU the kernel is slower than plain
-    products. On a TPU it ignores the bias, so it is used only without one.
+    Keras has no such kernel on TensorFlow. On JAX, the kernel is slower than
+    plain products on a CPU. On a TPU, the kernel ignores the bias.
     """
     if keras.backend.backend() != "jax":
         return False
@@ -257,9 +259,10 @@ def has_fused_attention(bias):
 def attend(query, key, value, bias):
     """Compute attention by Keras's fused kernel.
 
-    Query, key, value and result are (B, N, T, H), the bias (B, 1, 1 or T, S).
+    Query, key, value and result have the shape (B, N, T, H). The bias has the
+    shape (B, 1, 1, S) or (B, 1, T, S).
     """
-    # (B, N, T, H) to (B, T, N, H), Keras's order
+    # (B, N, T, H) to (B, T, N, H), the order of axes in Keras
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]
     if bias is not None:
         # cuDNN's kernel needs a row of the bias for each query position.
