@@ -15,9 +15,9 @@ from bert_keras.modeling.weights import KeepsLora
 
 
 def make_initializer():
-    """Return BERT's initializer: normal, std 0.02, truncated at two std.
+    """Return BERT's initializer: normal, std 0.02, truncated at 2 std.
 
-    Return an initializer of zeros if loaded weights will replace the values.
+    Return zeros instead if weights are loaded next; see `modes`.
     """
     if modes.current().draw_weights:
         return keras.initializers.TruncatedNormal(stddev=0.02)
@@ -26,7 +26,7 @@ def make_initializer():
 
 @keras.saving.register_keras_serializable("bert_keras")
 class UnwrittenZeros(keras.initializers.Zeros):
-    """Zeros that, on TensorFlow, take no memory before they are replaced."""
+    """Zeros; on TensorFlow they take no memory until they are replaced."""
 
     def __call__(self, shape, dtype=None):
         if keras.backend.backend() != "tensorflow" or dtype != "float32":
@@ -50,13 +50,13 @@ def check_activation(name):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
-    """Keras's `Dense` with the original's initializer, applied to a matrix.
+    """Keras's `Dense` with BERT's initializer and dropout for LoRA.
 
-    All leading axes are folded into one for the product. TensorFlow then adds
-    the bias within the product. It does not do so for a tensor of three axes.
+    The input is reshaped to a matrix, because TensorFlow fuses the addition of
+    the bias with a product of matrices, but not of three-axis tensors.
 
-    With a `seed`, LoRA's matrices read the input after dropout at the rate
-    `lora_dropout`. Projections that share a seed need different values of
+    With a `seed`, dropout at the rate `lora_dropout` is applied to the input of
+    LoRA's matrices. Projections with the same seed need different values of
     `site`; see `dropout`.
     """
 
@@ -69,8 +69,8 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
     def call(self, inputs, training=None, seed=None, site=0):
         if training and self.lora_dropout and seed is None:
             raise InputError(
-                f"LoRA's dropout is {self.lora_dropout}, but the encoder, "
-                "which draws the seeds, has no dropout. Make an encoder with "
+                f"LoRA's dropout is {self.lora_dropout}, but the encoder has "
+                "no dropout, so it draws no seed. Make an encoder with "
                 "dropout, or train without LoRA's dropout."
             )
         *lead, width = ops.shape(inputs)
@@ -78,8 +78,8 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
         dropped = dropout(x, self.lora_dropout, seed, site)
         change = None if dropped is x else self._multiply_lora(dropped - x)
-        x = ops.matmul(x, self.kernel)  # (B T, units)
-        if change is not None:  # `kernel` includes A B
+        x = ops.matmul(x, self.kernel)  # (B T, units); includes LoRA's product
+        if change is not None:
             x = x + change
         x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)
@@ -87,11 +87,11 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         return x if len(lead) == 1 else ops.reshape(x, (*lead, self.units))
 
     def quantized_call(self, *args, seed=None, site=0, **kwargs):
-        # Weights of int8 are not trained, so nothing is dropped.
+        # int8 weights are not trained, so they need no dropout.
         return super().quantized_call(*args, **kwargs)
 
     def _multiply_lora(self, x):
-        """Return LoRA's change to the product, (alpha / rank) x A B."""
+        """Return LoRA's part of the output, (alpha / rank) * x @ A @ B."""
         for matrix in (self.lora_kernel_a, self.lora_kernel_b):
             x = ops.matmul(x, ops.cast(matrix, self.compute_dtype))
         return x * (self.lora_alpha / self.lora_rank)
@@ -105,11 +105,11 @@ NORM_EPSILON = 1e-12
 class LayerNorm(keras.layers.LayerNormalization):
     """Keras's layer normalisation over the last axis, computed in float32.
 
-    The output has the compute dtype of the policy.
+    The output is cast to the policy's compute dtype.
     """
 
     def call(self, inputs):
-        # In half precision, the mean of D squares would lose digits.
+        # In half precision, the mean of D squares is not precise enough.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         tensors = inputs, self.gamma, self.beta
         tensors = [ops.cast(tensor, dtype) for tensor in tensors]
@@ -118,7 +118,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class KeepsArguments(keras.layers.Layer):
-    """A layer that keeps its arguments as attributes and as its config."""
+    """A layer whose config is read from attributes named as the arguments."""
 
     def get_config(self):
         keras_names = list_argument_names(keras.layers.Layer)
@@ -136,25 +136,26 @@ class SeededLayer(KeepsArguments):
     def build_seed(self, *rates):
         """Create the seed generator if any rate is above 0.
 
-        Call it in `build`, so that the generator's path contains the layer's.
+        Call this method in `build`, because only then the generator's path
+        begins with the layer's path.
 
         Raises:
-            InputError: a rate is below 0, or 1 or more.
+            InputError: a rate is not in [0, 1).
         """
         for rate in rates:
             if not 0 <= rate < 1:
                 raise InputError(
-                    f"A dropout rate is {rate}; expected a fraction from 0 to "
+                    f"A dropout rate is {rate}. Expected a fraction from 0 to "
                     "less than 1."
                 )
         if any(rates):
             self.seed_generator = keras.random.SeedGenerator(name="dropout")
 
     def draw_seed(self, training):
-        """Return a seed, int (2,), or None where nothing is dropped.
+        """Return a seed, int (2,), or None if nothing is dropped.
 
-        The seed depends on the state of the layer's generator, which each call
-        advances, and on the replica. The state is the same on all replicas.
+        Each call advances the layer's generator, whose state is equal on all
+        replicas. `add_replica` then makes the seeds differ between replicas.
         """
         if training and hasattr(self, "seed_generator"):
             return add_replica(self.seed_generator.next())
@@ -163,7 +164,7 @@ class SeededLayer(KeepsArguments):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Dropout(SeededLayer):
-    """Dropout at `rate` in training, scaling the rest by 1/(1 - rate).
+    """Dropout in training; the kept units are scaled by 1 / (1 - rate).
 
     Args:
         rate: fraction of the units to drop, from 0 to less than 1.
@@ -204,7 +205,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
     numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
     # (B, 1, T) and (E, 1) to (B, E, T)
     is_inside = ops.cast(example_ids, "int32")[:, None, :] == numbers
-    # (B, E), the first position of each example; 0 for a missing example.
+    # (B, E), the first position of each example; 0 if there is no such example
     first = ops.argmax(ops.cast(is_inside, "int32"), axis=-1)
     return gather_positions(sequence, first)  # (B, E, D)
 
@@ -212,7 +213,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
 def gather_positions(sequence, positions):
     """Return vectors of `sequence` (B, T, D) at `positions` (B, M)."""
     batch, length, width = ops.shape(sequence)
-    # Index of each row's first vector among all B T vectors, (B, 1).
+    # (B, 1), the index of each row's first vector among all B T vectors
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
     flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))  # (B M,)
     # (B T, D) to (B M, D): one gather over all rows
@@ -223,14 +224,14 @@ def gather_positions(sequence, positions):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
-    """Keras's `Embedding` with the original's initial weights."""
+    """Keras's `Embedding` with BERT's initializer."""
 
     def __init__(self, input_dim, output_dim, **kwargs):
         kwargs.setdefault("embeddings_initializer", make_initializer())
         super().__init__(input_dim, output_dim, **kwargs)
 
     def call(self, inputs):
-        # Reshape the variable to a tensor, which the custom gradient needs.
+        # The custom gradient needs a tensor; `reshape` converts the variable.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         return kernels.look_up(table, inputs)  # (B, T) to (B, T, D)
 
@@ -239,15 +240,15 @@ class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
 class BertEmbeddings(SeededLayer):
     """The sum of token, position and segment embeddings, normalised.
 
-    The sum is normalised in float32, then dropout is applied. Padding gets a
-    vector too; attention masks it. Equals `embedding_lookup` with
+    The sum is normalised in float32, then dropout is applied. Padding also gets
+    vectors, which attention masks. Equals `embedding_lookup` followed by
     `embedding_postprocessor` of the original.
 
     Args:
         vocabulary_size: number of word pieces.
         hidden_dim: width of a vector.
-        max_sequence_length: number of positions that have a vector.
-        num_segments: number of segments that have a vector.
+        max_sequence_length: number of position embeddings.
+        num_segments: number of segment embeddings.
         dropout: fraction of the output dropped in training.
         norm_epsilon: added to the variance before its square root.
 
@@ -294,7 +295,7 @@ class BertEmbeddings(SeededLayer):
         )
 
     def _table(self, rows, name):
-        # The sum and its layer norm are computed in the variables' precision.
+        # Embeddings are summed and normalised in the dtype of the variables.
         return Table(
             rows, self.hidden_dim, name=name, dtype=self.variable_dtype
         )
@@ -313,7 +314,7 @@ class BertEmbeddings(SeededLayer):
         if segment_ids is None:
             segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
-        # Default ids give (1, D) and (T, D), which broadcast over the rows.
+        # For default ids, the last two are (1, D) and (T, D), and broadcast.
         x = x + self.segment(segment_ids) + self.position(position_ids)
         seed = self.draw_seed(training)
         x = dropout(self.norm(x), self.dropout, seed)
@@ -321,13 +322,13 @@ class BertEmbeddings(SeededLayer):
 
     def _positions(self, token_ids):
         length = ops.shape(token_ids)[1]
-        # In a graph T may be unknown. If a row has more tokens than the model
-        # has positions, the gather then raises on a CPU.
+        # In a graph the length may be unknown. If it is too large, the lookup
+        # of positions raises an error on a CPU.
         if isinstance(length, int) and length > self.max_sequence_length:
             raise InputError(
                 f"The rows are {length} tokens long, but the model has "
-                f"{self.max_sequence_length} positions. Shorten the rows "
-                "(`sequence_length` of the preprocessor)."
+                f"{self.max_sequence_length} positions. Set a smaller "
+                "`sequence_length` in the preprocessor."
             )
         return ops.arange(length, dtype="int32")  # (T,)
 

@@ -1,4 +1,4 @@
-"""Memory for loaded weights. The import needs neither Keras nor TensorFlow."""
+"""Memory for loaded weights; usable without Keras and TensorFlow."""
 
 import math
 import mmap
@@ -10,7 +10,8 @@ def paged_zeros(shape, dtype="float32"):
     """Return zeros that take no memory before they are written to.
 
     The array begins at a multiple of 64 bytes, as TensorFlow's memory does.
-    `np.zeros` would ask for huge pages, for which the system moves memory.
+    `np.zeros` would request huge pages, and the system moves memory to make
+    room for them.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     pages = mmap.mmap(-1, max(1, size), access=mmap.ACCESS_COPY)
@@ -18,15 +19,14 @@ def paged_zeros(shape, dtype="float32"):
 
 
 def share_memory(array):
-    """Return NumPy's float32 array as TensorFlow's tensor in the same memory.
+    """Return a TensorFlow tensor in the memory of a float32 NumPy array.
 
-    A tensor made through Keras would need two copies. Do not write to `array`
-    afterwards, and pass no memory that a file or a caller may change, because
-    the variable with the tensor would change too. TensorFlow does not write to
-    shared memory: a variable gets new memory at its first update.
+    Keras would copy the values twice. A variable made from the tensor changes
+    if the array changes, so do not write to the array or to a file behind it.
+    The first update of the variable writes to new memory, not to the array.
 
-    The array is returned unchanged on another backend, in another dtype, or if
-    it does not begin at a multiple of 64 bytes, where TensorFlow would crash.
+    The array itself is returned on another backend or for another dtype. So is
+    an array whose address is not a multiple of 64: TensorFlow would crash.
     """
     from bert_keras.modeling.gradients import tf
 

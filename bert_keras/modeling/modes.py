@@ -8,16 +8,16 @@ from typing import NamedTuple
 class Mode(NamedTuple):
     """Settings that `use` changes in a `with` block."""
 
-    # False: weights begin at zero, because they are loaded next.
+    # False: new weights are zeros, because the caller loads weights next.
     draw_weights: bool = True
-    # False: outputs without gradients. A SavedModel with gradients loads more
-    # slowly, and loading it warns of missing gradients.
+    # False: functions record no hand-written gradients. A SavedModel with such
+    # gradients loads more slowly, with warnings that they are missing.
     gradients: bool = True
-    # True: on TensorFlow, XLA compiles the functions with `compile_large`.
+    # True: on TensorFlow, XLA compiles functions decorated by `compile_large`.
     compile_large: bool = False
     # True: encoders skip padding everywhere except in attention. Outputs at
     # real tokens stay the same. Outputs at padding repeat a real token of the
-    # row. Shapes then depend on values, which XLA and JAX's jit refuse.
+    # row. XLA and JAX's jit fail, because shapes depend on values.
     skip_padding: bool = False
 
 

@@ -7,7 +7,7 @@ from bert_keras.modeling.kernels import gather
 
 
 def find_real_tokens(padding_mask, num_heads):
-    """Return `RealTokens` within `modes.use(skip_padding=True)`, or None."""
+    """Return `RealTokens` if `skip_padding` of `modes` is True, else None."""
     if padding_mask is None or not modes.current().skip_padding:
         return None
     return RealTokens(padding_mask, num_heads)
@@ -16,8 +16,8 @@ def find_real_tokens(padding_mask, num_heads):
 class RealTokens:
     """The positions of the L real tokens of a batch.
 
-    The first token of a row counts as real even if the mask is 0 there, so that
-    every row has a real token. One instance serves all layers.
+    The first token of a row counts as real even if its mask is 0, because every
+    row needs a real token. All layers use the same instance.
 
     Args:
         padding_mask: int (B, T), 1 at tokens.
@@ -32,14 +32,14 @@ class RealTokens:
         flat = ops.reshape(is_real, (-1,))  # (B T,)
         (positions,) = ops.nonzero(flat)
         # `positions` (L,): index of each real token among the B T positions.
-        # `tokens` (B, T): for each position, index of the last real token at or
-        # before it among the L real tokens.
+        # `tokens` (B, T): index from 0 to L - 1 of the real token whose vector
+        # each position gets: the last real token up to this position.
         self.positions = ops.cast(positions, "int32")
         tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
         self.tokens = ops.reshape(tokens, shape)
-        # `heads` (B, N, T): for each head of a position, its index in the (L N,
-        # H) heads of real tokens. `head_positions` (L, N): for each head of a
-        # real token, its index in the (B N T, H) heads of all positions.
+        # `heads` (B, N, T): indices with which `split_heads` gathers from
+        # (L N, H). `head_positions` (L, N): indices with which `merge_heads`
+        # gathers from (B N T, H).
         self.num_heads = num_heads
         heads = ops.arange(num_heads, dtype="int32")
         self.heads = self.tokens[:, None] * num_heads + heads[:, None]
@@ -56,16 +56,16 @@ class RealTokens:
         return self.positions % self.length
 
     def put_in_rows(self, x):
-        """Put vectors (L, D) back in their rows, (B, T, D)."""
+        """Put the vectors of real tokens (L, D) in their rows, (B, T, D)."""
         return gather(x, self.tokens)
 
     def split_heads(self, x):
-        """Split vectors (L, D) into heads in their rows, (B, N, T, H)."""
+        """Split vectors of real tokens (L, D) into heads (B, N, T, H)."""
         x = ops.reshape(x, (-1, x.shape[-1] // self.num_heads))  # (L N, H)
-        return gather(x, self.heads)  # one copy: (B, N, T, H)
+        return gather(x, self.heads)  # (B, N, T, H)
 
     def merge_heads(self, x):
-        """Merge heads (B, N, T, H) into vectors of real tokens, (L, D)."""
+        """Merge heads (B, N, T, H) into vectors of real tokens (L, D)."""
         width = x.shape[-1]
         x = ops.reshape(x, (-1, width))  # (B N T, H)
         x = gather(x, self.head_positions)  # (L, N, H)

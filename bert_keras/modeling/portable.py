@@ -14,16 +14,17 @@ from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
 
 
 class Portable:
-    """Mixin to load, save, copy and export a model, and to refuse texts."""
+    """Mixin that loads, saves, copies and exports a model."""
 
-    copy_structure: Callable[[Any], Any]  # new weights, another dtype policy
+    copy_structure: Callable[[Any], Any]  # from a dtype policy to a new model
 
     @classmethod
     def from_preset(cls, preset: PathLike, **arguments: Any) -> Self:
-        """Return a model with the weights of a preset: a folder or a name.
+        """Return a model with the weights of a preset.
 
         Args:
-            preset: see `bert_keras.presets` and docs/formats.md.
+            preset: folder of a checkpoint, or a name from `bert_keras.presets`
+                or the Hub; see docs/formats.md.
             **arguments: arguments of the constructor and of `BertEncoder`,
                 which replace the preset's settings. For a name on the Hub,
                 also `revision`.
@@ -40,17 +41,17 @@ class Portable:
         optimizer's state is not written.
 
         Args:
-            folder: output folder, new or with an earlier preset.
-            preprocessor: the `BertPreprocessor` that the model was trained
-                with; its vocabulary is written.
+            folder: output folder. It is new or has an earlier preset.
+            preprocessor: the `BertPreprocessor` of the training data, which
+                has the vocabulary.
 
         Raises:
             InputError: the preprocessor is missing or does not fit the model.
         """
         if preprocessor is None:
             raise InputError(
-                "save_preset got no preprocessor, but a preset has a "
-                "vocabulary too. Give the BertPreprocessor that the model was "
+                "save_preset got no preprocessor, but a preset needs its "
+                "vocabulary. Pass the BertPreprocessor that the model was "
                 "trained with: save_preset(folder, preprocess)."
             )
         from bert_keras.interop.saving import save_model
@@ -93,9 +94,9 @@ class Portable:
         try:
             return loop(x, *args, **kwargs)
         except Exception as error:
-            # Remove the traced functions, so that Keras makes new ones. If a
-            # trace failed after it made the optimizer's variables, the same
-            # function cannot make them again.
+            # Remove the traced functions, so that Keras makes new ones. If the
+            # first trace failed after it created the optimizer's variables, a
+            # second trace of the same function would fail too.
             self.train_function = None
             self.test_function = None
             self.predict_function = None
@@ -103,7 +104,7 @@ class Portable:
             raise
 
     def _refuse_ids(self, error):
-        """Raise `InputError` if TensorFlow found an id outside of a table."""
+        """Raise `InputError` if TensorFlow found an id that is out of range."""
         message = getattr(error, "message", "")
         found = re.search(r"= (-?\d+) is not in \[0, \d+\)", message)
         if not found:
@@ -112,8 +113,8 @@ class Portable:
         text = (
             f"The inputs have the id {found[1]}. Expected token_ids below "
             f"{encoder.vocabulary_size}, segment_ids below "
-            f"{encoder.num_segments} and positions within the row. Make them "
-            "with the preprocessor that belongs to the model."
+            f"{encoder.num_segments} and positions within the row. Make the "
+            "inputs with the preprocessor of this model."
         )
         if encoder.num_segments == 1:
             text += " A model with num_segments=1 reads no pairs of texts."
@@ -127,12 +128,12 @@ class Portable:
         input_signature: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Export a model that reads ids, as `keras.Model.export` does.
+        """Export the model with ids as inputs, like `keras.Model.export`.
 
-        By default the inputs are a dict of int32 rows of any length. It has the
-        inputs of packed rows only if the model was made with
-        `examples_per_row`. `export_saved_model` exports a model that reads
-        texts and returns results such as labels.
+        By default, the exported model reads a dict of int32 (B, T), for any B
+        and T. The inputs of packed rows are included only if the model was made
+        with `examples_per_row`. To export a model that reads texts and returns
+        results such as labels, call `export_saved_model`.
         """
         if input_signature is None:
             input_signature = [self._input_specs()]
@@ -148,7 +149,7 @@ class Portable:
         }
 
     def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `InputError`, as Keras quantizes no layer of this package."""
+        """Raise `InputError`: Keras would quantize no layer of the model."""
         raise InputError(
             f"{type(self).__name__}.quantize({mode!r}) would change no layer. "
             "For int8 weights export the model: export_saved_model(model, "
@@ -158,9 +159,10 @@ class Portable:
     def with_dtype(self, policy: Any) -> Self:
         """Return a copy with the same weights under another dtype policy.
 
-        LoRA's matrices are merged into the copy; frozen weights stay frozen.
+        LoRA's matrices are merged into the copy's kernels. Frozen weights stay
+        frozen.
         """
-        # The values are replaced next, and zeros cost less than random numbers.
+        # `copy_weights` replaces the values, so zeros save random numbers.
         with modes.use(draw_weights=False):
             copy = self.copy_structure(policy)
         weights.copy_weights(self, copy)
