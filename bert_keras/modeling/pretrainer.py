@@ -1,6 +1,6 @@
-"""Language models: BERT's two objectives, and the paper's ablation.
+"""Models for pre-training: with BERT's two objectives, and a causal one.
 
-The ablation predicts the next token in one direction.
+The causal model predicts the next token (the paper's ablation, section 5.1).
 """
 
 import keras
@@ -17,9 +17,9 @@ from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
 class BertPretrainer(TaskModel):
     """The encoder with its two pre-training heads.
 
-    Vocabulary logits are computed at `mask_positions` only. Compile the model
-    with `pretraining_losses()` and, as `weighted_metrics`,
-    `pretraining_metrics()`. Equals `model_fn_builder` of the original's
+    Vocabulary logits are computed at `mask_positions` only. Call
+    `compile(loss=pretraining_losses(), weighted_metrics=pretraining_metrics())`
+    before `fit`. Equals `model_fn_builder` of the original's
     `run_pretraining.py` (the paper, section 3.1).
 
     Weights, by path: the encoder's, mlm/dense/{kernel,bias},
@@ -29,15 +29,15 @@ class BertPretrainer(TaskModel):
         encoder: a `BertEncoder`.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
-        mlm_activation: form of GELU in the masked-word head; None for the
-            encoder's. In keras-hub's presets the two forms differ.
-        mlm_norm_epsilon: epsilon of the head's normalisation; None for the
-            encoder's.
+        mlm_activation: "gelu_tanh" or "gelu_exact", for the masked-LM head;
+            None: the encoder's. In keras-hub's presets the two differ.
+        mlm_norm_epsilon: epsilon of the masked-LM head's normalisation; None:
+            the encoder's.
 
     Call arguments:
-        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
-            packed rows `position_ids` and `example_ids`, int32 (B, T); and
-            `mask_positions`, int32 (B, M).
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
+            (B, T), and `mask_positions`, int32 (B, M). For packed rows also
+            `position_ids` and `example_ids`, int32 (B, T).
 
     Returns:
         dict of logits: `mlm`, float32 (B, M, V), and `nsp`, float32 (B, 2),
@@ -68,7 +68,7 @@ class BertPretrainer(TaskModel):
             name="mlm",
             dtype=encoder.dtype_policy,
         )
-        # Class 0: B follows A (the paper, section 3.1, task 2).
+        # Class 0: text B follows text A (the paper, section 3.1, task 2).
         self.nsp = LogitsHead(2, name="nsp", dtype=encoder.dtype_policy)
         packed = examples_per_row is not None
         inputs = symbolic_inputs("mask_positions", packed=packed)
@@ -83,7 +83,7 @@ class BertPretrainer(TaskModel):
 
 
 def pretraining_losses():
-    """Return dict of output name -> loss, a weighted mean, for `compile`."""
+    """Return a dict of output name -> loss for `compile`."""
     return {name: CrossEntropy(name=name) for name in ("mlm", "nsp")}
 
 
@@ -91,11 +91,11 @@ def pretraining_losses():
 class CrossEntropy(keras.losses.Loss):
     """Cross entropy of integer labels and logits.
 
-    Unlike in Keras's `SparseCategoricalCrossentropy`, the gradient keeps only
-    the logits, and XLA computes the loss in one pass on a CPU. The weighted
-    losses are summed and divided by the total weight. Keras's default divides
-    by the number of positions, padding included. A label outside of 0 to C - 1
-    has the loss NaN.
+    Compared with Keras's `SparseCategoricalCrossentropy`, the gradient keeps
+    fewer tensors, only the logits, and XLA can compute the loss in one pass. By
+    default, the result is sum(weight x loss) / sum(weight). Keras's default
+    divides by the number of positions, including padding. If a label is outside
+    of 0 to C - 1, its loss is NaN.
 
     Call arguments:
         y_true: int (...).
@@ -116,7 +116,7 @@ class CrossEntropy(keras.losses.Loss):
 
 
 def pretraining_metrics():
-    """Return dict of output name -> accuracy, for `weighted_metrics`."""
+    """Return a dict of output name -> [accuracy] for `weighted_metrics`."""
     return {
         name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         for name in ("mlm", "nsp")
@@ -128,8 +128,8 @@ class BertCausalModel(TaskModel):
     """Logits of the next token at every position.
 
     The next token is on the right for `attention="left_to_right"` and on the
-    left for `"right_to_left"`. No input token is masked (the paper, section
-    5.1). `causal_targets` returns labels and weights.
+    left for `"right_to_left"`. No input token is replaced by [MASK] (the paper,
+    section 5.1). `causal_targets` returns the labels and the sample weights.
 
     Weights, by path: the encoder's, mlm/dense/{kernel,bias},
     mlm/norm/{gamma,beta}, mlm/bias.
@@ -163,8 +163,8 @@ class BertCausalModel(TaskModel):
     ) -> None:
         if encoder.attention == "bidirectional":
             raise InputError(
-                "The encoder is bidirectional and sees the very token that it "
-                "has to predict. "
+                "The encoder is bidirectional, so each position sees the very "
+                "token that it must predict. "
                 'Expected attention="left_to_right" or "right_to_left".'
             )
         self.encoder = encoder
@@ -182,14 +182,15 @@ class BertCausalModel(TaskModel):
 
 
 def causal_targets(inputs, attention):
-    """Return labels and weights of `BertCausalModel`, each (B, T).
+    """Return labels and sample weights for `BertCausalModel`, each (B, T).
 
-    The label of a position is the id of the next token in the direction of
-    `attention`. The weight is 1 if both tokens are in one example, else 0.
+    The label of a position is the id of the next token: on the right for
+    "left_to_right", else on the left. The weight is 1 if the next token belongs
+    to the same example, else 0.
 
     Args:
         inputs: dict of the model's inputs.
-        attention: "left_to_right" or "right_to_left", as the encoder's.
+        attention: the encoder's, "left_to_right" or "right_to_left".
     """
     ids = ops.convert_to_tensor(inputs["token_ids"])
     examples = inputs.get("example_ids")
@@ -199,16 +200,13 @@ def causal_targets(inputs, attention):
         examples = ops.ones_like(ids)
     examples = ops.convert_to_tensor(examples)
     next_examples = _shift(examples, attention)
-    # Padding has the example id 0, so `> 0` excludes pairs of padding.
+    # `> 0` excludes padding, whose example id is 0.
     is_same = ops.logical_and(examples > 0, examples == next_examples)
     return _shift(ids, attention), ops.cast(is_same, "float32")
 
 
 def _shift(rows, attention):
-    """Return, at each position, the value of the next position, (B, T).
-
-    The last position in the direction of `attention` gets 0.
-    """
+    """Move the value of each next position to this position; fill with 0."""
     gap = ops.zeros_like(rows[:, :1])  # (B, 1)
     if attention == "left_to_right":
         return ops.concatenate([rows[:, 1:], gap], axis=1)

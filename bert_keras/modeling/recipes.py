@@ -1,6 +1,6 @@
 """Recipes that make a token's features from the layers of a frozen encoder.
 
-The paper's six recipes (section 5.3, table 7), and others.
+The paper has six recipes (section 5.3, table 7). Users can define others.
 """
 
 from typing import NamedTuple
@@ -12,19 +12,19 @@ HOW = ("concat", "sum", "weighted_sum")
 
 
 class Recipe(NamedTuple):
-    """The layers of a recipe, and how their vectors are combined into one.
+    """Layers of the encoder, and the method that combines their vectors.
 
     Attributes:
         layers: indices of the hidden states: 0 for the embeddings, 1 for the
             first layer, -1 for the last; or "all" (without the embeddings).
-        how: "concat", "sum", or "weighted_sum" with weights that are learned.
+        how: "concat", "sum", or "weighted_sum" with trainable weights.
     """
 
     layers: tuple[int, ...] | str
     how: str
 
     def find_layers(self, num_layers: int) -> list[int]:
-        """Return the indices, from 0, of the hidden states that are read.
+        """Return the indices of the recipe's hidden states, all 0 or above.
 
         Raises:
             InputError: the encoder lacks one of the layers.
@@ -35,7 +35,7 @@ class Recipe(NamedTuple):
             if not -num_layers <= layer <= num_layers:
                 raise InputError(
                     f"The recipe reads layer {layer}, but the encoder has "
-                    f"{num_layers} layers. Choose a recipe of fewer layers."
+                    f"{num_layers} layers. Choose a recipe of other layers."
                 )
         return [
             layer if layer >= 0 else num_layers + 1 + layer
@@ -50,7 +50,7 @@ class Recipe(NamedTuple):
     def vectors(self, states):
         """Return features `(B, T, F)` of hidden states `(B, T, D)`.
 
-        The weights of a sum are all 1; see `LayerMix` for learned ones.
+        For "weighted_sum", all weights are 1 here. `LayerMix` trains them.
         """
         from keras import ops
 
@@ -76,7 +76,7 @@ SUMS = {
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return the recipe for a name, or for a method with layer numbers.
+    """Return a recipe by its name, or from a method and layer numbers.
 
     >>> find_recipe("concat:-1,0").layers
     (-1, 0)
@@ -92,7 +92,7 @@ def find_recipe(name: str) -> Recipe:
     if how not in HOW or not numbers:
         raise InputError(
             f"There is no recipe {name!r}: expected one of "
-            f"{', '.join(known)}, or a method with layer numbers, such as "
+            f"{', '.join(known)}, or a method and layer numbers, such as "
             "concat:-1,-2 or weighted_sum:0,6,12."
         )
     return Recipe(numbers, how)

@@ -1,7 +1,7 @@
 """The published model sizes by name, as arguments of `BertEncoder`."""
 
-# Whole-number arguments of `BertEncoder`. All but num_heads determine weight
-# shapes. keras-hub has the same names.
+# Integer arguments of `BertEncoder`, with the names of keras-hub. All except
+# num_heads determine the shapes and the number of weights.
 DIMENSIONS = (
     "vocabulary_size",
     "num_layers",
@@ -11,13 +11,13 @@ DIMENSIONS = (
     "max_sequence_length",
     "num_segments",
 )
-POOLER_ACTIVATIONS = ("tanh", "relu")  # BERT's, DistilBERT's
+POOLER_ACTIVATIONS = ("tanh", "relu")  # of BERT, of DistilBERT
 
 
 def _size(num_layers, hidden_dim, vocabulary_size=None):
     size = {
         "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,  # Every published head is 64 wide.
+        "num_heads": hidden_dim // 64,  # Published models have heads of 64.
         "hidden_dim": hidden_dim,
         "intermediate_dim": 4 * hidden_dim,
     }
@@ -28,8 +28,8 @@ def _size(num_layers, hidden_dim, vocabulary_size=None):
 
 _UNCASED, _CASED = 30522, 28996
 
-# Keys are size names and, for sizes with a vocabulary, the names of released
-# folders: `BertEncoder(**SIZES["uncased_L-12_H-768_A-12"])`.
+# A key is a size, or the folder name of a released checkpoint, which adds the
+# vocabulary size: `BertEncoder(**SIZES["uncased_L-12_H-768_A-12"])`.
 SIZES = {
     "tiny": _size(2, 128),
     "mini": _size(4, 256),

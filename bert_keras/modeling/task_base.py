@@ -29,28 +29,28 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     A subclass
 
     - registers with Keras;
-    - stores the arguments of its constructor under their names, `encoder`
-      first, because weights are listed in this order;
+    - stores each constructor argument in an attribute of the same name,
+      `encoder` first, because weights are listed in the order of attributes;
     - makes its head and sets `pools`;
     - calls `super().__init__` with inputs from `symbolic_inputs()` and outputs
       computed from `encode(...)`.
 
     Saving, loading, copying and optional inputs then work.
-    `from_config(get_config())` makes a model with new weights; `with_dtype`
-    makes a copy. The result of Keras's `clone_model` is a plain Keras model.
+    `from_config(get_config())` makes a model with new weights. `with_dtype`
+    copies the weights too. Keras's `clone_model` returns a plain Keras model.
 
-    `fit` and `evaluate` compute the loss of the global batch with any
-    optimizer, loss, metric and weights of Keras. Each loss is reduced over the
-    rows of all replicas as its `reduction` says; "mean_with_sample_weight" is
-    sum(weight x loss) / sum(weight). On one device this equals Keras's step.
+    `fit` and `evaluate` compute the loss of the global batch, with any Keras
+    optimizer, loss, metric and sample weights. The `reduction` of each loss
+    applies to the rows of all replicas: "mean_with_sample_weight" is
+    sum(weight x loss) / sum(weight). On one device this equals Keras's result.
     Gradients are summed over the replicas, then clipped, then applied. The
     optimizer's attribute `accumulate` is the number of micro-batches per batch.
-    A subclass that defines `compute_loss` gets Keras's step.
+    A subclass that defines `compute_loss` is trained by Keras's own step.
 
     If a model does not read the pooled output, the pooler has no gradient. Such
     a model sets `encoder.pooler.trainable` to False when it is made and before
-    each `fit`. Another model that shares the encoder and reads the pooled
-    output sets the attribute to True again.
+    each `fit`. If another model shares the encoder and reads the pooled output,
+    it sets the attribute to True again.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")
@@ -79,7 +79,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         switch_pooler(self)
         # Without this line, the model would have Keras's global policy.
         self.dtype_policy = encoder.dtype_policy
-        if hasattr(encoder, "load_report"):  # loaded encoder, new head
+        if hasattr(encoder, "load_report"):  # the encoder was loaded
             names = published_weights(self)
             heads = [n for n in names if not n.startswith("encoder/")]
             mark_new_weights(self, heads)
@@ -97,11 +97,11 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        # On JAX, Keras's `predict` calls this method and not `__call__`.
+        # On JAX, Keras's `predict` calls this method instead of `__call__`.
         return super().call(self._complete(inputs), training, mask)
 
     def _complete(self, inputs):
-        """Return a dict of all inputs; an input that was left out is None."""
+        """Return a dict of all inputs, with None for each missing input."""
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
         expected = self.input
@@ -111,7 +111,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
                 f"{type(self).__name__} has no input named "
                 f"{', '.join(unknown)}. Expected {', '.join(expected)}."
             )
-        # A functional model needs the optional inputs too, as None.
+        # A functional model needs a value, None, for each missing input.
         return {name: as_tensor(inputs.get(name)) for name in expected}
 
     def _input_specs(self):
@@ -119,8 +119,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return {
             name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
             for name, x in self.input.items()
-            # An export has inputs of packed rows only if the model was made for
-            # packed rows, and never has the pooling mask of `BertEmbedder`.
+            # By default, an export has no pooling mask. It has the inputs of
+            # packed rows only if the model was made for packed rows.
             if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
         }
 
@@ -145,7 +145,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
     def _run(self, loop, x, *args, **kwargs):
         if loop.__name__ == "fit":
-            # `encoder.trainable = True` also makes the pooler trainable.
+            # The caller's `encoder.trainable = True` unfreezes the pooler too.
             switch_pooler(self)
             if kwargs.get("class_weight") is not None:
                 self._check_class_weight()
@@ -161,9 +161,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return super()._run(loop, x, *args, **kwargs)
 
     def _check_class_weight(self):
-        """Raise if Keras would read the labels of a row as one class."""
+        """Raise `InputError` if a row has several labels."""
         is_multiple = getattr(self, "problem", "") == "multi"
-        # Keras refuses several outputs itself.
+        # For a dict of outputs, Keras itself raises an error.
         if not isinstance(self.output, dict):
             is_multiple |= len(self.output.shape) > 2
         if is_multiple:
@@ -199,7 +199,7 @@ def symbolic_inputs(*required, packed=False, optional=()):
     """Return a dict of Keras inputs, by name.
 
     Args:
-        *required: names of inputs besides the encoder's.
+        *required: names of further inputs that each call must pass.
         packed: True to add the inputs that packed rows need.
         optional: names of further inputs that a call may leave out.
     """
@@ -225,11 +225,11 @@ def encode(
 
     With `bilstm_dim`, a new bidirectional LSTM of that width reads the token
     vectors. `sequence_output` is then the LSTM's output, (B, T, 2 bilstm_dim),
-    and `pooled_output` is its first vector.
+    and `pooled_output` is the LSTM's first vector.
 
-    With `recipe`, `sequence_output` holds features of the frozen encoder. With
-    `pooling`, one of `POOLINGS`, `pooled_output` is pooled from
-    `sequence_output`.
+    With `recipe`, the encoder is frozen, and `sequence_output` contains the
+    recipe's features. With `pooling`, one of `POOLINGS`, `pooled_output` is
+    pooled from `sequence_output`.
     """
     if recipe:
         features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
@@ -254,9 +254,9 @@ def encode(
 
 
 def freeze_and_mix(encoder, inputs, recipe):
-    """Freeze the encoder; return its features by a recipe, (B, T, F).
+    """Freeze the encoder and return a recipe's features, (B, T, F).
 
-    The encoder runs without dropout.
+    The encoder runs without dropout, even in training.
     """
     encoder.trainable = False
     states = encoder(inputs, training=False, hidden_states=True)

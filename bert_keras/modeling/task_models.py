@@ -1,4 +1,4 @@
-"""The task models: an encoder, a head, and the arguments of both.
+"""The models for fine-tuning: each is an encoder with a head.
 
 The models for pre-training are in pretrainer.py.
 """
@@ -27,7 +27,7 @@ from bert_keras.modeling.task_base import (
     symbolic_inputs,
 )
 
-# Poolings of features, without "pooled": the pooler reads only the last layer.
+# Not "pooled", because the pooler reads the last layer and not the features.
 FEATURE_POOLINGS = ("mean", "max", "cls", "last")
 
 
@@ -40,7 +40,7 @@ class BertClassifier(TaskModel):
 
     With `recipe` the model is the paper's feature-based approach (section 5.3).
     The encoder is frozen, also in models that share it, and runs without
-    dropout. The layer reads pooled features.
+    dropout. The dense layer reads pooled features.
 
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
     `bilstm_dim`, also the weights of `BiLSTM` under bilstm/; with a weighted
@@ -50,28 +50,27 @@ class BertClassifier(TaskModel):
         encoder: a `BertEncoder`.
         labels: names of the classes, in the order of the logits; None for
             regression and ranking, which have one output.
-        problem: "single" (one label a text), "multi" (any number of labels a
-            text, one sigmoid each), "regression" or "ranking" (one logit:
-            how well the second text, a passage, answers the first, a query).
-            Logits are computed in the same way. The loss, the outputs of the
-            export and the settings in a saved preset differ.
+        problem: "single" (one label per text), "multi" (any number of labels
+            per text), "regression", or "ranking" (one score: how well a
+            passage, the second text, answers a query, the first text). The
+            problem changes the loss, the outputs of exports and the settings in
+            a preset. Logits are computed in the same way for all problems.
         dropout: fraction of the pooled output dropped; None: the encoder's.
         bilstm_dim: width of a new bidirectional LSTM before the head, or None.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
-        pair: True if each row of the training data had two texts. The
-            export reads this argument; no weight depends on it.
-        thresholds: for "multi", a number above 0 and below 1 for each label. A
-            text gets the labels whose probability is at least their threshold.
-            None: 0.5 for each. The export reads this argument; no weight
-            depends on it.
-        recipe: layers of the frozen encoder that make a token's features, such
-            as "concat_last_four", "sum_last_four" or "concat:-1,-2"; None
-            fine-tunes the encoder.
-        pooling: pooling of the features of a text's tokens: "mean" (also if
-            None), "max", "cls" or "last".
+        pair: True if each row of the training data had two texts. Only
+            exports use this argument.
+        thresholds: for "multi", a number above 0 and below 1 for each label;
+            None: 0.5 for each. A text gets the labels whose probability is at
+            least their threshold. Only exports use this argument.
+        recipe: name of the recipe that makes features from layers of the frozen
+            encoder, such as "concat_last_four" or "concat:-1,-2"; None to
+            fine-tune the encoder.
+        pooling: with `recipe`, how the features of a text's tokens are pooled:
+            "mean" (also if None), "max", "cls" or "last".
         long_text: "windows" if the model was trained on windows of texts that
-            are longer than a row, otherwise "truncate". The export reads this
+            are longer than a row, otherwise "truncate". Only exports use this
             argument.
 
     Call arguments:
@@ -114,7 +113,7 @@ class BertClassifier(TaskModel):
             raise InputError(
                 f"examples_per_row is {examples_per_row} and bilstm_dim is "
                 f"{bilstm_dim}. The LSTM would read from one example into "
-                "the next. Leave one of the two arguments out."
+                "the next. Pass only one of the two arguments."
             )
         self.pooling = _check_recipe(
             recipe, pooling, bilstm_dim or examples_per_row
@@ -123,9 +122,9 @@ class BertClassifier(TaskModel):
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
         self.recipe = recipe
-        # With left-to-right attention, [CLS] attends only to itself, and the
-        # last token to all tokens. So the last token is classified. The paper,
-        # section 5.1, does not say which token its left-to-right model uses.
+        # With left-to-right attention, [CLS] attends only to itself. The last
+        # token attends to all tokens, so the classifier reads its vector. The
+        # paper, section 5.1, does not say which token its model uses.
         reads_last = encoder.attention == "left_to_right"
         reads_last = reads_last and not (bilstm_dim or recipe)
         if reads_last and examples_per_row:
@@ -161,7 +160,7 @@ class BertClassifier(TaskModel):
 
 
 def _check_recipe(recipe, pooling, others=None):
-    """Return the pooling of features; None without a recipe."""
+    """Return the pooling of the recipe's features; None without a recipe."""
     if recipe and others:
         raise InputError(
             f"recipe is {recipe!r}, so the dense layer reads pooled features. "
@@ -169,7 +168,7 @@ def _check_recipe(recipe, pooling, others=None):
         )
     if pooling and not (recipe and pooling in FEATURE_POOLINGS):
         raise InputError(
-            f"pooling is {pooling!r}; expected one of "
+            f"pooling is {pooling!r}. Expected one of "
             f"{', '.join(FEATURE_POOLINGS)}, with a recipe."
         )
     return (pooling or "mean") if recipe else None
@@ -194,10 +193,10 @@ def _check_thresholds(thresholds, labels, problem):
 class BertSpanPredictor(TaskModel):
     """Logits of the start and of the end of an answer, for each token.
 
-    Padding and the question get logits too; no answer is cut from them. Equals
-    `create_model` of the original's `run_squad.py`. The loss is a mean of two
-    cross entropies: `compile(loss=span_losses(), loss_weights={"start": 0.5,
-    "end": 0.5})`.
+    Padding and the question get logits too, but predictions exclude them.
+    Equals `create_model` of the original's `run_squad.py`. The original's loss
+    is the mean of two cross entropies: `compile(loss=span_losses(),
+    loss_weights={"start": 0.5, "end": 0.5})`.
 
     Weights, by path: the encoder's, span/{kernel,bias} (start, end); with
     `bilstm_dim`, also the weights of `BiLSTM` under bilstm/.
@@ -205,11 +204,11 @@ class BertSpanPredictor(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         bilstm_dim: width of a new bidirectional LSTM before the head, or None.
-        may_be_none: True if some questions in training had no answer. The
-            export reads this argument; no weight depends on it.
+        may_be_none: True if some questions in training had no answer. Only
+            exports use this argument.
         null_threshold: "no answer" is predicted if its score exceeds the best
-            answer's score by more than this number. The export reads this
-            argument; no weight depends on it.
+            answer's score by more than this number. Only exports use this
+            argument.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -260,9 +259,9 @@ def span_losses():
 class BertTagger(TaskModel):
     """One dense layer on every token's vector, with dropout before it.
 
-    Sample weights (B, T) select the tokens that count, such as the first word
-    piece of each word. For packed rows, pass `position_ids` and `example_ids`;
-    no argument of the constructor is needed.
+    Sample weights (B, T) select the tokens in the loss, such as the first word
+    piece of each word. For packed rows, pass `position_ids` and `example_ids`.
+    The constructor needs no argument for packed rows.
 
     Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`,
     also the weights of `BiLSTM` under bilstm/.
@@ -282,7 +281,7 @@ class BertTagger(TaskModel):
         float32 (B, T, C), logits.
 
     Raises:
-        InputError: labels missing or repeated.
+        InputError: labels are missing or repeated.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -319,11 +318,11 @@ class BertTagger(TaskModel):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertChooser(TaskModel):
-    """One score for each choice; the softmax runs over the choices.
+    """One score for each of K choices, for a softmax over the choices.
 
-    Each choice is one row: the first text and the choice as a pair. The score
-    is a dense logit on its pooled output, with dropout before it, as in the
-    paper, section 4.4.
+    Each choice is one row: a pair of the first text and the choice. A dense
+    layer on the row's pooled output computes the score, with dropout before
+    this layer (the paper, section 4.4).
 
     Weights, by path: the encoder's, chooser/{kernel,bias}; with a weighted sum,
     also features/{mix,scale}.
@@ -375,7 +374,7 @@ class BertChooser(TaskModel):
         rows = _RowPerChoice(name="rows")(inputs)  # (B, K, T) to (B K, T)
         encoded = encode(encoder, rows, recipe=recipe, pooling=self.pooling)
         scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
-        # A global policy of half precision would round the float32 logits.
+        # By default, a global half-precision policy would round the logits.
         choices = _ChoicesOfRows(
             name="choices", dtype=self.chooser.dtype_policy.name
         )
@@ -384,7 +383,7 @@ class BertChooser(TaskModel):
 
 
 class _RowPerChoice(keras.layers.Layer):
-    """Inputs (B, K, T) as rows (B K, T), with defaults for missing inputs."""
+    """Reshaping of inputs (B, K, T) to (B K, T); adds missing inputs."""
 
     def call(self, inputs):
         ids = inputs["token_ids"]
@@ -406,7 +405,7 @@ class _RowPerChoice(keras.layers.Layer):
 
 
 class _ChoicesOfRows(keras.layers.Layer):
-    """Scores (B K, 1) as (B, K), the first axes of the token ids."""
+    """Reshaping of scores (B K, 1) to (B, K)."""
 
     def call(self, scores, token_ids):
         return ops.reshape(scores, ops.shape(token_ids)[:2])  # (B, K)
@@ -416,14 +415,14 @@ class _ChoicesOfRows(keras.layers.Layer):
 
 
 class _Trace:
-    """A traced function and its key.
+    """A traced function, the key that it is valid for, and the tokenizer.
 
-    In a tuple, Keras would track the tokenizer, which is a layer.
+    Not a tuple, because Keras would track the tokenizer as a layer.
     """
 
     def __init__(self, key, tokenizer, function):
         self.key, self.function = key, function
-        self.tokenizer = tokenizer  # kept, so that no new object has its id
+        self.tokenizer = tokenizer  # keeps its id, a part of `key`, unique
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -432,36 +431,36 @@ class BertEmbedder(TaskModel):
 
     The head has no weights. Equals `Transformer`, `Pooling` and `Normalize` of
     sentence-transformers (Reimers and Gurevych 2019, section 3). Losses for
-    examples of several texts are in `bert_keras.training.similarity`.
+    pairs and groups of texts are in `bert_keras.training.similarity`.
 
     Weights, by path: the encoder's.
 
     Args:
         encoder: a `BertEncoder`.
-        pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
-            "cls" or "last", the vector of [CLS] or of the last token;
-            "pooled", the output of the pooler.
-        normalize: True to make each vector's length 1.
+        pooling: "mean" or "max" over all tokens, including [CLS] and [SEP];
+            "cls" for the vector of [CLS], "last" for the vector of the last
+            token, or "pooled" for the pooler's output.
+        normalize: True to scale each vector to length 1.
         truncate_dim: number of values to keep from the beginning of a vector,
             after normalization.
 
-    An argument that is None is read from the folder of the weights. If the
-    folder has no such setting, the defaults are `pooling="mean"`,
-    `normalize=True` and no truncation.
+    If an argument is None, the preset of the encoder sets it. If the preset
+    does not, the defaults are `pooling="mean"`, `normalize=True` and no
+    truncation.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
             (B, T), or (B, K, T) for examples of K texts; or only the token
-            ids. The optional `pooling_mask` is 1 at tokens that are pooled, of
-            which "cls" takes the first; a preprocessor with
-            `include_prompt=False` makes it.
+            ids. The optional `pooling_mask` is 1 at tokens to pool, and "cls"
+            reads the first such token. A preprocessor with
+            `include_prompt=False` adds this mask.
 
     Returns:
         float32 (B, D), or (B, K, D); D is `truncate_dim`, if that is set.
 
     Raises:
-        InputError: an unknown pooling; `truncate_dim` below 1 or above the
-            size of the encoder's vectors.
+        InputError: the pooling is unknown, or `truncate_dim` is below 1 or
+            above `hidden_dim` of the encoder.
 
     Example:
     >>> model = BertEmbedder(BertEncoder(100, 2, 2, 8, 16))
@@ -494,7 +493,7 @@ class BertEmbedder(TaskModel):
             self.normalize,
             self.truncate_dim,
             name="pooling",
-            # Half precision would round the vectors before the cosine.
+            # Half precision would make the cosine less precise.
             dtype=logits_dtype(encoder.dtype_policy),
         )
         self.pools = self.pooling == "pooled"
@@ -512,17 +511,17 @@ class BertEmbedder(TaskModel):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
         axes = {len(v.shape) for v in values if hasattr(v, "shape")}
         if loop.__name__ == "predict" and axes != self._axes:
-            # Trace again, or TensorFlow would trace a graph of unknown rank.
+            # Otherwise TensorFlow would make one graph for inputs of any rank.
             self._axes, self.predict_function = axes, None
         return super()._run(loop, x, *args, **kwargs)
 
     def encode(
         self, texts: Sequence[str], preprocessor: Any, batch_size: int = 64
     ) -> Any:
-        """Compute the vectors of many texts, as fast as an export does.
+        """Return the vectors of many texts, as fast as an export does.
 
-        Texts are sorted by length and batched; one graph skips the padding.
-        Calls with the same tokenizer share a graph, also if prompts differ.
+        Texts are sorted by length and batched. Padding is skipped. The first
+        call traces a graph, which later calls with the same tokenizer use.
 
         Args:
             texts: N strings.
@@ -556,7 +555,7 @@ class BertEmbedder(TaskModel):
         from bert_keras.serving.graph import Rows
 
         tokenizer = preprocessor.tokenizer
-        # LoRA adds weights, which an older trace would not read.
+        # `enable_lora` adds weights, which an older trace does not read.
         key = id(tokenizer), preprocessor.sequence_length, len(self.weights)
         if self._trace is None or self._trace.key != key:
             function = trace_embedder(self, Rows(preprocessor))
@@ -570,7 +569,7 @@ class BertEmbedder(TaskModel):
         return self._fold(super().call, inputs, training, mask)
 
     def _fold(self, call, inputs, *args, **kwargs):
-        """Call a function of rows (B, T) on inputs (B, T) or (B, K, T)."""
+        """Apply a function of (B, T) rows to (B, T) or (B, K, T) inputs."""
         inputs = self._complete(inputs)
         if len(inputs["token_ids"].shape) == 2:
             return call(inputs, *args, **kwargs)
@@ -580,5 +579,5 @@ class BertEmbedder(TaskModel):
             for name, x in inputs.items()
         }
         vectors = call(rows, *args, **kwargs)  # (B K, D)
-        width = self.output.shape[-1]  # known while a graph is traced
+        width = self.output.shape[-1]  # D, also if the graph's D is unknown
         return ops.reshape(vectors, (examples, texts, width))  # (B, K, D)

@@ -1,6 +1,6 @@
 """A model's weights by their published names; low-rank adaptation (LoRA).
 
-LoRA is Keras's: `enable_lora` of its layers adds the matrices.
+Keras implements LoRA: `enable_lora` of a Keras layer adds the matrices.
 """
 
 import hashlib
@@ -14,19 +14,19 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-if TYPE_CHECKING:  # code that needs only names must not import Keras
+if TYPE_CHECKING:  # importing this module must not import Keras
     import keras
 
 POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
 
 
 def published_weights(model):
-    """Return a dict of published name -> weight, whatever the model's name.
+    """Return a dict of published name -> weight.
 
     The names are the paths in the models' docstrings. Names of the encoder's
     weights begin with `encoder/`. A weight has `shape`, `numpy()` and
-    `assign(values)`. LoRA's matrices are not listed. A kernel's `numpy()`
-    merges them, and `assign` sets their product to 0.
+    `assign(values)`. LoRA's matrices are not in the dict. For a kernel with
+    LoRA, `numpy()` includes their product, and `assign` sets the product to 0.
     """
     layers = [_MergedWeight(layer) for layer in lora_layers(model)]
     merged = {id(weight.base): weight for weight in layers}
@@ -46,12 +46,12 @@ def published_name(model, path):
 
 
 def in_encoder(name):
-    """Return True if a published name is the encoder's, not a head's."""
+    """Return True if a published name belongs to an encoder's weight."""
     return name.startswith("encoder/")
 
 
 def copy_weights(source, target):
-    """Assign the weights of `source` to `target`, which has the same names."""
+    """Copy weights to `target`, whose published names `source` also has."""
     sources = published_weights(source)
     for name, weight in published_weights(target).items():
         weight.assign(sources[name].numpy())
@@ -63,16 +63,16 @@ def mark_new_weights(model, names):
     Weights whose values are all the same (biases, scales) are not marked.
     """
     weights = published_weights(model)
-    # A weight whose hash has changed was trained or loaded since.
+    # If a hash changes later, the weight was trained or loaded.
     hashes = {name: _hash_values(weights[name]) for name in names}
     model.first_hashes = {k: v for k, v in hashes.items() if v}
 
 
 def untrained_weights(model):
-    """Return the sorted names of new weights that were not trained since.
+    """Return the sorted names of marked weights that did not change.
 
-    Only loaded models, and models with a loaded encoder, have marked weights.
-    For a model made from sizes, the list is empty.
+    Only a loaded model, or a model with a loaded encoder, has marked weights.
+    For other models the list is empty.
     """
     hashes = {}
     for part in (model, getattr(model, "encoder", model)):
@@ -94,7 +94,7 @@ def switch_pooler(model):
 
 
 def drop_unused_pooler(model, names):
-    """Return the names, without the pooler's if no output depends on it."""
+    """Return the names, without `POOLER` if no output depends on it."""
     pools = getattr(model, "pools", True)
     return [name for name in names if pools or name not in POOLER]
 
@@ -121,17 +121,17 @@ class _MergedWeight:
         self.shape = self.base.shape
 
     def numpy(self):
-        # Merge in the weights' precision. Keras would use the compute dtype.
+        # Merge in the weights' dtype. Keras's `kernel` has the compute dtype.
         change = np.matmul(self.down.numpy(), self.up.numpy())
         return self.base.numpy() + self.scale * change
 
     def assign(self, values):
         self.base.assign(values)
-        # LoRA's product is then 0, and both matrices can still learn.
+        # One zero matrix makes the product 0, and both can still be trained.
         self.up.assign(np.zeros(self.up.shape))
 
 
-# Name of projections -> dotted attribute names in `TransformerLayer`.
+# Value of `projections` -> attributes of `TransformerLayer`.
 LORA_TARGETS = {
     "query": ("attention.query",),
     "key": ("attention.key",),
@@ -150,12 +150,12 @@ def enable_lora(
 ) -> None:
     """Freeze the encoder and add trainable matrices of low rank to it.
 
-    Each named projection W of every layer becomes W + alpha / rank A B, with
-    A (D, rank) random and B (rank, D) zero at first (Hu et al. 2021, "LoRA").
-    Heads stay trainable. So do weights of the encoder that the preset lacked,
-    such as the pooler's. Call this function before `compile`. Saving to a
-    preset, `with_dtype` and the export merge the matrices; `save_lora` writes
-    only the matrices.
+    In every layer, the kernel W of each named projection becomes
+    W + alpha / rank A B. A (D, rank) is random and B (rank, D) is zero at first
+    (Hu et al. 2021, "LoRA"). Heads stay trainable, and so do weights that the
+    preset lacked, such as the pooler's. Call this function before `compile`.
+    `save_preset`, `with_dtype` and exports merge the matrices into the kernels.
+    `save_lora` writes only the matrices.
 
     Args:
         model: a task model, or a `BertEncoder`.
@@ -164,7 +164,7 @@ def enable_lora(
             and "feed_forward" (both kernels of the feed-forward network).
         alpha: scale of the change; None: equal to the rank.
         dropout: fraction of the input of A that is dropped in training. The
-            encoder must have dropout too, as it draws the seeds.
+            encoder must have dropout too, because only then it draws seeds.
 
     Raises:
         InputError: the rank is below 1, alpha is 0 or less, a projection is
@@ -190,7 +190,7 @@ def enable_lora(
     draws = encoder.dropout or encoder.attention_dropout
     if not 0 <= dropout < 1 or (dropout and not draws):
         raise InputError(
-            f"LoRA's dropout is {dropout}, the encoder's dropout is {draws}. "
+            f"dropout is {dropout}, and the encoder's dropout is {draws}. "
             "Expected a fraction below 1, and an encoder with dropout."
         )
     if lora_layers(model):
@@ -209,7 +209,7 @@ def enable_lora(
 
 
 def freeze_encoder(model, except_names):
-    """Freeze all weights of the encoder except the names in `except_names`."""
+    """Freeze the encoder's weights, except these published names."""
     for weight in model.weights:
         name = published_name(model, weight.path)
         if in_encoder(name) and name not in except_names:
@@ -226,11 +226,11 @@ def lora_layers(model):
 
 
 class KeepsLora:
-    """Mixin of a Keras layer that saves LoRA's matrices in its file.
+    """Layer mixin that also saves and loads LoRA's matrices.
 
-    Keras saves only the merged weights and sets both matrices to 0 when a
-    layer with LoRA is loaded; then neither can learn. This mixin also stores
-    the matrices. A layer without LoRA loads the merged weights.
+    Keras saves only the merged weights. When it loads a layer with LoRA, it
+    sets both matrices to 0, so they get no gradient and cannot be trained. A
+    layer without LoRA loads the merged weights.
     """
 
     def save_own_variables(self, store):
@@ -241,14 +241,14 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # Keep LoRA's matrices: `super().load_own_variables` sets them to 0.
+        # `super().load_own_variables` sets LoRA's matrices to 0. Keep them.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights
             if weight.name.startswith("lora_")
         }
         super().load_own_variables(
-            # Keras stores weights under numbers. Names are LoRA's matrices.
+            # Keras's own weights have numbers as keys, LoRA's matrices names.
             {name: x for name, x in stored.items() if name.isdigit()}
         )
         if self.lora_enabled:
@@ -270,7 +270,7 @@ def get_adaptation(model):
         layer.path: [
             layer.lora_rank,
             layer.lora_alpha,
-            getattr(layer, "lora_dropout", 0.0),  # an Embedding has none
+            getattr(layer, "lora_dropout", 0.0),  # not in an `Embedding`
         ]
         for layer in lora_layers(model)
     }
@@ -292,7 +292,7 @@ def adapt(model, frozen=(), lora=()):
         if layer.path in lora and not layer.lora_enabled:
             rank, alpha, layer.lora_dropout = lora[layer.path]
             layer.enable_lora(rank, lora_alpha=alpha)
-    # Freeze after adding LoRA, whose weights may be frozen too.
+    # Freeze after LoRA is added, because its matrices may be frozen too.
     frozen = set(frozen)
     for part in (*layers, *model.weights):
         if part.path in frozen:
@@ -300,13 +300,13 @@ def adapt(model, frozen=(), lora=()):
 
 
 def _list_frozen(layer):
-    """Yield paths of the outermost frozen layers, and of frozen weights."""
+    """Yield paths of frozen layers, and of frozen weights in other layers."""
     if getattr(layer, "is_unused", False):  # see `switch_pooler`
         return
-    if not layer.trainable and layer.path:  # an input has none
+    if not layer.trainable and layer.path:  # an input layer has no path
         yield layer.path
         return
-    # Keras's public `trainable_variables` lacks frozen weights.
+    # The public `trainable_variables` omits frozen weights.
     for weight in layer._trainable_variables:
         if not weight.trainable:
             yield weight.path
