@@ -1,9 +1,9 @@
 """The complete BERT on Keras 3 and TensorFlow.
 
 A public name is imported at its first use, so `import bert_keras` imports
-neither Keras nor TensorFlow. To load a file, Keras looks up classes by their
-registered names. The classes are registered as soon as Keras and this package
-are both imported, in either order.
+neither Keras nor TensorFlow. When Keras loads a saved model, it finds the
+classes by their registered names. This package registers its classes as soon as
+both Keras and this package are imported, in either order.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _MODULES = {
     "presets": "interop.downloads",
 }
 
-if TYPE_CHECKING:  # the names of `_MODULES`, for editors and type checkers
+if TYPE_CHECKING:  # editors and type checkers read these imports
     from bert_keras.errors import InputError as InputError
     from bert_keras.interop.downloads import presets as presets
     from bert_keras.interop.peft import load_lora as load_lora
@@ -104,7 +104,7 @@ def _load(name):
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
             f"not installed: pip install {package.replace('_', '-')}"
         ) from error
-    _register_classes()  # an earlier call may have skipped modules
+    _register_classes()  # registers modules that an earlier call skipped
     return getattr(module, name)
 
 
@@ -118,7 +118,7 @@ def _loadable():
     return names
 
 
-if not TYPE_CHECKING:  # `__getattr__` makes type checkers accept any name
+if not TYPE_CHECKING:  # with `__getattr__`, type checkers accept any name
     __getattr__ = _load
 
 
@@ -129,12 +129,12 @@ def __dir__():
 def _register_classes():
     """Import the modules with classes that register with Keras.
 
-    A module that fails to import is skipped, because another import of it may
-    be under way. If the module is broken, a later use of its names raises the
-    error. Text layers need TensorFlow, so they are skipped until TensorFlow is
-    imported.
+    A module that fails to import is skipped, because the program may be in the
+    middle of importing it. If a module is broken, the first use of one of its
+    names raises the error. The text layers need TensorFlow, so they are skipped
+    until TensorFlow is imported.
     """
-    if "keras" not in sys.modules:  # `InputError` and others need no Keras
+    if "keras" not in sys.modules:  # nothing to register with yet
         return
     skipped = ("errors", "serving", "interop", "text.learning", "text.masking")
     if "tensorflow" not in sys.modules:
@@ -146,7 +146,7 @@ def _register_classes():
 
 
 class _KerasWatch:
-    """Import finder that registers the classes once Keras is loaded."""
+    """Import finder that registers the classes once Keras is imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":
@@ -154,12 +154,12 @@ class _KerasWatch:
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         specs = (other.find_spec(name, path, target) for other in others)
         spec = next(filter(None, specs), None)
-        loader = getattr(spec, "loader", None)  # None for a plain folder
+        loader = getattr(spec, "loader", None)  # None for a namespace package
         load = getattr(loader, "exec_module", None)
         if load is not None:
 
             def load_and_register(module):
-                del loader.exec_module  # restores the loader's method
+                del loader.exec_module  # the class's method is used again
                 load(module)
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)

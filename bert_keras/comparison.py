@@ -11,8 +11,9 @@ def greatest_difference(first, second, relative=False):
     Args:
         first: dict of name -> NumPy array, or one array.
         second: the other outputs, in the same form.
-        relative: divide the differences of each output by the greatest
-            absolute value of this output in `first`, if that value exceeds 1.
+        relative: True to divide the differences of each output by the
+            output's greatest absolute value in `first`, or by 1 if that is
+            below 1.
 
     Returns:
         float; infinity if names, shapes, integers or strings differ, or if an
@@ -46,11 +47,11 @@ def _measure_difference(first, second, relative):
 
 def check_finite(name, array):
     """Raise `InputError` if a weight has NaN or infinity."""
-    # min and max propagate NaN and allocate no array.
+    # min and max return NaN if the array has NaN, and allocate no array.
     with np.errstate(invalid="ignore"):
         ends = [array.min(), array.max()] if array.size else []
     if not np.isfinite(ends).all():
         raise InputError(
-            f"The weight {name} has NaN or infinity; nothing was saved. Start "
+            f"The weight {name} has NaN or infinity. Nothing was saved. Start "
             "from the weights of an earlier step, with a lower learning rate."
         )

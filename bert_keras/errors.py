@@ -7,7 +7,7 @@ MAX_MESSAGE_LENGTH = 4_000  # characters, about a page
 
 
 class InputError(ValueError):
-    """Raised when a file, a setting or a value of the caller cannot be used.
+    """Raised when a file, a setting or an argument is invalid.
 
     The message says what was wrong, what was expected, what was found, and
     what to do. The scripts print the message without a traceback and exit with
@@ -19,11 +19,11 @@ class InputError(ValueError):
 
 
 class UntrainedWarning(UserWarning):
-    """Issued when some weights of a loaded model are new and need training."""
+    """Issued when some weights of a loaded model are newly initialized."""
 
 
 def cut_middle(text, longest):
-    """Return a text, without its middle if it exceeds `longest` characters."""
+    """Return the text, cut in the middle to at most `longest` characters."""
     if len(text) <= longest:
         return text
     half = (longest - len(" [...] ")) // 2
@@ -37,16 +37,16 @@ def require_tensorflow(what):
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise InputError(
-            f"{what} needs Keras on TensorFlow; Keras runs on {backend}. Run "
-            "this with KERAS_BACKEND=tensorflow. To move weights to another "
-            "backend, use save_preset and from_preset."
+            f"{what} needs Keras on TensorFlow, but Keras runs on {backend}. "
+            "Set KERAS_BACKEND=tensorflow. To move a model to another backend, "
+            "save it with save_preset and load it with from_preset."
         )
 
 
 def refuse_fork(process):
     """Raise `InputError` in a fork of the process that made a model.
 
-    A fork lacks TensorFlow's threads, so a call would never return.
+    A forked process lacks TensorFlow's threads, so the model would hang.
 
     Args:
         process: id of the process that made the model.
@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Catch an `InputError` and append its message, unless `faults` is None."""
+    """Append the message of an `InputError` to `faults`; raise it if None."""
     try:
         yield
     except InputError as error:
@@ -73,7 +73,7 @@ MAX_FAULTS = 20  # maximum number of faults in a message
 
 
 def raise_all(faults):
-    """Raise one `InputError` with a line for each fault, if there are any."""
+    """Raise one `InputError` with a line for each fault, if there is one."""
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
     if len(lines) > MAX_FAULTS:
         more = len(lines) - MAX_FAULTS

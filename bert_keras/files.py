@@ -1,8 +1,8 @@
 """Atomic writes of files and folders.
 
-A path may be remote (`gs://` and the like). A remote file is written as a copy
-of a finished local file. A remote folder's manifest is uploaded last; without
-a manifest, the folder is invalid. So no remote append or rename is needed.
+A path may be remote, such as `gs://bucket/folder`. A remote file is a copy of a
+finished local file, because remote file systems lack append and rename. A
+remote folder's manifest is uploaded last. A folder without it is invalid.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
-REPLACED = "-before"  # suffix of a temporary folder that holds the old folder
+REPLACED = "-before"  # suffix of the temporary folder for the old folder
 # Names of manifests. A manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -98,7 +98,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True for a folder, and for a remote prefix of file names."""
+    """Return True for a folder; a remote prefix of paths is a folder, too."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)
@@ -161,7 +161,7 @@ def walk(folder):
 
 
 def _walk_links(folder):
-    """Walk as `os.walk` does; follow links, but not in cycles."""
+    """Walk like `os.walk` and follow links, except to a folder above."""
     folder = os.fspath(folder)
     above = {folder: {os.path.realpath(folder)}}
     for path, below, names in os.walk(folder, followlinks=True):
@@ -178,12 +178,12 @@ def refuse_input_as_output(
 ) -> None:
     """Raise `InputError` if writing `output` would replace an input.
 
-    Two paths that lead to one file by links count as the same file.
+    Paths that lead to the same file through links count as the same path.
 
     Args:
         output: file or folder to write; None if nothing is written.
-        *inputs: files, folders (for all files in them) or patterns to read;
-            None and names of data sets are skipped.
+        *inputs: files, folders (for all files in them) or patterns to read.
+            None and names without a file, such as a data set's, are skipped.
     """
     if not output:
         return
@@ -194,15 +194,15 @@ def refuse_input_as_output(
     for source in filter(None, inputs):
         if written & _list_identities(source):
             raise InputError(
-                f"The output {output} is an input ({source}), which writing "
-                "would replace. Name another output."
+                f"The output {output} is an input ({source}). Writing it would "
+                "replace the input. Name another output."
             )
 
 
 def _list_identities(source):
-    """Return (device, inode) of each file at a path or pattern, as a set.
+    """Return a set with the (device, inode) of each file at a path or pattern.
 
-    Files in folders are included. A remote file's path stands for the file.
+    Files in folders are included. For a remote file, the set has its path.
     """
     paths = [source] if exists(source) else find(os.fspath(source))
     below = [walk(path) if is_folder(path) else [path] for path in paths]
@@ -210,7 +210,7 @@ def _list_identities(source):
         os.fspath(path)
         if is_remote(path)
         else (os.stat(path).st_dev, os.stat(path).st_ino)
-        for path in filter(exists, itertools.chain(*below))  # no broken links
+        for path in filter(exists, itertools.chain(*below))  # skip broken links
     }
 
 
@@ -273,7 +273,7 @@ def check_inside(path, folder):
     raise InputError(
         f"{path} is a link out of the folder {folder}. Such a link is not "
         "followed, because it can lead to any file of this machine. Replace "
-        "the link by a copy of the file."
+        "the link with a copy of the file."
     )
 
 
@@ -289,7 +289,7 @@ def open_file(path, mode="rb", inside=None):
 
     Args:
         path: local or remote.
-        mode: "rb", or "r" for UTF-8.
+        mode: "rb", or "r" for UTF-8 text.
         inside: the folder that must contain the file; see `check_file`.
     """
     if not is_remote(path):
@@ -306,7 +306,7 @@ def sha256(path):
 
 
 def same_content(path, other) -> bool:
-    """Return True if two paths name the same file, or files of equal bytes."""
+    """Return True if two paths name the same file or files of equal bytes."""
     if not (is_file(path) and is_file(other)):
         return False
     if not (is_remote(path) or is_remote(other)) and os.path.samefile(
@@ -320,8 +320,8 @@ def same_content(path, other) -> bool:
 def plain_link(folder):
     """Yield a path that leads to `folder` and that TensorFlow accepts.
 
-    TensorFlow needs UTF-8, and reads some paths with *, ?, [ or a backslash as
-    patterns. For a path that TensorFlow refuses, a temporary link is yielded.
+    TensorFlow needs UTF-8, and reads a path with *, ?, [, { or a backslash as a
+    pattern. For such a folder, the path is a temporary link.
     """
     folder = os.fspath(folder)
     try:
@@ -340,16 +340,15 @@ def plain_link(folder):
 
 @contextlib.contextmanager
 def atomic_output(path):
-    """Yield an unused local path; at the end, its content replaces `path`.
+    """Yield a temporary local path; its file or folder then replaces `path`.
 
-    The caller writes a file or a folder there, which is then flushed to the
-    disk and renamed to `path`. A folder is replaced by two renames. If the
-    process is killed between them, `path` is missing until the next
-    `atomic_output` in the same parent restores the old folder. If the caller
-    fails, the partial output is removed.
+    The caller writes the output to the temporary path. At the end of the `with`
+    block, the output is flushed to the disk and renamed to `path`. If the block
+    raises an error, the output is removed.
 
-    If `path` is remote, the output is uploaded. A remote folder is emptied
-    first. The manifest is uploaded last; the folder is invalid without it.
+    An old folder at `path` is replaced by two renames. If the process is killed
+    between them, `path` is missing. The next `atomic_output` in the same parent
+    restores the old folder. For a remote `path`, see `upload`.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
@@ -363,13 +362,13 @@ def atomic_output(path):
     check_name(path)
     if os.path.ismount(path):
         raise InputError(
-            f"{path} is a mount point, which cannot be replaced. Name a folder "
-            "in it; that folder need not exist."
+            f"{path} is a mount point, which cannot be replaced. Name a new "
+            "folder in it."
         )
     parent, name = os.path.split(path)
     make_folder(parent)
     _remove_old_partials(parent)
-    # The name is cut, because a name of the maximum length allows no suffix.
+    # Shorten the name, because a name with the suffix may be too long.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
     suffix = f"{process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
@@ -388,7 +387,7 @@ def atomic_output(path):
 
 
 def refuse_folder(path):
-    """Raise `InputError` if a folder has the name of a file to write."""
+    """Raise `InputError` if the path of an output file is a folder."""
     if is_folder(path):
         raise InputError(f"{path} is a folder. Name the file to write.")
 
@@ -400,11 +399,11 @@ def _replace_folder(path, partial):
         os.rename(path, os.path.join(replaced, os.path.basename(path)))
         os.rename(partial, path)
     finally:
-        _remove_left(replaced)
+        _remove_partial(replaced)
 
 
-def _remove_left(path):
-    """Remove a partial output; restore the old folder if no new one exists."""
+def _remove_partial(path):
+    """Remove a partial output, but restore an old folder without a new one."""
     if path.endswith(REPLACED):
         for name in list_folder(path):
             target = os.path.join(os.path.dirname(path), name)
@@ -415,10 +414,9 @@ def _remove_left(path):
 
 @functools.cache
 def process_space() -> str:
-    """Return an identifier of the machine's boot and of the container.
+    """Return an identifier of this boot of the machine and of the container.
 
-    If two processes have the same identifier, their process IDs differ. In two
-    containers, process IDs may be equal, even on one machine.
+    A process ID is unique only among the processes with the same identifier.
     """
     try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -429,13 +427,13 @@ def process_space() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Return True if a process with this ID runs in this process space."""
+    """Return True if a process with this ID runs in this container."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # another user's process
+        pass  # the process belongs to another user
     return True
 
 
@@ -445,7 +443,7 @@ def _remove_old_partials(folder):
         pid = rest.partition("-")[0]
         is_ours = space == process_space() and pid.isdecimal()
         if is_ours and not is_running(int(pid)):
-            _remove_left(os.path.join(folder, name))
+            _remove_partial(os.path.join(folder, name))
 
 
 def is_partial(name):
@@ -456,7 +454,7 @@ def is_partial(name):
 def remove_partials(folder):
     """Remove all partial outputs in `folder`."""
     for name in filter(is_partial, list_folder(folder)):
-        _remove_left(os.path.join(folder, name))
+        _remove_partial(os.path.join(folder, name))
 
 
 def flush(path):
@@ -481,7 +479,11 @@ def _flush_tree(path):
 
 
 def upload(local, path):
-    """Copy a local file or folder to a remote path; copy manifests last."""
+    """Copy a local file or folder to a remote path.
+
+    An old remote folder is removed first. Manifests are copied last, because a
+    folder without its manifest is invalid.
+    """
     if os.path.isfile(local):
         make_folder(os.path.dirname(path))
         copy(local, path)
@@ -530,7 +532,7 @@ def make_folder(path):
 
 
 def remove_made(made):
-    """Remove a folder that `make_folder` returned, if it has no file."""
+    """Remove a folder that `make_folder` returned, if it contains no file."""
     if made is not None and not walk(made):
         remove(made)
 
@@ -538,7 +540,7 @@ def remove_made(made):
 def remove(path):
     """Remove a file or a folder, if it exists.
 
-    A remote folder's manifest is removed first, which makes the rest invalid.
+    A remote folder's manifest is removed first. The rest is then invalid.
     """
     if is_remote(path):
         is_tree = is_folder(path)

@@ -22,11 +22,12 @@ MAX_MARKER_BYTES = 4096
 class FolderLock:
     """A lock on a folder, taken by the constructor and held until `release`.
 
-    On a local disk the operating system frees the lock when the process ends,
+    On a local disk, the operating system frees the lock when the process ends,
     even after a kill. A remote file system has no locks, so a marker file names
-    the holder. If two processes write a marker within half a second, the later
-    marker wins. A marker is replaced if its process ran on this machine and has
-    ended. A marker of another machine stays until a user removes it.
+    the process that holds the folder. If two processes write markers within
+    half a second, the later marker wins. The marker of an ended process is
+    replaced if the process ran on this machine. Otherwise, a user must remove
+    the marker.
 
     Args:
         folder: an existing folder, local or remote.
@@ -74,7 +75,7 @@ class FolderLock:
             files.remove(self.path)
 
     def remove(self):
-        """Free the folder and remove the lock's file."""
+        """Free the folder and remove the lock file."""
         if self._lock is not None:
             files.remove(self.path)
         self.release()
@@ -84,8 +85,8 @@ class FolderLock:
             os.lstat(self.path).st_mode
         ):
             raise InputError(
-                f"{self.path} is not a regular file; expected the lock of a "
-                "run. Remove it, or name another folder."
+                f"{self.path} is not a regular file. Expected the lock file of "
+                "a run. Remove it, or name another folder."
             )
         lock = filelock.FileLock(
             self.path, timeout=0, thread_local=False, fallback_to_soft=False
@@ -97,10 +98,10 @@ class FolderLock:
         except OSError as error:
             if error.errno != errno.ENOSYS:
                 raise
-            self._take_marker()  # a network disk without locks
+            self._take_marker()  # this network disk has no locks
             return
         self._lock = lock
-        # Only messages use the marker, so a full disk is no error.
+        # Here, the marker is only for error messages. A full disk is ignored.
         with contextlib.suppress(OSError), open(self.path, "w") as file:
             json.dump(self._marker, file)
         self._inode = os.stat(self.path).st_ino
@@ -130,7 +131,7 @@ def _name(holder):
 
 
 def _read_marker(path):
-    """Return a lock file's marker as a dict; {} if damaged, None if missing."""
+    """Return the marker in a file; {} if damaged, None if there is no file."""
     try:
         holder = json_files.parse_json(files.read_bytes(path, MAX_MARKER_BYTES))
     except FileNotFoundError:

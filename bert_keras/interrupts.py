@@ -6,8 +6,8 @@ import time
 
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: temporary failure
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds within which signals count as one request, because `timeout` and some
-# schedulers send a signal to the process and again to its group.
+# Signals within this number of seconds count as one request, because `timeout`
+# and some schedulers signal first the process and then its process group.
 ONE_REQUEST = 0.3
 
 

@@ -7,8 +7,8 @@ import re
 
 from bert_keras.files import read_bytes
 
-# Limits. The largest known file, the multilingual tokenizer.json, has 3 MB; the
-# most deeply nested has 8 levels.
+# Limits. The largest known file, tokenizer.json of multilingual BERT, has 3 MB.
+# The deepest known nesting has 8 levels.
 MAX_JSON_BYTES, MAX_JSON_DEPTH = 16 * 1024 * 1024, 64
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -27,7 +27,7 @@ def write_json(value, path):
 
 
 def without_nan(value):
-    """Return a JSON value with null for NaN and infinity, which JSON lacks."""
+    """Return the value with None for NaN and infinity, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -45,8 +45,8 @@ def read_json(path, most=MAX_JSON_BYTES):
         most: largest allowed size in bytes; None for any size.
 
     Raises:
-        ValueError: see `parse_json`.
-        InputError: see `files.check_file`.
+        ValueError: the content is not valid JSON; see `parse_json`.
+        InputError: the file is not a regular file, or too large.
     """
     return parse_json(read_bytes(path, most))
 
@@ -86,4 +86,4 @@ def _check_depth(value):
         ]
         if not level:
             return
-    raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} deep")
+    raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} levels deep")

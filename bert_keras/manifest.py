@@ -1,8 +1,8 @@
-"""Manifests: the files of a finished folder, with their size and hash.
+"""Manifests, which list the files of a finished folder.
 
 A manifest is a JSON object with the size and SHA-256 of each file and a hash of
-itself, so that a single changed bit is found. The manifest is written last, so
-a folder without a manifest is unfinished.
+the manifest itself. The hashes reveal a single changed bit. The manifest is
+written last, so a folder without a manifest is unfinished.
 """
 
 import json
@@ -13,8 +13,8 @@ from bert_keras import files, json_files
 from bert_keras.errors import InputError, cut_middle
 
 _TYPES = {
-    int: "a whole number, not negative",
-    str: "a text",
+    int: "a non-negative integer",
+    str: "a string",
     bool: "true or false",
     list: "a list",
     dict: "an object",
@@ -26,7 +26,7 @@ def write_manifest(path: str, manifest: dict) -> None:
 
     Args:
         path: local or remote.
-        manifest: JSON object; see `describe_files` for the files in it.
+        manifest: JSON object; `describe_files` makes its entries of files.
     """
     with files.atomic_output(path) as partial:
         json_files.write_json(add_hash(manifest), partial)
@@ -44,10 +44,11 @@ def read_manifest(
 
     Args:
         path: local or remote.
-        what: name of the data that the manifest describes, for messages.
+        what: name of the data in the folder, for error messages.
         check: function that gets the manifest without its hash and raises
             `KeyError`, `TypeError` or `ValueError` if a field is missing or
-            wrong. The hash is no protection, as anybody can compute it.
+            wrong. The hash does not replace this check, because the writer
+            of a harmful manifest can compute it.
         most: largest allowed size in bytes; None for any size.
 
     Raises:
@@ -56,8 +57,8 @@ def read_manifest(
     folder, name = os.path.split(path)
     if not files.is_file(path):
         raise InputError(
-            f"No finished {what} in {folder}: {name} is missing. Run the "
-            "command that writes this folder again."
+            f"No finished {what} in {folder}: {name} is missing. Run again "
+            "the command that writes this folder."
         )
     if not files.is_remote(path):
         files.check_inside(path, folder)
@@ -97,8 +98,8 @@ def check_fields(fields: dict, types: dict) -> None:
     """Raise `KeyError` for a missing field, `ValueError` for a wrong type.
 
     Args:
-        fields: JSON object from a file that was not checked.
-        types: dict of name -> type. Numbers must not be negative.
+        fields: JSON object from an unchecked file.
+        types: dict of name -> type. Integers must not be negative.
     """
     for name, expected in types.items():
         value = fields[name]
@@ -106,12 +107,12 @@ def check_fields(fields: dict, types: dict) -> None:
             expected is int and not 0 <= value < 2**63
         ):
             raise ValueError(
-                f"{name!r} must be {_TYPES[expected]}, and is {value!r}"
+                f"{name!r} must be {_TYPES[expected]}, but is {value!r}"
             )
 
 
 def check_entries(entries: dict) -> None:
-    """Raise an error for an invalid entry or a path that leaves the folder.
+    """Raise an error for an invalid entry, or for a path out of the folder.
 
     Args:
         entries: dict of path -> {"bytes", "sha256"}. Paths are relative to the
@@ -119,7 +120,7 @@ def check_entries(entries: dict) -> None:
     """
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
-            raise ValueError(f"{name!r} is no name of a file in the folder")
+            raise ValueError(f"{name!r} is not a path in the folder")
         check_fields(entry, {"bytes": int, "sha256": str})
 
 
@@ -134,7 +135,7 @@ def describe_files(folder: str, names: Iterable[str]) -> dict[str, dict]:
 
 
 def find_size_fault(path: str, entry: dict) -> str | None:
-    """Return what is wrong with a file's size, as a phrase, or None.
+    """Return a phrase such as "is empty" if a file's size is wrong, or None.
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
@@ -151,7 +152,7 @@ def find_size_fault(path: str, entry: dict) -> str | None:
 
 
 def find_fault(path: str, entry: dict) -> str | None:
-    """Return what is wrong with a file's size or hash, as a phrase, or None.
+    """Return a phrase such as "is empty" if size or hash is wrong, or None.
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
@@ -168,9 +169,9 @@ def check_files(
     """Raise `InputError` for the first file that does not match its entry.
 
     Args:
-        folder: the folder that has the manifest's files.
+        folder: folder that has the files.
         entries: dict of name -> entry, from a checked manifest.
-        fix: sentence of the message that says what to do.
+        fix: sentence of the error message that says what to do.
         find: `find_fault`, or `find_size_fault` to compare only sizes.
     """
     for name, entry in entries.items():
@@ -181,7 +182,7 @@ def check_files(
 
 
 def check_same_settings(old, new, folder):
-    """Raise `InputError` if settings differ from those of an earlier start."""
+    """Raise `InputError` if the settings of a folder, `old`, are not `new`."""
     new = json.loads(json.dumps(new))
     if old != new:
         raise InputError(

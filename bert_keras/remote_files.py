@@ -1,4 +1,4 @@
-"""Remote files (`gs://` and the like) through `tf.io.gfile`."""
+"""Remote files, such as `gs://bucket/name`, through `tf.io.gfile`."""
 
 import contextlib
 import errno
@@ -6,7 +6,7 @@ import io
 
 from bert_keras.errors import InputError
 
-_BUFFER = 1 << 20  # bytes of one request
+_BUFFER = 1 << 20  # bytes that one request reads
 
 
 @contextlib.contextmanager
@@ -23,8 +23,8 @@ def gfile(path):
         known = filter(None, tf.io.gfile.get_registered_schemes())
         known = ", ".join(f"{name}://" for name in sorted(known))
         raise InputError(
-            f"{path}: TensorFlow has no file system for {scheme}:// that can "
-            f"do this ({error.message.splitlines()[0][:200]}). Use a file "
+            f"{path}: TensorFlow has no file system for {scheme}:// with this "
+            f"operation ({error.message.splitlines()[0][:200]}). Use a file "
             f"system that this TensorFlow has ({known}), or copy the files to "
             "a folder of this machine."
         ) from None

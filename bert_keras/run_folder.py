@@ -22,19 +22,19 @@ STAGES = "stages"
 
 
 class RunFolder:
-    """A folder that one run owns, and in which this run can resume.
+    """The folder of one run, which can resume after an interruption.
 
-    The folder must be new or empty, or belong to an earlier run with the same
-    settings, which then resumes. One process at a time can write to the folder.
+    The folder must be new or empty, or hold a run with the same settings. That
+    run then resumes. Only one process at a time can write to the folder.
 
     Args:
         path: local or remote folder; it is made if it is missing.
         settings: JSON dict of everything that determines the results.
-        inputs: paths of the files that the run reads. Their size, modification
-            time and hash are recorded when the run begins. When the run
-            resumes, a file with another time must have the same size and hash.
-            Paths without a file are skipped.
-        writes: False in a run's workers, which only read the folder.
+        inputs: paths of the files that the run reads. Size, modification time
+            and hash of each file are recorded when the run begins. When the run
+            resumes, the size must be the same. If the modification time
+            differs, the hash must be the same. Missing files are skipped.
+        writes: False in worker processes, which only read the folder.
 
     Raises:
         InputError: the folder is not writable, is not a run folder, has
@@ -75,7 +75,7 @@ class RunFolder:
         return files.atomic_output(self.file(name))
 
     def read_results(self, stage):
-        """Return the results of a finished stage; None if it is not finished.
+        """Return the results of a stage, or None if the stage is not finished.
 
         Raises:
             InputError: the stage's record is damaged, or a file that the stage
@@ -85,7 +85,7 @@ class RunFolder:
         if not files.is_file(path):
             return None
         fix = (
-            "Put back what the run wrote, or remove "
+            "Restore the files that the run wrote, or remove "
             f"{path} to run this stage again."
         )
         try:
@@ -138,18 +138,18 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new:  # a new start may have other settings
+        if is_mistake and self._is_new:  # the user may now change settings
             self._remove_settings()
         else:
             self.close()
 
     def _remove_settings(self):
-        """Close the run; remove its settings if there is no other file.
+        """Close the run; remove its settings if the folder has no other file.
 
-        A local folder, and parents that the run made, are then removed too.
+        A local folder and the parents that the run made are removed, too.
         """
         if not files.is_remote(self.path):
-            # Runs inside this run may have left empty folders.
+            # A run in a subfolder may have left an empty folder.
             for name in os.listdir(self.path):
                 with contextlib.suppress(OSError):
                     os.rmdir(self.file(name))
@@ -182,7 +182,7 @@ class RunFolder:
     def _take(self, settings, inputs):
         files.remove_partials(self.path)
         path = self.file(SETTINGS)
-        # A missing file is skipped; an error follows when the run reads it.
+        # Skip missing files. The run raises an error when it reads them.
         inputs = list(filter(files.is_file, inputs))
         if files.is_file(path):
             try:

@@ -1,7 +1,7 @@
-"""The writer of safetensors files, for models, LoRA and checkpoints.
+"""Writer of safetensors files for models, LoRA weights and checkpoints.
 
-Unlike the safetensors package, this writer raises Python's errors, holds one
-tensor at a time in memory, and hashes the file during the write.
+Unlike the safetensors package, this writer raises Python's `OSError`, holds one
+tensor at a time in memory, and hashes the file while writing it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import numpy as np
 from bert_keras.comparison import check_finite
 
 _BLOCK = 1 << 24  # bytes written at a time
-# NumPy's name of a dtype -> its name in safetensors.
+# Name of a dtype in NumPy -> its name in safetensors.
 DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
     f"{kind}{bits}": f"{kind[0].upper()}{bits}"
     for kind in ("float", "int", "uint")
@@ -23,7 +23,7 @@ DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
 
 
 def write_safetensors(path, tensors, metadata=None, is_finite=False):
-    """Write tensors one by one.
+    """Write tensors to a file, one by one.
 
     Args:
         path: a local file.
@@ -68,5 +68,5 @@ def _header(tensors, metadata):
             "data_offsets": [start, end],
         }
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the values start at a multiple of 8
+    text += b" " * (-len(text) % 8)  # aligns the tensors to 8 bytes
     return struct.pack("<Q", len(text)) + text

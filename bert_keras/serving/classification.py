@@ -14,9 +14,9 @@ from bert_keras.serving.graph import (
 from bert_keras.text.windows import in_chunks
 
 NO_CHOICE = -1e30  # the logit of an empty choice
-HYPOTHESIS = "This example is {}."  # default of `entail` and transformers
+HYPOTHESIS = "This example is {}."  # the default in transformers, too
 LIST_TRUNCATED = {
-    "truncated": "bool (B,): one of the texts was cut to what a row holds"
+    "truncated": "bool (B,): True if the end of a text was cut off"
 }
 
 
@@ -25,10 +25,10 @@ def classify(model, rows, pair=False, long_text="truncate"):
 
     Args:
         model: a `BertClassifier` in float32.
-        rows: `Rows` of its preprocessor.
+        rows: `Rows` of the model's preprocessor.
         pair: True if the signature reads `text` and `text_pair`.
-        long_text: "truncate", or "windows" for the mean over windows of the
-            text, weighted by window length.
+        long_text: "truncate", or "windows" for the mean result over windows of
+            the text, weighted by window length.
     """
     check_long_text(long_text, pair)
     in_windows = long_text == "windows"
@@ -76,8 +76,8 @@ def _single_label(labels):
 
     outputs = {
         "label": "string (B,): the likeliest label",
-        "label_index": f"int32 (B,): its index in {labels}",
-        "probabilities": "float32 (B, C): of every label",
+        "label_index": f"int32 (B,): index of the label in {labels}",
+        "probabilities": "float32 (B, C): probability of every label",
     }
     return tf.nn.softmax, answer, outputs
 
@@ -92,7 +92,7 @@ def _several_labels(labels, thresholds):
         holds = probabilities >= least  # (B, C)
         count = tf.reduce_sum(tf.cast(holds, tf.int32), axis=-1)
         ranks = probabilities
-        if thresholds:  # the text's labels before all others
+        if thresholds:  # labels that reach their threshold come first
             ranks += tf.cast(holds, tf.float32)
         order = tf.argsort(ranks, axis=-1, direction="DESCENDING")
         width = tf.reduce_max(tf.concat([count, [0]], axis=0))
@@ -106,12 +106,12 @@ def _several_labels(labels, thresholds):
         }
 
     outputs = {
-        "label": "string (B, N): labels with at least "
-        + ("their threshold" if thresholds else "a half")
+        "label": "string (B, N): labels with a probability of at least "
+        + ("their threshold" if thresholds else "0.5")
         + ", likeliest first",
-        "label_index": f"int32 (B, N): their indices in {labels}",
-        "probabilities": "float32 (B, C): of every label, each by itself",
-        "count": "int32 (B,): how many labels a row has",
+        "label_index": f"int32 (B, N): indices of these labels in {labels}",
+        "probabilities": "float32 (B, C): of each label, independently",
+        "count": "int32 (B,): number of labels of each text",
     }
     return tf.sigmoid, answer, outputs
 
@@ -120,19 +120,19 @@ def _regression(labels):
     def answer(scores):
         return {"score": scores if labels else scores[:, 0]}
 
-    shape = f"(B, C): of each of {labels}" if labels else "(B,)"
+    shape = f"(B, C): a score for each of {labels}" if labels else "(B,)"
     return tf.identity, answer, {"score": f"float32 {shape}"}
 
 
 def choose(model, rows):
     """Return the signature `choose`: the best choice for a prompt.
 
-    An empty choice is never the best. The model skips empty choices, so that a
-    long list does not make shorter lists slow.
+    An empty choice is never the best. The model skips empty choices, so the
+    padding of shorter lists costs no time.
 
     Args:
         model: a `BertChooser` in float32.
-        rows: `Rows` of its preprocessor.
+        rows: `Rows` of the model's preprocessor.
     """
 
     def score(inputs):
@@ -153,7 +153,7 @@ def choose(model, rows):
 
     outputs = {
         "choice": "int32 (B,): index of the best choice, -1 if all are empty",
-        "probabilities": "float32 (B, K): of every choice, 0 if it is empty",
+        "probabilities": "float32 (B, K): 0 for an empty choice",
         **LIST_TRUNCATED,
     }
     inputs = {
@@ -164,13 +164,13 @@ def choose(model, rows):
 
 
 def rank(model, rows):
-    """Return the signature `rank`: how well each passage answers a query.
+    """Return the signature `rank`: scores and order of passages for a query.
 
-    An empty passage is not scored by the model.
+    The model skips empty passages. Their score is 0.
 
     Args:
         model: a `BertClassifier` with problem "ranking", in float32.
-        rows: `Rows` of its preprocessor.
+        rows: `Rows` of the model's preprocessor.
     """
 
     def score(inputs):
@@ -188,8 +188,8 @@ def rank(model, rows):
         }
 
     outputs = {
-        "score": "float32 (B, K): of every passage, 0 to 1; 0 if it is empty",
-        "order": "int32 (B, K): the indices of the passages, best first",
+        "score": "float32 (B, K): 0 to 1; 0 for an empty passage",
+        "order": "int32 (B, K): indices of the passages, best first",
         **LIST_TRUNCATED,
     }
     inputs = {
@@ -217,22 +217,22 @@ def find_entailment(labels):
 
 
 def entail(model, rows, hypothesis=HYPOTHESIS):
-    """Return the signature `entail`: the best of labels new to the model.
+    """Return the signature `entail`: the best of the request's labels.
 
-    Each candidate label is put into a hypothesis. The model says whether the
-    text entails the hypothesis (Yin et al. 2019). The results equal those of
-    transformers' zero-shot pipeline. An empty candidate is never the best.
+    Each candidate label is put into a hypothesis. The model predicts if the
+    text entails the hypothesis (Yin et al. 2019). The results equal the results
+    of transformers' zero-shot pipeline. An empty candidate is never the best.
 
     Args:
-        model: a `BertClassifier` of pairs with labels that `find_entailment`
-            knows, in float32.
-        rows: `Rows` of its preprocessor.
-        hypothesis: text with {} in place of the candidate.
+        model: a `BertClassifier` of pairs, in float32, with a label for
+            entailment and an opposite; see `find_entailment`.
+        rows: `Rows` of the model's preprocessor.
+        hypothesis: sentence with {}, which the candidate replaces.
     """
     if hypothesis.count("{}") != 1:
         raise InputError(
-            f"hypothesis is {hypothesis!r}. Expected a text with {{}} in place "
-            f"of the candidate, such as {HYPOTHESIS!r}."
+            f"hypothesis is {hypothesis!r}. Expected a text with {{}} once, "
+            f"which the candidate replaces, such as {HYPOTHESIS!r}."
         )
     before, after = hypothesis.split("{}")
     indices = find_entailment(model.labels)
@@ -263,9 +263,9 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
     outputs = {
         "label": "string (B,): the likeliest candidate, '' if all are empty",
-        "probabilities": "float32 (B, K): of every candidate, 0 if it is empty",
-        "entailment": "float32 (B, K): of every candidate by itself, for "
-        "texts with several labels; 0 if it is empty",
+        "probabilities": "float32 (B, K): sum 1; 0 for an empty candidate",
+        "entailment": "float32 (B, K): independent probability of each "
+        "candidate, for texts with several labels; 0 for an empty candidate",
         **LIST_TRUNCATED,
     }
     inputs = {"text": SENTENCE, "candidates": ["praise", "a complaint"]}
@@ -273,38 +273,37 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
 
 def _score_lists(score, rows, first, lists, width=1):
-    """Return logits for each text and list entry, and which texts were cut.
+    """Score each entry of a list together with the list's first text.
 
     Args:
-        score: function of the model's inputs (n, T); returns float32
+        score: function of the model's inputs (n, T); returns logits, float32
             (n, `width`).
         rows: `Rows` of the preprocessor.
-        first: strings (B,).
-        lists: strings (B, K), padded with ""; the logits of "" are
-            `NO_CHOICE`.
+        first: strings (B,), the first text of each pair.
+        lists: strings (B, K), the second texts, padded with "".
         width: number of logits, W.
 
     Returns:
-        logits, float32 (B, K, W); and bool (B,), True if a row of the text
-        was cut.
+        logits, float32 (B, K, W), which are `NO_CHOICE` for ""; and bool (B,),
+        True if one of the text's pairs was cut.
     """
     lists = pad_to(lists, [None, 1])
     is_real = tf.strings.length(lists) > 0  # (B, K)
-    # (N, 2), the indices of the entries that are not empty. A model takes no
-    # empty batch, so if all entries are empty, the first one is read.
+    # (N, 2), the indices of the nonempty entries. If there are none, padding
+    # adds [0, 0], an empty entry, because the model needs at least one row.
     entries = pad_to(tf.where(is_real), [1, None])
-    # A long text keeps more tokens than fit, so that `are_cut` returns True.
+    # A long text keeps too many tokens for a row, which `are_cut` detects.
     most = rows.sequence_length
     first_ids = rows.tokenizer(first)[:, :most]
     list_ids = rows.tokenizer(tf.gather_nd(lists, entries))[:, :most]
 
-    def of_pairs(begin, end):
+    def score_pairs(begin, end):
         firsts = tf.gather(first_ids, entries[begin:end, 0])
         segments = firsts, list_ids[begin:end]
         return [score(rows.pack(*segments)), rows.are_cut(*segments)]
 
     logits, are_cut = in_chunks(
-        of_pairs,
+        score_pairs,
         tf.shape(entries, tf.int64)[0],
         [
             tf.TensorSpec([None, width], tf.float32),

@@ -38,20 +38,19 @@ def embed(
     """Return the signature `embed`: one vector for each text.
 
     Args:
-        model: an encoder, or a model that has an encoder. `resolve_options`
-            puts the pooling of a `BertEmbedder` into `pooling`.
-        rows: `Rows` of its preprocessor.
-        pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
+        model: an encoder, or a model that has an encoder.
+        rows: `Rows` of the model's preprocessor.
+        pooling: "mean" or "max" over the tokens, including [CLS] and [SEP];
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
-        normalize: True for vectors of length 1.
+        normalize: True to scale vectors to length 1.
         truncate_dim: number of values to keep of each vector, or None.
-        long_text: "truncate", or "windows" for the mean over windows of the
-            text, weighted by window length.
-        features: recipe for the vector of each token, see `find_recipe`; None:
-            no vectors of tokens. A weighted sum is refused, because the model
-            has no learned weights for it.
-        prompt: text put before each text; None: the preprocessor's default.
+        long_text: "truncate", or "windows" for the mean vector over windows of
+            the text, weighted by window length.
+        features: layers that give the vector of each token, such as "last"; see
+            `find_recipe`. None: no vectors of tokens. A weighted sum is
+            refused, because the model has no learned weights of layers.
+        prompt: text put before each text; None: the preprocessor's prompt.
         name: name of the signature.
     """
     encoder = getattr(model, "encoder", model)
@@ -74,11 +73,11 @@ def embed(
     if not features:
         return Signature(name, inputs, texts.embed, outputs)
     token_outputs = {
-        "features": "float32 (B, T, F): of every token, 0 padded",
+        "features": "float32 (B, T, F): a vector for each token, padded with 0",
         **TOKENS,
     }
     outputs |= token_outputs | {
-        "count": "int32 (B,): how many tokens a row has"
+        "count": "int32 (B,): number of tokens of each text"
     }
     recipe = find_recipe(features).vectors
     function = functools.partial(texts.embed_tokens, recipe=recipe)
@@ -89,8 +88,8 @@ def embed(
 class _Texts:
     """Functions of the signature `embed`, with the arguments of `embed`.
 
-    `unpooled` is the number of tokens at the beginning that belong to the
-    prompt and are not pooled; None pools all tokens.
+    The first `unpooled` tokens, [CLS] and the prompt, are not pooled. None
+    pools all tokens.
     """
 
     encoder: BertEncoder
@@ -160,8 +159,9 @@ class _Texts:
 def embed_with_prompts(model, rows, options):
     """Return the signatures `embed_query` and `embed_document`.
 
-    The prompts before a text are those of `encode_query` and `encode_document`
-    of sentence-transformers. Without prompts, the list is empty.
+    Each signature puts the same prompt before a text as `encode_query` or
+    `encode_document` of sentence-transformers. If the preprocessor has no
+    prompts, the list is empty.
     """
     if not any(rows.prompts.values()):
         return []
@@ -176,13 +176,13 @@ def embed_with_prompts(model, rows, options):
 def trace_embedder(model, rows):
     """Trace and return the function of `BertEmbedder.encode`, for any prompt.
 
-    The function takes the texts, strings (B,), their prompt, a string (), and
-    the number of tokens of the prompt that are not pooled, int32 (). It returns
-    float32 (B, D).
+    The function takes three tensors: the texts, string (B,); one prompt for all
+    texts, string (); and the number of first tokens that are not pooled, int32
+    (). It returns embeddings, float32 (B, D).
 
     Args:
         model: a `BertEmbedder`.
-        rows: `Rows` of its preprocessor.
+        rows: `Rows` of the model's preprocessor.
     """
 
     def embed_texts(text, prompt, unpooled):
@@ -224,25 +224,25 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
     heads.check_pooling(pooling)
     if unpooled and long_text == "windows":
         raise InputError(
-            f"The prompt {prompt!r} is not pooled, but windows are pooled as "
-            'a whole. Export the model with long_text="truncate".'
+            f"The prompt {prompt!r} is not pooled, but all tokens of windows "
+            'are pooled. Export the model with long_text="truncate".'
         )
     recipe = find_recipe(features) if features else None
     if features and long_text == "windows":
         raise InputError(
-            "Features of the tokens are not read in windows. Export the model "
-            'with long_text="truncate".'
+            "Features of tokens are not read in windows. Export the model with "
+            'long_text="truncate".'
         )
     if features and prompt:
         raise InputError(
-            "Features of the tokens are those of the text alone, but the "
-            f"prompt {prompt!r} is put before each text. Pass "
+            "Features of tokens are read from the text alone, but the prompt "
+            f"{prompt!r} is put before each text. Pass "
             "preprocessor.with_prompt(None)."
         )
     if recipe and recipe.how == "weighted_sum":
         raise InputError(
             f"features is {features!r}, which needs learned weights of the "
-            "layers; this model has no such weights. Pass "
+            "layers, but this model has no such weights. Pass "
             f"{features.removeprefix('weighted_')!r}, which gives each layer "
             "the weight 1."
         )

@@ -1,7 +1,7 @@
 """Export to a SavedModel that takes raw strings.
 
-`signatures.py` has the signatures of a model. `load.py` calls the SavedModel,
-and `verify.py` runs it in a fresh process.
+`signatures.py` makes the signatures of a model. `load.py` calls the SavedModel,
+and `verify.py` checks it in a new process.
 """
 
 import collections
@@ -37,7 +37,7 @@ from bert_keras.serving.signatures import (
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 
-# Number of axes of an input -> its shape in the card.
+# Number of axes of an input -> its shape in the signature card.
 AXES = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}
 
 
@@ -64,61 +64,61 @@ def export_saved_model(
     """Write one SavedModel that takes raw strings.
 
     A classifier has the signature `classify` or, for ranking, `rank`. A
-    classifier of pairs with a label for entailment also has `entail`. A span
-    predictor has `answer`, a tagger `tag`, a chooser `choose`, an embedder and
-    an encoder `embed`. A pre-trainer has `fill_mask`, `next_sentence` and
-    `embed`. Every export has `tokenize`. The first signature of the first model
-    is also `serving_default`. Text longer than the preprocessor's
-    `sequence_length` is cut, and `truncated` is True. `signature_card.json` in
-    the folder describes the inputs and outputs.
+    classifier of pairs with a label for entailment also has `entail`. A
+    pre-trainer has `fill_mask`, `next_sentence` and `embed`. Each other model
+    has one signature: `answer` (span predictor), `tag` (tagger), `choose`
+    (chooser) or `embed` (embedder, encoder). Every export has `tokenize`. The
+    first signature of the first model is also `serving_default`. A text longer
+    than the preprocessor's `sequence_length` is cut, and the output `truncated`
+    is True. `signature_card.json` describes the inputs and outputs.
 
     Args:
         models: a model, or a list of models with one preprocessor.
-        preprocessor: the `BertPreprocessor` that they were trained with.
+        preprocessor: the `BertPreprocessor` that the models were trained with.
         folder: a new folder. A folder that already has the same export is kept.
-        pair: True if the classifier reads `text` and `text_pair`; None: as
-            the classifier was made.
-        top_k: number of pieces that `fill_mask` returns for each mask, and of
+        pair: True if the classifier reads `text` and `text_pair`; None: the
+            `pair` of the classifier.
+        top_k: number of tokens that `fill_mask` returns for each mask, and of
             answers that `answer` returns; None: 5.
         pooling: pooling of `embed`: "mean" or "max" over the tokens, "cls",
-            "last" or "pooled"; None: as in the weights' folder, else "mean".
-        normalize: True to scale vectors of `embed` to length 1; None: as in
-            the weights' folder, else False.
-        truncate_dim: number of values of a vector of `embed` to keep; None: as
-            in the weights' folder, else all.
+            "last" or "pooled"; None: the model's setting, else "mean".
+        normalize: True to scale vectors of `embed` to length 1; None: the
+            model's setting, else False.
+        truncate_dim: number of values of a vector of `embed` to keep; None: the
+            model's setting, else all.
         features: layers from which `embed` also returns a vector for each
             token: "embeddings", "second_to_last", "last", "sum_last_four",
             "concat_last_four", "sum_all", or a list like "concat:-1,-2".
-        hypothesis: sentence for `entail` with {} in place of a candidate
-            label; None: "This example is {}."
-        long_text: "truncate", or "windows": a text longer than a row is
-            read in overlapping windows; `classify` and `embed` return the
-            mean. None: as the classifier was trained, else "truncate".
+        hypothesis: sentence for `entail` with {}, which a candidate label
+            replaces; None: "This example is {}."
+        long_text: "truncate", or "windows" to read a long text in overlapping
+            windows. `classify` and `embed` return the mean over the windows.
+            None: the setting that the model was trained with, else "truncate".
         ids_signature: adds the signature `ids`, which calls the first model
-            with token ids. The value is the style of its names: "ours",
-            "original", "transformers" or "model_garden".
+            with token ids. The value selects the names of inputs and outputs:
+            "ours", "original", "transformers" or "model_garden".
         portable: True to use only operations of TensorFlow's core, for servers
             without tensorflow_text; the tokenizer is slower.
         dtype: dtype of the weights: "float32", also for a model trained in
             another dtype; "bfloat16", half the size; "int8", a quarter of the
             size. See `quantize.py`.
         license: license of the weights for the card, such as "apache-2.0";
-            None: the license in the weights' folder, whose text, if any, is
-            then written too.
+            None: the license in the weights' folder. The text of that license
+            is then written, too.
         allow_untrained: True to export a loaded model with random weights. If
             False, such a model is refused. But a pre-trainer with one trained
-            task is exported with the signature of this task only.
-        verify: True to load the result in a fresh process and refuse it if
-            its strings differ from this process's, or its numbers differ by
-            more than 1e-5 (bfloat16: 0.05).
+            task is exported with the signature of that task only.
+        verify: True to compare the export's answers in a new process with the
+            answers in this process. The export is refused if strings differ,
+            or if numbers differ by more than 1e-5 (bfloat16: 0.05).
 
     Returns:
         The folder's path.
 
     Raises:
-        InputError: the folder exists and is not the same export, a model
-            cannot be served, two models have the same signature, an option
-            does not fit, weights are random, or `verify` finds a difference.
+        InputError: the folder has other files than this export, a model cannot
+            be exported, two models have the same signature, an option does not
+            fit, weights are random, or `verify` finds a difference.
     """
     options = dict(locals())
     require_tensorflow("An export")
@@ -189,7 +189,7 @@ def _check_answers(folder, answers, tolerance):
 
 
 def find_foreign_operations(folder, portable):
-    """Return dict of operation outside TensorFlow's core -> count.
+    """Return the counts of the operations outside TensorFlow's core, a dict.
 
     Raises:
         InputError: the export is `portable` and needs such operations.
@@ -218,13 +218,13 @@ def find_foreign_operations(folder, portable):
 
 
 def _make_card(signatures, functions, options):
-    """Return the card's entries on signatures and options, a dict."""
+    """Return the signature card without needs, fingerprint and files."""
     entries = {}
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}
         answer = functions[name](*map(tf.constant, request.values()))
         entries[name] = {
-            # Read by `load.py` and `server.py`.
+            # `load.py` and `server.py` read the inputs, order and outputs.
             "inputs": {
                 spec.name: f"{spec.dtype.name} {AXES[spec.shape.rank]}"
                 for spec in signature.specs()
@@ -248,7 +248,7 @@ def _make_card(signatures, functions, options):
 
 def _describe_needs(foreign):
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
-    # Not from package metadata, where TensorFlow may be named tensorflow-cpu.
+    # Read no package metadata, in which TensorFlow may be named tensorflow-cpu.
     versions = {
         name: importlib.import_module(name).__version__
         for name in ("keras", *needs)
@@ -295,10 +295,10 @@ def compute_fingerprint(models, preprocessor, options):
 
 
 def _drop_names(config):
-    """Return a layer's configuration without names and adaptation.
+    """Return a layer's configuration without the keys `name` and `adaptation`.
 
-    Neither changes an answer. Keras numbers names within a process, and the
-    adaptation says which weights are trained.
+    Keras numbers names within a process. `adaptation` says which weights are
+    trained. So the keys may differ between models with the same answers.
     """
     if not isinstance(config, dict):
         return config
@@ -310,10 +310,10 @@ def _drop_names(config):
 
 
 def is_present(folder, fingerprint):
-    """Return True if the folder has this export; False if it is new or empty.
+    """Return True if the folder has this export, False if it is new or empty.
 
     Raises:
-        InputError: the folder has another or a damaged export, or other files.
+        InputError: the folder has another export, damaged or other files.
     """
     files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):

@@ -1,4 +1,4 @@
-"""The description of a signature, and model inputs made from strings."""
+"""Description of a signature, and conversion of strings to model inputs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,16 +9,16 @@ from bert_keras.modeling import modes
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.windows import in_chunks, overlapping_stride, windows
 
-# The examples that the signature cards show.
+# Examples of inputs in the signature card.
 SENTENCE = "An hour well spent."
 NEXT = "I would gladly spend another."
 MASK = "[MASK]"
-# Descriptions of outputs of several signatures.
-TRUNCATED = {"truncated": "bool (B,): the text was cut to what a row holds"}
+# Outputs that several signatures have, with their descriptions.
+TRUNCATED = {"truncated": "bool (B,): True if the end of the text was cut off"}
 TOKENS = {
-    "pieces": "string (B, T): the tokens, '' padded",
-    "start": "int32 (B, T): a token's first character, -1 padded",
-    "end": "int32 (B, T): one after its last character, -1 padded",
+    "pieces": "string (B, T): the tokens, padded with ''",
+    "start": "int32 (B, T): index of the first character, padded with -1",
+    "end": "int32 (B, T): index after the last character, padded with -1",
 }
 
 
@@ -36,13 +36,13 @@ class Signature:
         function: function of one tensor for each of `inputs`, in order;
             returns a dict of tensors.
         outputs: output name -> description of the output.
-        padded: outputs with a second axis padded to the batch's largest
-            `count`.
-        per_token: outputs with an axis of tokens, whose values at padding have
-            no meaning. The second input is then the padding mask.
-        labels: names of the classes, in their order.
-        skips_padding: True if the model also skips padding outside of
-            attention, which changes its outputs at padding.
+        padded: names of outputs whose second axis is padded to the largest
+            `count` of the batch.
+        per_token: names of outputs with an axis of tokens. Their values at
+            padding have no meaning. The second input is the padding mask.
+        labels: names of the classes, in order.
+        skips_padding: True if layers other than attention skip padding, too.
+            This changes the outputs at padding.
     """
 
     name: str
@@ -59,20 +59,20 @@ class Signature:
         specs = []
         for name, row in self.inputs.items():
             axes = [None]
-            while isinstance(row, list):  # an axis for each list within a list
+            while isinstance(row, list):  # one axis for each level of lists
                 axes, row = [*axes, None], row[0]
             dtype = tf.string if isinstance(row, str) else tf.int32
             specs.append(tf.TensorSpec(axes, dtype, name))
         return specs
 
     def trace(self):
-        """Return the function as a graph that a SavedModel can hold."""
+        """Trace the function and return it as a graph for a SavedModel."""
 
         # Some operations fail on an empty batch. So an empty batch gets one
-        # row, whose output is removed.
+        # row, and the outputs of this row are removed.
         def answer(*tensors):
             count = tf.shape(tensors[0])[0]
-            outputs = self.function(*map(_with_a_row, tensors))
+            outputs = self.function(*map(_add_row_if_empty, tensors))
             return {name: value[:count] for name, value in outputs.items()}
 
         with modes.use(skip_padding=self.skips_padding, gradients=False):
@@ -81,17 +81,16 @@ class Signature:
             )
 
 
-def _with_a_row(tensor):
+def _add_row_if_empty(tensor):
     """Return the tensor, with one row and one column if it has no rows."""
-    # 1 if there are no rows. Else 0, so that `pad_to` adds nothing.
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 
 
 def pad_to(tensor, least):
-    """Return the tensor padded with 0 or "" to `least` entries on each axis.
+    """Pad each axis of a tensor to `least` entries or more, with 0 or "".
 
-    Axes with None keep their size and static shape.
+    An axis with None in `least` keeps its size and static shape.
     """
     shape = tf.shape(tensor)
     paddings = [
@@ -102,7 +101,7 @@ def pad_to(tensor, least):
 
 
 class Rows:
-    """A tokenizer and packer for a batch of strings, padded to the longest row.
+    """Tokenizer and packer for strings; pads a batch to its longest row.
 
     Args:
         preprocessor: the `BertPreprocessor` that the model was trained with;
@@ -130,7 +129,7 @@ class Rows:
 
     def pack(self, *segments):
         """Return the model's inputs (B, T) for ragged ids of each segment."""
-        # T is at least 1, also in an empty batch.
+        # In an empty batch, T is padded to 1.
         return {
             name: pad_to(rows, [None, 1])
             for name, rows in self._packer(segments).items()
@@ -166,13 +165,12 @@ class Rows:
         return cut.mean(values)
 
     def pieces(self, token_ids):
-        """Return the pieces for ids of any shape."""
+        """Return the word pieces for ids of any shape."""
         return tf.gather(self._pieces, token_ids)
 
     def tokens(self, ids, start, end):
-        """Return dict of outputs, `TOKENS` and `count`, from ragged tensors."""
-        # `pieces` is (B, None). Outputs are padded to the longest row.
-        pieces = ids.with_values(self.pieces(ids.values))
+        """Return the outputs `TOKENS` and `count` of ragged ids and offsets."""
+        pieces = ids.with_values(self.pieces(ids.values))  # (B, None)
         return {
             "pieces": pieces.to_tensor(""),
             "start": start.to_tensor(-1),

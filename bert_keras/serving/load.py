@@ -1,4 +1,4 @@
-"""Calls of a SavedModel with lists of strings, which return plain values."""
+"""Load a SavedModel and call it with lists of strings."""
 
 import os
 import reprlib
@@ -37,7 +37,7 @@ ENTRY_FIELDS = {
 def load_saved_model(folder: files.PathLike) -> "ServedModel":
     """Load a SavedModel of `export_saved_model`; each signature is a method.
 
-    First, every file is compared with its hash in the card.
+    First, every file is compared with its hash in the signature card.
 
     Returns:
         A `ServedModel`.
@@ -57,7 +57,6 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
     check_files(folder, card["files"], "Export the model again.")
     if "tensorflow_text" in card["needs"]:
         import tensorflow_text  # noqa: F401  (registers its operations)
-    # TensorFlow reads [ and * in a path as a pattern.
     with files.plain_link(folder) as plain:
         return ServedModel(tf.saved_model.load(plain), card, folder)
 
@@ -104,7 +103,7 @@ def _check_card(card):
 
 
 def read_signatures(folder):
-    """Return dict of name -> signature as TensorFlow Serving describes it."""
+    """Return the signatures as TensorFlow Serving describes them, a dict."""
     proto = saved_model_pb2.SavedModel()
     with files.open_file(os.path.join(folder, PROTO)) as file:
         proto.ParseFromString(file.read())
@@ -120,11 +119,11 @@ def read_signatures(folder):
 
 
 class ServedModel:
-    """A loaded SavedModel with one method for each signature, of the same name.
+    """Loaded SavedModel. Each signature is a method of the same name.
 
-    A method takes a list for each input, in order or by name. It returns a
-    dict, in which strings are decoded, rows of unequal length are lists, and
-    all other values are NumPy arrays.
+    A method takes a list for each input, by position or by name. It returns a
+    dict of output name -> value. Strings and padded outputs are lists, without
+    the padding. All other values are NumPy arrays.
 
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.
@@ -161,7 +160,7 @@ class ServedModel:
                     f"{name} cannot answer these rows: "
                     f"{error.message.split('unavailable>')[-1].strip()}"
                 ) from None
-            # TensorFlow returns outputs in any order.
+            # TensorFlow does not keep the order of outputs.
             ordered = {name: outputs[name] for name in entry["outputs"]}
             return _to_python(ordered, entry["padded"])
 
@@ -246,14 +245,14 @@ def _to_lists(value):
     if hasattr(value, "tolist"):
         return value.tolist()
     is_text = isinstance(value, str | bytes)
-    # No list is made of a dict or a table, which would yield keys, not rows.
+    # Do not iterate over a dict or a table, because that yields keys, not rows.
     if is_text or hasattr(value, "keys") or not isinstance(value, Iterable):
         return encodable(value)
     return [_to_lists(item) for item in value]
 
 
 def _check_rows(name, key, rows, text):
-    """Return an input's rows, a list; raise `InputError` if one is wrong."""
+    """Return the rows of an input; raise `InputError` for a wrong row."""
     if not isinstance(rows, list):
         is_text = isinstance(rows, str | bytes)
         what = "one string" if is_text else reprlib.repr(rows)
@@ -263,7 +262,7 @@ def _check_rows(name, key, rows, text):
     dtype, axes = parse_spec(text)
     for index, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
-            one = "strings" if dtype == "string" else "numbers of 0 and more"
+            one = "strings" if dtype == "string" else "non-negative integers"
             raise InputError(
                 f"{name} takes {one} {text.partition(' ')[2]} as {key}; row "
                 f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
@@ -297,7 +296,7 @@ def make_spec(text):
 
 
 def as_tensor(rows, spec):
-    """Return a tensor of strings or integers in lists of any depth.
+    """Return nested lists of strings or integers as a tensor.
 
     Rows of unequal length are padded with "" or 0.
     """

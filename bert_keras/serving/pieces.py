@@ -25,14 +25,14 @@ def tokenize(rows):
             **rows.tokens(ids, start, end),
         }
 
-    token_outputs = {"token_ids": "int32 (B, T): -1 padded", **graph.TOKENS}
-    outputs = token_outputs | {"count": "int32 (B,): how many pieces a row has"}
-    inputs, padded = {"text": SENTENCE}, tuple(token_outputs)
-    return Signature("tokenize", inputs, function, outputs, padded)
+    outputs = {"token_ids": "int32 (B, T): padded with -1", **graph.TOKENS}
+    padded = tuple(outputs)
+    outputs["count"] = "int32 (B,): number of word pieces"
+    return Signature("tokenize", {"text": SENTENCE}, function, outputs, padded)
 
 
 def fill_mask(model, rows, top_k=5):
-    """Return the signature `fill_mask`: the best pieces for each `[MASK]`."""
+    """Return the signature `fill_mask`: the best tokens for each `[MASK]`."""
 
     def function(text):
         ids = _tokenize_with_masks(rows.tokenizer, text)
@@ -60,12 +60,12 @@ def fill_mask(model, rows, top_k=5):
         }
 
     mask_outputs = {
-        "pieces": f"string (B, M, {top_k}): likeliest first, '' padded",
-        "piece_ids": f"int32 (B, M, {top_k}): their ids, -1 padded",
-        "probabilities": f"float32 (B, M, {top_k}): -1 padded",
+        "pieces": f"string (B, M, {top_k}): likeliest first, padded with ''",
+        "piece_ids": f"int32 (B, M, {top_k}): ids of `pieces`, padded with -1",
+        "probabilities": f"float32 (B, M, {top_k}): padded with -1",
     }
     outputs = mask_outputs | {
-        "count": f"int32 (B,): how many {graph.MASK} a row has"
+        "count": f"int32 (B,): number of {graph.MASK} of each text"
     }
     inputs, padded = (
         {"text": f"An {graph.MASK} well spent."},
@@ -77,7 +77,7 @@ def fill_mask(model, rows, top_k=5):
 
 
 def _tokenize_with_masks(tokenizer, text):
-    """Return ragged ids of strings (B,); `[MASK]` is the mask token."""
+    """Return ragged ids of strings (B,), with the mask id for `[MASK]`."""
     between = tf.strings.split(text, graph.MASK)  # (B, masks + 1)
     ids = tokenizer(between.values)  # (B * (masks + 1), None)
     # Put a mask before each part, then remove the first mask of each row.
@@ -88,7 +88,7 @@ def _tokenize_with_masks(tokenizer, text):
 
 
 def _likeliest(head, vectors, vocabulary_size, top_k):
-    """Return probabilities and ids of the likeliest pieces, (N, top_k) each.
+    """Return probabilities and ids of the likeliest tokens, (N, top_k) each.
 
     The logits of all masks may take 16 times the memory of all other tensors,
     so they are computed for a few masks at a time.
@@ -96,14 +96,14 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
     Args:
         head: a `MaskedLanguageModelHead`.
         vectors: (N, D), outputs of the encoder at the masks.
-        vocabulary_size: number of pieces; the head may be padded to more.
-        top_k: number of pieces for each mask.
+        vocabulary_size: number of tokens; more logits of the head are padding.
+        top_k: number of tokens for each mask.
     """
-    # The head cannot compute an empty batch, so one more vector is added.
+    # The head cannot compute zero vectors, so one more vector is added.
     vectors = tf.pad(vectors, [[0, 1], [0, 0]])
 
     def predict_masks(begin, end):
-        # One row of n + 1 vectors, (1, n + 1, D); its logits (n, V).
+        # The head takes (1, n + 1, D). The logits are (n, V).
         logits = head(vectors[tf.newaxis, begin : end + 1])[0, : end - begin]
         probabilities = tf.nn.softmax(logits[:, :vocabulary_size])
         return list(tf.math.top_k(probabilities, top_k))
@@ -120,7 +120,7 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
 
 
 def next_sentence(model, rows):
-    """Return the signature `next_sentence`: does text_pair follow text?"""
+    """Return the signature `next_sentence`: probability of a next sentence."""
 
     def function(text, text_pair):
         inputs = rows.pack(rows.tokenizer(text), rows.tokenizer(text_pair))
@@ -134,7 +134,7 @@ def next_sentence(model, rows):
     return Signature("next_sentence", inputs, function, outputs)
 
 
-# `ids`: token ids to model outputs, with the names that other servers use.
+# `ids` maps token ids to model outputs, with the names that other servers use.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> its names of token_ids, padding_mask and segment_ids.
@@ -144,10 +144,10 @@ INPUTS = {
     "transformers": ("input_ids", "attention_mask", "token_type_ids"),
     "model_garden": ("input_word_ids", "input_mask", "input_type_ids"),
 }
-# Model -> descriptions of its outputs, and style -> their names.
+# Model -> (descriptions of its outputs, {style: names of its outputs}).
 _OUTPUTS = {
     BertEncoder: (
-        ("float32 (B, T, D): a vector a token", "float32 (B, D): the pooler's"),
+        ("float32 (B, T, D): of each token", "float32 (B, D): of the pooler"),
         {
             "ours": ("sequence_output", "pooled_output"),
             "original": ("sequence_output", "pooled_output"),
@@ -156,7 +156,7 @@ _OUTPUTS = {
         },
     ),
     task_models.BertClassifier: (
-        ("float32 (B, C): of every label",),
+        ("float32 (B, C): a value for each label",),
         {
             "ours": ("logits",),
             "original": ("probabilities",),
@@ -165,13 +165,13 @@ _OUTPUTS = {
         },
     ),
     task_models.BertTagger: (
-        ("float32 (B, T, C): of every label, for each token",),
+        ("float32 (B, T, C): a logit for each token and label",),
         dict.fromkeys(INPUTS, ("logits",)),
     ),
     task_models.BertSpanPredictor: (
         (
-            "float32 (B, T): that the answer begins there",
-            "float32 (B, T): that it ends there",
+            "float32 (B, T): logits of the answer's first token",
+            "float32 (B, T): logits of the answer's last token",
         ),
         {
             **dict.fromkeys(INPUTS, ("start_logits", "end_logits")),
@@ -179,11 +179,11 @@ _OUTPUTS = {
         },
     ),
     task_models.BertEmbedder: (
-        ("float32 (B, D): a vector a text",),
+        ("float32 (B, D): a vector for each text",),
         dict.fromkeys(INPUTS, ("embedding",)),
     ),
     task_models.BertChooser: (
-        ("float32 (B, K): of every choice",),
+        ("float32 (B, K): a logit for each choice",),
         {
             **dict.fromkeys(INPUTS, ("logits",)),
             "model_garden": ("outputs",),
@@ -191,8 +191,8 @@ _OUTPUTS = {
     ),
     BertPretrainer: (
         (
-            "float32 (B, T, V): of every piece at every position",
-            "float32 (B, 2): that B follows A, that it is random",
+            "float32 (B, T, V): a logit for each position and token",
+            "float32 (B, 2): logits that B follows A, and that B is random",
         ),
         {
             "ours": ("mlm", "nsp"),
@@ -210,10 +210,10 @@ def ids(model, rows, style):
     Args:
         model: an encoder or a task model in float32; a chooser takes ids (B, K,
             T), every other model (B, T).
-        rows: `Rows` of its preprocessor.
-        style: source of the names of inputs and outputs: "original" (Google's
+        rows: `Rows` of the model's preprocessor.
+        style: library whose names inputs and outputs get: "original" (Google's
             code and hub modules), "transformers", "model_garden" (its serving
-            modules) or "ours".
+            modules) or "ours" (this package).
     """
     if style not in INPUTS:
         raise InputError(
@@ -221,7 +221,7 @@ def ids(model, rows, style):
         )
     if type(model) not in _OUTPUTS:
         raise InputError(
-            f"A {type(model).__name__} has no signature of ids. Export it "
+            f"A {type(model).__name__} has no signature for ids. Export it "
             "without ids_signature."
         )
     names = output_names(model, style)
@@ -230,9 +230,9 @@ def ids(model, rows, style):
     def function(*tensors):
         inputs = dict(zip(ID_INPUTS, tensors, strict=True))
         ids = inputs["token_ids"]
-        # Without the checks, int8 weights would count a negative id from the
-        # end of the table.
-        message = f"Token ids are numbers from 0 to {size - 1}"
+        # An int8 table does not refuse a negative id; it counts the id from the
+        # end. So the ids are checked here.
+        message = f"Token ids must be numbers from 0 to {size - 1}"
         checks = [
             tf.debugging.assert_non_negative(ids, message),
             tf.debugging.assert_less(ids, size, message),
@@ -243,7 +243,7 @@ def ids(model, rows, style):
             zip(names, compute_outputs(model, inputs, style), strict=True)
         )
 
-    # `mlm` is included, because a pre-trainer scores every position here.
+    # In this signature, `mlm` is per token, because every position is scored.
     token_outputs = {*model.token_outputs, "mlm"}
     names_by_style = zip(output_names(model, "ours"), names, strict=True)
     return Signature(
@@ -254,8 +254,8 @@ def ids(model, rows, style):
         per_token=tuple(
             n for name, n in names_by_style if name in token_outputs
         ),
-        # The signature replaces an older server's, whose outputs for each token
-        # include padding. So only models without such outputs skip padding.
+        # Other servers return the outputs at padding, too. To return the same,
+        # only models without outputs per token skip padding.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier
@@ -266,13 +266,13 @@ def ids(model, rows, style):
 
 
 def output_names(model, style):
-    """Return the names of the model's outputs in a style, in order."""
+    """Return the names of the model's outputs in a style; see `ids`."""
     if style == "original" and getattr(model, "problem", "") in (
         "multi",
         "regression",
         "ranking",
     ):
-        return ("logits",)  # the original has no such head
+        return ("logits",)  # the original BERT code has no such head
     return _OUTPUTS[type(model)][1][style]
 
 
@@ -292,7 +292,6 @@ def compute_outputs(model, inputs, style):
 
 
 def _make_example(model, rows):
-    """Return ids, mask and segments of one row."""
     tokenizer = rows.tokenizer
     sentence = [tokenizer.cls_id, tokenizer.unk_id, tokenizer.sep_id]
     example = [sentence, [1, 1, 1], [0, 0, 0]]

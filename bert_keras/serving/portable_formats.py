@@ -1,9 +1,9 @@
-"""Export of a model on token ids to LiteRT and ONNX, with its tokenizer.
+"""Export to LiteRT and ONNX of a model that takes token ids.
 
-`keras.Model.export` writes the model. For int8, a tool of the format converts
-the weights. If the outputs of the format's runtime differ too much from the
-live model's, no file is left. The written model takes any batch size and any
-length.
+`keras.Model.export` writes the model. For int8, TensorFlow or ONNX Runtime
+converts the weights. Then LiteRT or ONNX Runtime runs the file. If its outputs
+differ too much from the live model's outputs, no file is left. The exported
+model takes any batch size and any length.
 """
 
 import functools
@@ -28,10 +28,10 @@ from bert_keras.serving.signatures import refuse_random_weights
 MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
 NEEDS = {"litert": ["ai_edge_litert"], "onnx": ["tf2onnx", "onnxruntime"]}
 DTYPES = ("float32", "int8")
-# Largest allowed RMS difference between an output and the live model's, in
-# standard deviations of the output. The limit is wide, because ONNX Runtime and
-# LiteRT round the inputs of products too: on random ids, all-MiniLM-L6-v2
-# differs by 0.17 in ONNX and by 0.13 in LiteRT.
+# Largest allowed RMS difference between an output and the live model's output,
+# in standard deviations of the output. The limit is wide, because ONNX Runtime
+# and LiteRT also round the inputs of matrix products. On random ids,
+# all-MiniLM-L6-v2 differs by 0.17 in ONNX and by 0.13 in LiteRT.
 INT8_TOLERANCE = 0.5
 SETTINGS, VOCABULARY = "tokenizer_settings.json", "vocab.txt"
 
@@ -48,27 +48,27 @@ def export_on_ids(
 
     `tokenizer_settings.json` has the settings of the tokenizer and the names of
     inputs and outputs. Its `long_text` is "windows" if the model was trained on
-    windows of long texts; the caller of the model then makes the windows.
+    windows of long texts. Then the caller of the model must cut the windows.
 
     Args:
         model: a `BertEncoder` or a task model.
-        preprocessor: the `BertPreprocessor` that it was trained with.
+        preprocessor: the `BertPreprocessor` that the model was trained with.
         folder: path of a new folder.
         format: "litert" or "onnx".
         allow_untrained: True to export random weights of a loaded model.
-        dtype: dtype of the weights: "float32", or "int8" by ONNX Runtime's
-            dynamic or LiteRT's dynamic-range quantisation.
+        dtype: dtype of the weights: "float32" or "int8". For "int8", ONNX uses
+            dynamic quantization and LiteRT dynamic-range quantization.
 
     Returns:
-        float, the greatest difference of an output from the live model's in
-        float32, divided by the greatest absolute value of the output if that
-        is over 1. For int8: the greatest RMS difference of an output, in
-        standard deviations of that output.
+        float, the greatest difference from the live model in float32. For the
+        dtype "float32", it is the absolute difference of an output, divided by
+        the output's greatest absolute value or 1, whichever is greater. For
+        "int8", it is the RMS difference of an output, in standard deviations.
 
     Raises:
         InputError: the folder exists, a package is missing, the preprocessor
             does not fit the model, weights are random or int8, or the
-            difference is above 1e-5, for int8 above 0.5.
+            difference is above 1e-5 (int8: 0.5).
     """
     _check_request(model, preprocessor, folder, format, dtype)
     random = drop_unused_pooler(model, untrained_weights(model))
@@ -116,8 +116,8 @@ def _check_request(model, preprocessor, folder, format, dtype):
     prompt = preprocessor.prompts.get(preprocessor.prompt)
     if prompt and not preprocessor.include_prompt:
         raise InputError(
-            f"The prompt {prompt!r} is not pooled, but a model on ids pools "
-            "all tokens. Pass preprocessor.with_prompt(None)."
+            f"The prompt {prompt!r} is not pooled, but the exported model "
+            "pools all tokens. Pass preprocessor.with_prompt(None)."
         )
 
 
@@ -134,9 +134,9 @@ def _write(model, path, format, dtype):
         os.rename(path, exact)
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        # `per_channel`: a scale for each column. `reduce_range`: weights of 7
-        # bits, because processors without VNNI add two products in int16, which
-        # 8-bit weights would overflow.
+        # `per_channel` gives each column a scale. Processors without VNNI add
+        # two products in int16, which overflows with weights of 8 bits.
+        # `reduce_range` limits the weights to 7 bits.
         quantize_dynamic(
             exact,
             path,
@@ -169,7 +169,7 @@ def _spec(model, name):
 
 
 def open_onnx(path):
-    """Return a function of a dict of arrays, and the names of its outputs."""
+    """Return a function that runs the model on a dict, and its output names."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
@@ -184,7 +184,7 @@ def open_onnx(path):
 
 
 def open_litert(path):
-    """Return a function of a dict of arrays, and the names of its outputs."""
+    """Return a function that runs the model on a dict, and its output names."""
     from ai_edge_litert.interpreter import Interpreter
 
     runner = Interpreter(path).get_signature_runner()
@@ -197,9 +197,9 @@ RUNTIMES = {"litert": open_litert, "onnx": open_onnx}
 def compare_with_model(run, model, compare=None):
     """Return the greatest difference between the outputs of `run` and `model`.
 
-    Both compute three batches of random tokens. Outputs at padding are not
-    compared. `run` also computes an empty batch; if its outputs for that batch
-    have rows, the difference is infinite.
+    `run` and `model` compute three batches of random tokens. Outputs at padding
+    are not compared. `run` also computes an empty batch. If an output of the
+    empty batch has rows, the difference is infinite.
 
     Args:
         run: function of a dict of input arrays; returns the outputs.
@@ -209,7 +209,8 @@ def compare_with_model(run, model, compare=None):
     """
     compare = compare or functools.partial(greatest_difference, relative=True)
     worst = 0.0
-    # The empty batch is first, because LiteRT cannot read its output later.
+    # The empty batch is first. After another batch, LiteRT cannot read the
+    # output of an empty batch.
     for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
         found = run(inputs)
@@ -230,7 +231,7 @@ def compare_with_model(run, model, compare=None):
 
 
 def _root_mean_square(live, found):
-    """Return the greatest RMS difference, in standard deviations of outputs."""
+    """Return the greatest RMS difference of an output, divided by its std."""
     differences = [
         np.sqrt(np.mean((value - found[name]) ** 2)) / value.std()
         for name, value in live.items()

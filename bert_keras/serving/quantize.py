@@ -1,6 +1,6 @@
 """Models with smaller weights, for serving on a CPU.
 
-`tools/compare.py` compares an export's answers with recorded ones.
+`tools/compare.py` compares the answers of an export with recorded answers.
 """
 
 import keras
@@ -9,23 +9,23 @@ from bert_keras.comparison import check_finite
 from bert_keras.errors import InputError
 from bert_keras.modeling.layers import Projection, Table
 
-# dtype of an export -> largest allowed difference of its outputs from those of
-# a model with the same dtype.
+# dtype of an export -> largest allowed difference between the outputs of the
+# export and of the live model with the same dtype.
 TOLERANCES = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 0.05}
 
 
 def convert_weights(model, dtype):
     """Return the model with weights in the dtype of an export.
 
-    The result is `model` if it has this dtype policy, else a copy.
+    The result is a copy, or `model` if its dtype policy is already `dtype`.
 
     Args:
         model: a `BertEncoder` or a task model.
-        dtype: "float32"; "bfloat16", half the size, for weights and products;
-            or "int8", a quarter of the size, for matrices and the token table,
-            with a scale for each output or token. With "int8", products run in
-            float32. Keras's "int8" also rounds the inputs of products, which
-            took three times as long on a CPU.
+        dtype: "float32"; "bfloat16" for weights and products, half the size; or
+            "int8" for matrices and the token table, a quarter of the size. With
+            "int8", each output or token has a scale, and products run in
+            float32. Keras's default "int8" also rounds the inputs of products,
+            which took three times as long on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(
@@ -33,8 +33,8 @@ def convert_weights(model, dtype):
         )
     if has_int8_weights(model):
         raise InputError(
-            "The model's weights are int8 already. "
-            "Pass the model that they were made from."
+            "The model's weights are int8 already. Pass the model before its "
+            "conversion to int8."
         )
     for weight in model.weights:
         check_finite(weight.path, keras.ops.convert_to_numpy(weight))
@@ -49,14 +49,14 @@ def _with_int8_weights(model):
         activation_quantizer=None
     )
     for layer in _quantizable(model):
-        # Without type_check=False, Keras refuses subclasses of its layers. The
-        # subclasses here compute the same as their base classes.
+        # By default, Keras quantizes no subclass of its layers. The subclasses
+        # here compute the same as their base classes.
         layer.quantize("int8", type_check=False, config=weights_only)
     return model
 
 
 def _quantizable(model):
-    # If a masked-word head uses the token table, the table stays float32.
+    # If a masked-LM head also uses the token table, the table stays float32.
     is_tied = getattr(model, "mlm", None) is not None
     token = getattr(model, "encoder", model).embeddings.token
     for layer in model._flatten_layers():

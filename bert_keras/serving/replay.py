@@ -1,12 +1,12 @@
-"""Answers of a SavedModel, computed without bert_keras.
+"""Compute the answers of a SavedModel without bert_keras.
 
 `verify.py` runs this file in a new process:
 
     python replay.py FOLDER REQUESTS.json ANSWERS.npz
 
-The requests are a list of [signature, {input: rows}], in which a string is
+The requests are a list of [signature, {input: rows}], with strings in the form
 {"b64": ...}. The answers are arrays named `INDEX/OUTPUT`, with the index of the
-request. Further arguments are packages to import first for their operations.
+request. More arguments name packages that register operations.
 """
 
 import base64
@@ -29,13 +29,13 @@ def main(folder, requests, answers, *packages):
         inputs = {k: tf.constant(_decode(v)) for k, v in inputs.items()}
         for name, value in loaded.signatures[signature](**inputs).items():
             array = value.numpy()
-            if array.dtype == object:  # strings as bytes, without pickle
+            if array.dtype == object:  # NumPy saves bytes without pickle
                 array = array.astype("S")
             arrays[f"{number}/{name}"] = array
     if "bert_keras" in sys.modules:
         raise SystemExit(
-            "This process imported bert_keras: its answers do not show that "
-            "the export works without it."
+            "This process imported bert_keras. So its answers do not show that "
+            "the export works without bert_keras."
         )
     np.savez(answers, **arrays)
 

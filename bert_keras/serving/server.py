@@ -1,4 +1,4 @@
-"""Trial server: a SavedModel over HTTP in TensorFlow Serving's REST form."""
+"""Trial server for a SavedModel, with the REST API of TensorFlow Serving."""
 
 import asyncio
 import base64
@@ -26,11 +26,12 @@ from bert_keras.serving.load import read_columns, read_signatures, to_tensors
 PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
 KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # values of an answer, padding included; 40 MB of JSON
-MAX_DROPPED = 64 << 20  # maximum bytes read of a body that is too large
+MAX_DROPPED = 64 << 20  # bytes to read at most of a body that is too large
 BODY_SECONDS = 10
 MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-# Windows of `answer` start 128 tokens apart, or overlap by two thirds.
+# Windows of `answer` start 128 tokens apart. If a window is shorter than that,
+# they start at least a third of a row apart.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
 WINDOWED = ("classify", "embed", "tag")
 TEXTS_AT_ONCE = 32
@@ -67,14 +68,14 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
 
     Args:
         served: a `ServedModel`.
-        name: name of the model in the addresses.
+        name: name of the model in the URLs.
         limits: `Limits` of a request.
         hosts: values that the `Host` header of a request may have.
     """
     service = _Service(served, name, limits or Limits())
     path = "/v1/models/{rest:path}"
     page = importlib.resources.files("bert_keras.serving") / "page.html"
-    # Refuse requests of a foreign page whose host name resolves to 127.0.0.1.
+    # Refuse a foreign web page whose host name resolves to 127.0.0.1.
     allowed = {"allowed_hosts": hosts, "www_redirect": False}
     constant = {
         "/": HTMLResponse(page.read_bytes()),
@@ -111,7 +112,7 @@ class _Service:
             )
         # Remove TensorFlow's note on stack traces and its list of graph nodes.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-        # Without close, the unread rest of a body is read as the next request.
+        # An open connection would read the rest of a body as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):
@@ -151,7 +152,7 @@ class _Service:
         return Response(content, media_type="application/json")
 
     def _find_action(self, request):
-        """Return the end of the path after the model, such as ":predict"."""
+        """Return the action at the path's end, such as ":predict", or None."""
         found = PATH.fullmatch(request.scope["path"])
         if not found or found[1] != self.name or found[2] not in (None, "1"):
             raise HTTPException(404)
@@ -159,8 +160,8 @@ class _Service:
 
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
-        # Clients read the error after they sent all, so read large bodies too.
-        most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
+        # Read a large body, too. A client reads the error after sending it all.
+        most = 6 * self.limits.max_bytes + (1 << 16)  # "a" may be "\u0061"
         chunks, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -171,9 +172,9 @@ class _Service:
                     elif size > MAX_DROPPED:
                         break
         except TimeoutError:
-            raise RequestError("The body came too slowly.", 408) from None
+            raise RequestError("The body arrived too slowly.", 408) from None
         if size > most:
-            raise RequestError(f"The body has over {most} bytes.", 413)
+            raise RequestError(f"The body has more than {most} bytes.", 413)
         return b"".join(chunks)
 
     def _answer(self, name, columns, by_row):
@@ -198,7 +199,7 @@ class _Service:
 
 
 def parse(body, card, limits):
-    """Return (signature name, columns of checked rows, True if sent by row)."""
+    """Return the signature's name, its inputs, and True for "instances"."""
     try:
         content = json_files.parse_json(body)
     except ValueError as error:
@@ -216,8 +217,8 @@ def parse(body, card, limits):
     entry, by_row = card["signatures"][name], "instances" in content
     if set(content) - KEYS or by_row == ("inputs" in content):
         raise RequestError(
-            f"The body has {reprlib.repr(sorted(content))}. Expected "
-            "`instances` or `inputs`, and perhaps `signature_name`."
+            f"The body has the keys {reprlib.repr(sorted(content))}. Expected "
+            "`instances` or `inputs`, and optionally `signature_name`."
         )
     content = _decode(content["instances" if by_row else "inputs"])
     columns = _collect_columns(content, entry["input_order"], by_row)
@@ -244,14 +245,14 @@ def _decode(value):
         try:
             return base64.b64decode(value["b64"], validate=True)
         except (TypeError, ValueError):
-            raise RequestError("A `b64` is not base64.") from None
+            raise RequestError("A value of `b64` is not base64.") from None
     if isinstance(value, dict):
         return {key: _decode(item) for key, item in value.items()}
     return value
 
 
 def _encode(value):
-    """Return the value with its strings, also those in lists, as bytes."""
+    """Return a string, or the strings in nested lists, as bytes."""
     if isinstance(value, list):
         return [_encode(item) for item in value]
     return value.encode() if isinstance(value, str) else value
@@ -264,12 +265,12 @@ def _collect_columns(content, order, by_row):
     rows = content if by_row else [content]
     is_bare = not any(isinstance(row, dict) for row in rows)
     if is_bare and len(order) == 1:
-        return {order[0]: content}  # the only input's rows
+        return {order[0]: content}  # rows of the only input
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or set(row) != set(order):
             raise RequestError(
                 f"{f'Instance {number}' if by_row else '`inputs`'} is "
-                f"{reprlib.repr(row)}. Expected an object of "
+                f"{reprlib.repr(row)}. Expected an object with "
                 f"{' and '.join(order)}."
             )
     return {
@@ -321,15 +322,15 @@ def _count_tokens(name, columns, card, tokenize):
         counts.append(
             sum(n if n <= most else most + int(overlap * n) for n in tokens)
         )
-        if name == "fill_mask":  # a mask's logits cost less than a token
+        if name == "fill_mask":  # the logits of a mask cost up to one token
             counts[-1] += min(last.count(b"[MASK]"), most)
     return counts
 
 
 def to_json(outputs, by_row):
-    """Return the outputs, name -> tensor, as the JSON of TensorFlow Serving."""
+    """Return a dict of outputs in the JSON form of TensorFlow Serving."""
     values = {key: _plain(x.numpy()) for key, x in outputs.items()}
-    if len(values) == 1:  # a single output has no name in the answer
+    if len(values) == 1:  # TensorFlow Serving omits the name of a single output
         (values,) = values.values()
     elif by_row:
         rows = zip(*values.values(), strict=True)

@@ -60,8 +60,8 @@ class Family:
         return self.build(model, rows, **chosen)
 
 
-# With pooling="pooled", `embed` does read the pooler. `_find_random_weights`
-# then removes the pooler from `unread`.
+# With pooling="pooled", `embed` uses the pooler. `_find_random_weights` then
+# removes the pooler from `unread`.
 EMBED = Family(
     embed,
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),
@@ -76,7 +76,7 @@ FAMILIES = {
     family.name: family
     for family in (
         Family(classify, ("pair", "long_text")),
-        # `answer` always reads windows of a long text.
+        # `answer` always reads long texts in windows.
         Family(answer, ("top_k",), unchanged_by=("long_text",)),
         Family(tag, ("long_text",)),
         Family(choose),
@@ -109,12 +109,12 @@ def find_families(model):
 
 
 def resolve_options(models, options):
-    """Return the options, with None replaced where there is a default.
+    """Return the options with a default in place of each None.
 
-    A default is a setting of one of the models, else a constant.
+    The default is the setting of a model if a model has it, else a constant.
 
     Raises:
-        InputError: no model takes an option that is set.
+        InputError: an option is set that no model takes.
     """
     if options["long_text"] is not None:
         check_long_text(options["long_text"])
@@ -128,7 +128,7 @@ def resolve_options(models, options):
             ]
             found = [f.name for m in models for f in find_families(m)]
             raise InputError(
-                f"{name} is an option of {' and '.join(known)}; the export "
+                f"{name} is an option of {' and '.join(known)}, but the export "
                 f"has {', '.join(found)}. Leave {name} out."
             )
     defaults = {
@@ -151,7 +151,7 @@ def resolve_options(models, options):
         resolved["pair"] and any(ENTAIL in find_families(m) for m in models)
     ):
         raise InputError(
-            f"hypothesis is {options['hypothesis']!r}, and no model answers "
+            f"hypothesis is {options['hypothesis']!r}, but no model has "
             "`entail`. Expected a BertClassifier with pair=True, a label that "
             'begins with "entail" and an opposite, such as "contradiction".'
         )
@@ -165,8 +165,8 @@ def _has_option(option, families):
 def find_untrained_signatures(models, options):
     """Return names of signatures left out because their weights are random.
 
-    A pre-trainer that was trained on one of its two tasks lacks the signature
-    of the other task; an `UntrainedWarning` names it.
+    If a pre-trainer was trained on only one of its two tasks, the signature of
+    the other task is left out, with an `UntrainedWarning`.
 
     Args:
         models: the models, in the dtype that they were trained in.
@@ -181,8 +181,8 @@ def find_untrained_signatures(models, options):
         if len(random) == 1 and random.keys() <= PRETRAINING:
             ((task, names),) = random.items()
             warnings.warn(
-                f"The export has no signature {task}, as "
-                f"these weights are random: {list_names(names)}",
+                f"The export has no signature {task}, because these weights "
+                f"are random: {list_names(names)}",
                 UntrainedWarning,
                 stacklevel=3,  # where `export_saved_model` is called
             )
@@ -220,7 +220,7 @@ def make_signatures(model, rows, options):
     _check_top_k(model, rows, options)
     families = find_families(model)
     if not options["pair"] and ENTAIL in families:
-        families.remove(ENTAIL)  # `entail` reads pairs
+        families.remove(ENTAIL)  # `entail` needs pairs
     signatures = [f.signature(model, rows, options) for f in families]
     if EMBED in families:
         chosen = {name: options[name] for name in EMBED.options}
@@ -228,7 +228,7 @@ def make_signatures(model, rows, options):
     elif rows.prompt is not None:
         raise InputError(
             f"The preprocessor puts its prompt {rows.prompt!r} before each "
-            f"text, and a {type(model).__name__} is served without prompts. "
+            f"text, but a {type(model).__name__} is served without prompts. "
             "Train and export it with preprocessor.with_prompt(None)."
         )
     return signatures

@@ -6,29 +6,28 @@ from bert_keras.serving.graph import TRUNCATED, Signature
 from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
 from bert_keras.text.windows import best_context, in_chunks, windows
 
-# `answer`: the slice of a context that answers a question.
+# `answer` finds slices of a context that answer a question.
 
-# From the original's run_squad.py: maximum tokens of a question, maximum tokens
-# of an answer, and tokens between the starts of successive windows.
-QUESTION_LENGTH = 64
-ANSWER_LENGTH = 30
-STRIDE = 128
-MAX_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in the shortest row
-NOWHERE = -1e30
+# Defaults of the original's run_squad.py, in tokens.
+QUESTION_LENGTH = 64  # max_query_length
+ANSWER_LENGTH = 30  # max_answer_length
+STRIDE = 128  # doc_stride, from the start of a window to the next start
+MAX_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in a row of 3 tokens
+NOWHERE = -1e30  # logit of a position where no answer can start or end
 
 
 def answer(model, rows, top_k=5):
     """Return the signature `answer`: the best answers in a context.
 
     The context is read in windows that start 128 tokens apart. A span has at
-    most 30 tokens and is scored in the window in which its first token has most
-    context around it. As in the original, the score is start logit plus end
-    logit. The original compares only the best 20 starts and ends; here all
-    spans are compared.
+    most 30 tokens. It is scored in the window in which its first token has the
+    most context. As in the original, the score is start logit plus end logit.
+    The original compares only the best 20 starts and ends. This signature
+    compares all spans.
 
     Args:
         model: a `BertSpanPredictor` in float32.
-        rows: `Rows` of its preprocessor.
+        rows: `Rows` of the model's preprocessor.
         top_k: number of answers.
     """
     outputs = _describe_answers(model, top_k)
@@ -46,12 +45,12 @@ def answer(model, rows, top_k=5):
 
 def _describe_answers(model, top_k):
     outputs = {
-        "answer": f"string (B, {top_k}): cut from the context, best first",
-        "start": f"int32 (B, {top_k}): first character of each, -1 padded",
-        "end": f"int32 (B, {top_k}): one after the last character, -1 padded",
+        "answer": f"string (B, {top_k}): slices of the context, best first",
+        "start": f"int32 (B, {top_k}): first character, padded with -1",
+        "end": f"int32 (B, {top_k}): index after the end, padded with -1",
         "score": f"float32 (B, {top_k}): start logit plus end logit",
-        "count": "int32 (B,): how many answers there are",
-        "null_score": "float32 (B,): of no answer; compare it with `score`",
+        "count": "int32 (B,): number of answers",
+        "null_score": "float32 (B,): score of no answer, as for `score`",
     }
     if model.may_be_none:
         outputs["has_answer"] = (
@@ -124,13 +123,14 @@ def _find_spans(model, rows, question_ids, cut, top_k):
             tf.where(is_end, logits["end"], NOWHERE),
             top_k,
         )
-        # From positions in the row to token indices of the text.
+        # Turn positions in the row into token indices in the text.
         shift = tf.cast(cut.start[begin:end], tf.int32) - before
         return [
             scores,
             first + shift[:, tf.newaxis],
             last + shift[:, tf.newaxis],
-            logits["start"][:, 0] + logits["end"][:, 0],  # of [CLS]
+            logits["start"][:, 0]
+            + logits["end"][:, 0],  # [CLS] means no answer
         ]
 
     span_spec = tf.TensorSpec([None, top_k], tf.int32)
@@ -142,7 +142,7 @@ def _find_spans(model, rows, question_ids, cut, top_k):
 
 
 def _shift(values, before, length):
-    """Return ragged bools as (n, `length`), shifted right by `before` (n,)."""
+    """Shift ragged bools right by `before` (n,); return (n, `length`)."""
     lead = tf.ragged.range(before)
     lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
     rows = tf.concat([lead, values], axis=1).to_tensor(False)
@@ -164,7 +164,7 @@ def _select_best_spans(start, end, top_k):
 
 
 def _group_by_text(cut, values, missing):
-    """Return values (W, top_k) of windows as a row for each text, (B, N)."""
+    """Return values (W, top_k) of windows in one row for each text, (B, N)."""
     ragged = tf.RaggedTensor.from_value_rowids(
         values, cut.text, nrows=cut.num_texts, validate=False
     )  # (B, windows of each, top_k)
@@ -178,22 +178,23 @@ def _gather_offsets(offsets, indices):
     return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
 
 
-# `tag`: the entities of a text, which consist of whole words.
+# `tag` finds the entities of a text. An entity consists of whole words.
 
 
 def tag(model, rows, long_text="truncate"):
     """Return the signature `tag`: the entities of a text.
 
-    A word's label is that of its first piece. Labels are `O`, `B-TYPE`,
-    `I-TYPE`, also `E-`, `L-`, `S-` and `U-`, or bare types. An entity has
-    successive words of one type. It ends before a `B-` label and after an `E-`
-    label, for example. Its score is the mean probability of the words' labels.
+    A word gets the label of its first token. Labels are `O`, types such as
+    `LOC`, or types with a prefix of IOB, BIOES or BILOU, such as `B-LOC`. An
+    entity is a sequence of words with one type. A word with `B-`, `S-` or `U-`
+    begins a new entity. A word with `E-`, `L-`, `S-` or `U-` ends its entity.
+    The score of an entity is the mean probability of its words' labels.
 
     Args:
         model: a `BertTagger` in float32.
-        rows: `Rows` of its preprocessor.
-        long_text: "truncate", or "windows": windows that overlap by half;
-            a token's label is from the window with most context around it.
+        rows: `Rows` of the model's preprocessor.
+        long_text: "truncate", or "windows" for windows that overlap by half.
+            Then the window with the most context gives a token its label.
     """
     types, label_types, begins, ends = _read_scheme(model.labels)
     is_inner = tf.constant(
@@ -215,14 +216,14 @@ def tag(model, rows, long_text="truncate"):
         return _make_outputs(text, entities, types) | truncated
 
     entity_outputs = {
-        "text": "string (B, N): the entities, cut from the text",
+        "text": "string (B, N): the entities, slices of the text",
         "type": f"string (B, N): one of {types}",
-        "start": "int32 (B, N): the first character, -1 padded",
-        "end": "int32 (B, N): one after the last character, -1 padded",
+        "start": "int32 (B, N): first character, padded with -1",
+        "end": "int32 (B, N): index after the end, padded with -1",
         "score": "float32 (B, N): mean probability of the words' labels",
     }
     outputs = entity_outputs | {
-        "count": "int32 (B,): how many entities a text has"
+        "count": "int32 (B,): number of entities of each text"
     }
     return Signature(
         "tag",
@@ -235,10 +236,10 @@ def tag(model, rows, long_text="truncate"):
 
 
 def _read_scheme(labels):
-    """Return the types, and three arrays with an entry for each label.
+    """Return the types, and three tensors with a value for each label.
 
-    The entries are the index of the label's type, -1 for O; True if the label
-    begins an entity; and True if the label ends an entity.
+    The first tensor has the index of the label's type, -1 for O. The second is
+    True if the label begins an entity, the third if the label ends an entity.
     """
     split = [split_label(label) for label in labels]
     types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
@@ -277,21 +278,21 @@ def _compute_probabilities(model, rows, ids, room):
 
 
 def _find_words(ids, first, after, probabilities, is_inner):
-    """Return dict of the text, offsets, label and score, (words,) each."""
+    """Return text index, offsets, label and score of each word, a dict."""
     text = ids.value_rowids()
     is_first = ~tf.gather(is_inner, ids.values)
-    # A text's first piece begins a word, even if it starts with "##".
+    # The first token of a text begins a word, even if it starts with "##".
     is_first |= _find_changes(text)
     words, _ = _merge(text, first.values, after.values, is_first)
-    of_first = tf.boolean_mask(probabilities, is_first)
+    probabilities = tf.boolean_mask(probabilities, is_first)  # (words, C)
     return words | {
-        "label": tf.argmax(of_first, axis=-1, output_type=tf.int32),
-        "score": tf.reduce_max(of_first, axis=-1),
+        "label": tf.argmax(probabilities, axis=-1, output_type=tf.int32),
+        "score": tf.reduce_max(probabilities, axis=-1),
     }
 
 
 def _find_entities(words, label_types, begins, ends):
-    """Return dict of the text, offsets, type and score, (entities,) each."""
+    """Return text index, offsets, type and score of each entity, a dict."""
     kind = tf.gather(label_types, words["label"])
     follows_end = tf.concat(
         [[False], tf.gather(ends, words["label"])[:-1]], axis=0
@@ -322,8 +323,8 @@ def _merge(text, first, after, is_first):
     """Merge consecutive spans; a span with `is_first` starts a merged span.
 
     Returns:
-        dict of the merged spans' text, first and after; and a function of the
-        spans' values that returns the mean for each merged span.
+        a dict with text index, first and after of each merged span; and a
+        function that takes a value for each span and returns the means.
     """
     group = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
     count = tf.reduce_sum(tf.cast(is_first, tf.int32))
@@ -367,14 +368,15 @@ def _make_outputs(text, entities, types):
 
 
 def cut_out(text, first, after, is_real):
-    """Cut slices out of strings by bytes, in time linear in the text.
+    """Cut slices out of strings at byte indices.
 
-    `tf.strings.substr` for each slice would copy the whole text each time.
+    The time is linear in the text's length. `tf.strings.substr` would copy the
+    whole text for each slice.
 
     Args:
         text: strings (B,).
-        first: int32 (B, N), the byte where a slice begins.
-        after: int32 (B, N), the byte after the end of a slice.
+        first: int32 (B, N), index of a slice's first byte.
+        after: int32 (B, N), index after a slice's last byte.
         is_real: bool (B, N); False if there is no slice.
 
     Returns:
@@ -386,12 +388,11 @@ def cut_out(text, first, after, is_real):
     # `head` is each text up to the end of its last slice.
     reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
     head = tf.strings.substr(text, tf.zeros_like(reach), reach)
-    bytes_of = tf.strings.bytes_split(head)  # (B, None)
-    # (B, 1): where each text begins among the bytes of all texts.
-    origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
-    slices = _join_bytes(bytes_of.values, origin + first, origin + after)
-    # `before` counts the characters that begin before each byte of all heads;
-    # its last value is their total.
+    head_bytes = tf.strings.bytes_split(head)  # (B, None)
+    # (B, 1): the index of each head's first byte among the bytes of all heads.
+    origin = tf.cast(head_bytes.row_starts(), tf.int32)[:, tf.newaxis]
+    slices = _join_bytes(head_bytes.values, origin + first, origin + after)
+    # `before[i]` is the number of characters that begin before byte i.
     _, begins = tf.strings.unicode_decode_with_offsets(
         head, "UTF-8", errors="ignore"
     )  # like `tokenize`, ignore bytes that are not UTF-8
@@ -399,7 +400,7 @@ def cut_out(text, first, after, is_real):
     is_begin = tf.scatter_nd(
         begins.values[:, tf.newaxis],
         tf.ones_like(begins.values, tf.int32),
-        [tf.size(bytes_of.values, tf.int64)],
+        [tf.size(head_bytes.values, tf.int64)],
     )
     before = tf.concat([[0], tf.cumsum(is_begin)], axis=0)
     start, end = (

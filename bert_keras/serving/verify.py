@@ -1,7 +1,7 @@
-"""Comparison of an export's answers in this process and in a fresh process.
+"""Comparison of an export's answers in this process and in a new process.
 
-The saved functions answer some requests in this process. A process without
-bert_keras loads the folder and answers the requests again.
+In this process, the traced functions answer some requests. A new process
+without bert_keras loads the folder and answers the same requests.
 """
 
 import base64
@@ -20,8 +20,8 @@ from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor, read_card
 from bert_keras.serving.pieces import ID_INPUTS
 
-# Hard texts: empty, blanks, punctuation alone, bytes that are not UTF-8, other
-# scripts, joined characters, control characters, a very long text.
+# Hard texts: empty, white space, punctuation alone, bytes that are not UTF-8,
+# other scripts, control characters, a very long text.
 HARD_TEXTS = (
     "An hour well spent.",
     "The [MASK] of the [MASK] is long.",
@@ -38,11 +38,11 @@ HARD_TEXTS = (
 def answer_here(signatures, functions, preprocessor, options):
     """Return a list of (signature, request, answer), computed in this process.
 
-    `functions` has the saved function of each signature. `options` are the
+    `functions` has the traced function of each signature. `options` are the
     options of the export.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # For signatures that read windows, a text of a few rows is long enough.
+    # A signature that reads windows would be slow on the longest text.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     in_windows = options["long_text"] == "windows"
     answers = []
@@ -81,7 +81,7 @@ def make_request(examples, texts):
 
 
 def make_ids_request(signature, preprocessor, texts):
-    """Return a request of ids, a dict: input name -> rows, padded with 0."""
+    """Return a request of token ids, a dict of input name -> padded rows."""
     packed = Rows(preprocessor).pack(preprocessor.tokenizer(tf.constant(texts)))
     columns = [packed[name].numpy().tolist() for name in ID_INPUTS]
     if signature.specs()[0].shape.rank == 3:  # (B, K, T), two choices each
@@ -90,10 +90,9 @@ def make_ids_request(signature, preprocessor, texts):
 
 
 def measure_difference(folder, answers):
-    """Return the greatest difference of answers here and in a fresh process.
+    """Return the greatest difference between `answers` and a new process's.
 
-    Differences of an output are divided by its greatest absolute value here, if
-    this value is over 1. See `greatest_difference` for an infinite result.
+    See `greatest_difference` with `relative=True`.
     """
     requests = [(s.name, request) for s, request, _ in answers]
     fresh = answer_in_fresh_process(folder, requests)
@@ -160,7 +159,7 @@ def answer_in_fresh_process(folder, requests):
             )
         if done.returncode:
             raise InputError(
-                f"A fresh process could not answer with {folder}; it ended "
+                f"A new process could not answer with {folder}; it ended "
                 f"with {done.returncode}: {done.stderr.strip()[-2000:]}"
             )
         answers = [{} for _ in requests]
@@ -172,7 +171,7 @@ def answer_in_fresh_process(folder, requests):
 
 
 def _encode(value):
-    """Return the value for JSON, with each text in it as {"b64": ...}."""
+    """Return the value for JSON, with each text as {"b64": ...}."""
     if isinstance(value, list):
         return [_encode(item) for item in value]
     if isinstance(value, int):

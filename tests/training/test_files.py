@@ -322,7 +322,7 @@ def test_a_folder_whose_replacement_was_killed_comes_back(
         patch.setattr(os, "getpid", lambda: 2**22 + 1)
         patch.setattr(os, "rename", kill_second)
         patch.setattr(files, "remove", lambda path: None)
-        patch.setattr(files, "_remove_left", lambda path: None)
+        patch.setattr(files, "_remove_partial", lambda path: None)
         with pytest.raises(Killed):
             put_folder(str(folder), {"model.bin": b"new"})
     assert not folder.exists()
