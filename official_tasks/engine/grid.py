@@ -126,9 +126,9 @@ def refuse_several_hosts(distribution):
     if resolve_auto(distribution) == "multi_worker":
         raise InputError(
             "Several runs in a row need a single host, but TF_CONFIG names "
-            f"several (--distribution={distribution}). Start each run with one "
-            "--task, its own --output, and without --grid, --seeds and "
-            "--folds, or use --distribution=mirrored."
+            f"several (--distribution={distribution}). Start each run with its "
+            "own --output and one --task, without --grid, --seeds and --folds, "
+            "or use --distribution=mirrored."
         )
 
 

@@ -79,8 +79,8 @@ def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
         ({"phase_2_data": "long", "max_predictions": 2}, "phase 1 has 2"),
         ({"phase_2_data": "packed"}, "packed True, but phase 2 has False"),
         ({"phase_2_data": "long", "records": False}, "Give --records too"),
-        ({"phase_2_data": "long", "whole_word": True}, "whole_word False, and"),
-        ({"phase_2_data": "long", "mask_rate": 0.2}, "mask_rate 0.15, and"),
+        ({"phase_2_data": "long", "whole_word": True}, "whole_word False, but"),
+        ({"phase_2_data": "long", "mask_rate": 0.2}, "mask_rate 0.15, but"),
         (
             {"phase_2_data": "long", "mask_mix": (100, 0, 0)},
             r"mask_mix \(80, 10, 10\), but phase 1 has \(100, 0, 0\)",
