@@ -1,4 +1,4 @@
-"""The best answers to a question, from the logits of its windows."""
+"""Select the best answers to a question from the logits of its windows."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from official_tasks.tasks.metrics import probabilities
 
-# Defaults of the original's run_squad.py.
+# Defaults of run_squad.py, the original's script.
 ANSWER_LENGTH = 30  # tokens
 N_BEST = 20
 
@@ -29,9 +29,9 @@ class Answer(NamedTuple):
 
     Attributes:
         text: the best answer that is not empty, or "" if there is none.
-        odds: the score of "no answer" minus the score of `text`; None if every
-            question has an answer, or if the score is unknown.
-        candidates: the best answers with distinct texts, best first.
+        odds: the score of "no answer" minus the score of `text`. None if the
+            task always has an answer, or if the scores are unknown.
+        candidates: the best candidates with distinct texts, best first.
     """
 
     text: str
@@ -42,12 +42,11 @@ class Answer(NamedTuple):
 def best_answer(context: str, rows, may_be_none: bool) -> Answer:
     """Return the `Answer` to a question, from all windows of its context.
 
-    This follows the original's `run_squad.py`, with three differences. Every
-    span of at most 30 tokens is compared, not only spans between the 20 best
-    starts and ends. The answer is cut out of the context by character offsets,
-    not by aligning normalized text. Without any span, the answer is "", not
-    "empty". As in the original, "no answer" gets its lowest score over the
-    windows.
+    As in the original's `run_squad.py`, the score of "no answer" is its lowest
+    score over the windows. Three things differ. Every span of at most 30 tokens
+    is compared, not only spans between the 20 best starts and ends. Character
+    offsets cut the answer out of the context; the original aligns normalized
+    text. If there is no span, the answer is "", not the word "empty".
 
     Args:
         context: text of the question's context.
@@ -59,14 +58,15 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
     text = candidates[0].text if candidates else ""
     odds = None
     if may_be_none:
+        # The logits of [CLS], at index 0, are the logits of "no answer".
         none = min(
             (
-                Candidate("", float(start[0]), float(end[0]))  # at [CLS]
+                Candidate("", float(start[0]), float(end[0]))
                 for _, start, end in rows
             ),
             key=lambda candidate: candidate.score,
         )
-        # If there is no span, the score of "no answer" is compared with 0.
+        # If there is no span, the score of the best span counts as 0.
         odds = none.score - (candidates[0].score if candidates else 0.0)
         candidates.append(none)
         candidates.sort(key=lambda candidate: -candidate.score)
@@ -84,10 +84,10 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
 
 
 def _select_best_spans(context, rows) -> list[Candidate]:
-    most = 5 * N_BEST
+    limit = 5 * N_BEST
     while True:
         spans = sorted(
-            (span for row in rows for span in _list_spans(*row, most)),
+            (span for row in rows for span in _list_spans(*row, limit)),
             reverse=True,
         )
         best: dict[str, Candidate] = {}
@@ -96,15 +96,15 @@ def _select_best_spans(context, rows) -> list[Candidate]:
             best.setdefault(text, Candidate(text, start_logit, end_logit))
             if len(best) == N_BEST:
                 return list(best.values())
-        if all(most >= w.counts.size * ANSWER_LENGTH for w, *_ in rows):
+        if all(limit >= w.counts.size * ANSWER_LENGTH for w, *_ in rows):
             return list(best.values())
-        most *= 10  # too few spans had distinct texts
+        limit *= 10  # several spans have the same text, so list more
 
 
-def _list_spans(window, start, end, most):
-    """Return the `most` best spans of a window.
+def _list_spans(window, start, end, limit):
+    """Return the `limit` best spans of a window.
 
-    A span is (score, start logit, end logit, first character, end character).
+    A span is (score, start logit, end logit, start character, end character).
     """
     length = window.counts.size
     if not length:
@@ -115,8 +115,8 @@ def _list_spans(window, start, end, most):
     # (L, ANSWER_LENGTH)
     ends = np.lib.stride_tricks.sliding_window_view(end, ANSWER_LENGTH)
     sums = (start[:, np.newaxis] + ends).ravel()
-    most = min(most, sums.size)
-    best = np.argpartition(-sums, most - 1)[:most]
+    limit = min(limit, sums.size)
+    best = np.argpartition(-sums, limit - 1)[:limit]
     best = best[sums[best] > -np.inf]
     first = best // ANSWER_LENGTH
     last = first + best % ANSWER_LENGTH

@@ -1,7 +1,7 @@
 """The interface of a task: what the engine calls to train, score and predict.
 
 A task of this package is a `Problem` with a `Source` of examples, such as
-`SpanTask(Source(SQUAD_1))`. A task outside the package may be one class.
+`SpanTask(Source(SQUAD_1))`. A task that a user writes may be one class.
 """
 
 import abc
@@ -21,7 +21,7 @@ class Example(NamedTuple):
 
     Attributes:
         label: an index into the task's `labels`, a set of indices, a number
-            for regression, or None where unknown.
+            for regression, or None if unknown.
         index: for GLUE, the number of the row in its file.
         part: for MNLI, 0 in the matched part and 1 in the mismatched part.
     """
@@ -34,10 +34,10 @@ class Example(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All texts; rows with equal texts are reported as repeated."""
+        """All texts. Rows with equal texts are reported as repeated."""
         return self[:1] if self.text_pair is None else self[:2]
 
-    group = texts  # rows of one group are held out together
+    group = texts  # rows with equal groups go to the same split
 
 
 class Examples(list):
@@ -45,7 +45,7 @@ class Examples(list):
 
     Args:
         examples: iterable.
-        notes: list of str for the user.
+        notes: list of str to show to the user.
     """
 
     def __init__(self, examples=(), notes=()):
@@ -54,24 +54,24 @@ class Examples(list):
 
 
 class Encoded(NamedTuple):
-    """Examples as R rows of token ids, tokenized once.
+    """Examples encoded as R rows of token ids.
 
-    A row is one input of the model: a text, a window of a long text, or the
-    folded choices of a question.
+    A row is one input of the model: a text, a window of a long text, or all
+    choices of a question.
 
     Attributes:
         inputs: dict of the model's inputs, each with R rows. An input with a
             token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
-            `(R, K, None)` for choices; batches pad it to their longest row.
-        targets: targets of the loss, an array `(R, ...)` (ragged if it has a
-            token axis) or a dict of output name -> array; None if the labels
-            are unknown.
-        weights: weights of the targets, in the same shape; None: all are 1.
-            Batches scale them to a mean of 1, so that the loss's plain mean is
-            sum(weight x loss) / sum(weight).
-        cut: int `(R,)`, the number of tokens that were cut from each row; for
-            choices, the maximum over them. None if nothing is cut.
-        notes: dict of what the task's `decode` needs to know about the rows.
+            `(R, K, None)` for choices. A batch is padded to its longest row.
+        targets: targets of the loss: an array `(R, ...)`, ragged if it has a
+            token axis, or a dict of output name -> array. None if labels are
+            unknown.
+        weights: weights in the shape of the targets; None: all weights are 1.
+            Each batch scales its weights to a mean of 1. The mean loss of the
+            batch is then sum(weight x loss) / sum(weight).
+        cut: int `(R,)`, the number of tokens that each row lost; for choices,
+            the largest number of one choice. None if no row can lose tokens.
+        notes: dict of further data on the rows, which `decode` reads.
     """
 
     inputs: dict
@@ -119,21 +119,21 @@ class Task(abc.ABC):
     Attributes:
         name: name of the task in messages and files.
         labels: list of str, the names of the classes; None without classes.
-        metric: key in `score`'s dict by which runs are compared; higher values
-            are better.
+        metric: name of the score that compares runs, a key of the dict that
+            `score` returns. A higher score is better.
         defaults: `Defaults`.
         options: name -> `Option`, for each argument of the constructor. The
             values must be JSON values, because they identify a run.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`; `decode` then gets each row without its padding.
-        loss_weights: argument of `compile`: output name -> weight.
-        overrides: names of the model arguments that the user set; their
-            values replace those saved with a trained model.
+        loss_weights: dict of output name -> weight, for `compile`.
+        overrides: names of the model arguments that the user set. The user's
+            values replace the saved values of a trained model.
         averages: whether the outputs of several models can be averaged.
-        has_dev_loss: whether `loss` can compare dev's outputs and targets.
-        standardises: whether the model, a `BertClassifier` with one output,
-            learns targets of mean 0 and standard deviation 1. The saved model
-            returns numbers in the original scale.
+        has_dev_loss: whether `loss` can be computed on the dev examples.
+        standardises: whether training scales the targets of a `BertClassifier`
+            with one output to mean 0 and standard deviation 1. The saved model
+            predicts in the original scale.
         to_score: advice at the end of messages about a file without labels.
     """
 
@@ -154,10 +154,10 @@ class Task(abc.ABC):
     def read(self, split: str) -> list:
         """Return the examples of a split: "train", "dev" or "test".
 
-        If the list is an `Examples`, the engine shows its notes.
+        If the list is an `Examples`, its notes are shown to the user.
 
         Raises:
-            InputError: there is no such split, or its file is not usable.
+            InputError: the split is missing, or its file is not usable.
         """
 
     @abc.abstractmethod
@@ -165,25 +165,25 @@ class Task(abc.ABC):
         """Return the examples as rows of token ids.
 
         `preprocess` is a `BertPreprocessor` with the run's `tokenizer`,
-        `packer` and `sequence_length`. The targets are None if the label of an
-        example is unknown.
+        `packer` and `sequence_length`. The targets are None if any label is
+        unknown.
         """
 
     def data_files(self) -> list:
-        """Return the paths of the files that `read` reads to train and score.
+        """Return the paths of the train and dev files.
 
         A run resumes only if these files are unchanged. Empty by default.
         """
         return []
 
     def take_arguments(self, arguments: dict) -> None:
-        """Take properties of the task from a fine-tuned model, before `read`.
+        """Set attributes of the task from the arguments of a fine-tuned model.
 
-        Without a training file, only the model has them. By default the task
-        takes the labels.
+        This is called before `read`, because without a training file only the
+        model has the labels. By default only the labels are set.
 
         Args:
-            arguments: arguments of the model, from its folder.
+            arguments: dict of the model's arguments, saved in its folder.
         """
         if self.labels is None:
             labels = arguments.get("labels")
@@ -191,10 +191,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def build(self, encoder):
-        """Return a `TaskModel` over `encoder`, not compiled."""
+        """Return an uncompiled `TaskModel` on top of `encoder`."""
 
     def loss(self):
-        """Return the Keras loss of the model, or dict of output name -> loss.
+        """Return a Keras loss, or a dict of output name -> loss.
 
         The default is the cross-entropy of logits and integer labels.
         """
@@ -207,9 +207,9 @@ class Task(abc.ABC):
 
         Args:
             examples: examples of a split.
-            encoded: their rows.
-            outputs: outputs of the model, or their mean over several models:
-                an array `(R, ...)`; with `per_token`, a list of R arrays
+            encoded: the rows that `encode` made of the examples.
+            outputs: output of the model, or the mean output of several models:
+                an array `(R, ...)`, or with `per_token` a list of R arrays
                 `(T, ...)`. If the model has several outputs, a dict of output
                 name -> such an array or list.
         """
@@ -217,37 +217,37 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def score(self, examples: list, predictions) -> dict:
-        """Return all official metrics of predictions that `decode` returned.
+        """Return a dict of all official metrics of `decode`'s predictions.
 
-        The numbers at the top level are shown. Dicts and lists hold the rest,
-        such as a table per class or a confusion matrix.
+        Numbers in the dict are shown to the user. Nested dicts and lists hold
+        details, such as a confusion matrix.
         """
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
         """Return the wrong predictions, the most confident first.
 
         Each mistake is a dict of heading -> text or number. The report shows
-        the dicts as a table, so all have the same keys. Empty by default.
+        the dicts as a table, so all dicts have the same keys. Empty by default.
         """
         return []
 
     def tune(self, examples: list, predictions) -> dict:
-        """Return arguments of the model, such as thresholds, chosen on dev.
+        """Choose arguments of the model on dev, such as thresholds.
 
-        The arguments are saved with the model and passed to `take_arguments`
-        when the model is loaded. Empty by default.
+        The returned dict is saved with the model. When the model is loaded,
+        `take_arguments` gets the dict. Empty by default.
         """
         return {}
 
     @abc.abstractmethod
     def write(self, examples: list, predictions, folder) -> None:
-        """Write the predictions to the official files, in `folder`."""
+        """Write the predictions into `folder`, in the official format."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Return the predictions of an official file, in `decode`'s form."""
+        """Read a file in the official format; return what `decode` returns."""
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
-            "--model instead."
+            "--model instead of --predictions."
         )
 
 
@@ -255,6 +255,6 @@ def require_labels(task, labels, each="row"):
     """Raise InputError if a label is None, because a score needs all labels."""
     if any(label is None for label in labels):
         raise InputError(
-            f"The file of {task.name} has no labels; expected one for each "
-            f"{each}. Without labels it can only be predicted{task.to_score}"
+            f"The file of {task.name} has no labels: expected a label for each "
+            f"{each}. The file can only be predicted{task.to_score}"
         )

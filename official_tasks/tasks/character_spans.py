@@ -21,8 +21,8 @@ from bert_keras.text.unicode_tables import (
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
-# Matches a word of BERT's tokenizer in a string of character types: one
-# punctuation character, one ideograph, or a run of other characters and marks.
+# _WORD matches a word of BERT's tokenizer in a string of character types: a
+# punctuation character, an ideograph, or a run of other characters.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"
@@ -30,13 +30,14 @@ _WORD = re.compile(
 
 
 def tag_words(text, spans, where) -> TaggedText:
-    """Return the words of a text with B- and I- labels of its spans.
+    """Split a text into words, and label the words of its spans B- and I-.
 
     A span that begins or ends inside a word labels the entire word.
 
     Args:
         text: str.
-        spans: list of spans (see the module), or its JSON; None if unknown.
+        spans: list of spans in a form that the module names, or the list as
+            JSON; None if unknown.
         where: file and line, for messages.
 
     Raises:
@@ -54,8 +55,8 @@ def tag_words(text, spans, where) -> TaggedText:
     for start, end, label in _read_spans(spans, where):
         if not 0 <= start < end <= len(text):
             raise InputError(
-                f"{where}: expected a span in the {len(text)} characters of "
-                f"the text, got {start} to {end}"
+                f"{where}: expected a span inside the text, which has "
+                f"{len(text)} characters, got {start} to {end}"
             )
         covered = [
             i for i, (a, b) in enumerate(offsets) if a < end and start < b
@@ -109,7 +110,7 @@ def _read_spans(spans, where) -> list[tuple]:
 
 
 def find_spans(text: TaggedText, labels) -> list[dict]:
-    """Return a dict of start, end and label for each entity in `labels`."""
+    """Return the start, end and label of each entity, as dicts."""
     return [
         {
             "start": text.offsets[entity.start][0],

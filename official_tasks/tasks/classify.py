@@ -14,30 +14,29 @@ from official_tasks.tasks.encoding import (
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import write_csv
 
-# Problem -> the metric by which runs are compared.
+# Problem -> name of the metric that compares runs.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
-EPSILON = 1e-15  # probabilities stay this far from 0 and 1
-# Maximum number of classes for a confusion matrix, as 1,500 classes take 19 MB
-# of JSON. For more classes, the 100 most frequent errors are written instead.
+EPSILON = 1e-15  # minimum distance of a probability from 0 and 1
+# With more classes, the results have the 100 most frequent errors instead of a
+# confusion matrix. A confusion matrix of 1,500 classes takes 19 MB of JSON.
 MAX_CLASSES = 100
 
 
 class TextTask(Problem):
-    """Task that predicts a class, labels or a number for a text or a pair.
+    """Task that predicts a class, a set of labels or a number for each text.
 
-    A `BertClassifier` learns from `Example`s. Their label is an index for
-    "single", a set of indices for "multi", a number for "regression".
+    A `BertClassifier` learns from `Example`s. The label of an example is an
+    index for "single", a set of indices for "multi", a number for "regression".
 
     Args:
         source: `Source`.
         problem: "single", "multi" or "regression"; see `BertClassifier`.
         pair: whether each example has a second text; saved with the model.
-        label_separator: text between the labels of an example in the file of
-            predictions.
+        label_separator: text between several labels in predictions.csv.
         standardises: see `Task`.
-        long_text: "truncate", or "windows": a text longer than a row is read
-            in overlapping rows, and their outputs are averaged. With None the
-            trained model decides; a new model truncates.
+        long_text: "truncate" cuts each text to one row. "windows" splits a long
+            text into overlapping rows and averages their outputs. None takes
+            the setting of the trained model, or "truncate" for a new model.
         defaults: `Defaults`.
         recipe, pooling: see `Problem`.
     """
@@ -65,7 +64,7 @@ class TextTask(Problem):
         self.label_separator = label_separator
         self.standardises = standardises
         self.metric = METRICS[problem]
-        self.thresholds = None  # one for each label, for "multi"
+        self.thresholds = None  # for "multi", a float for each label
 
     @property
     def labels(self):
@@ -137,7 +136,7 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits or numbers, the mean over each text's windows."""
+        """Return logits or numbers, averaged over the windows of each text."""
         if self.long_text != "windows":
             return outputs
         answers = outputs
@@ -149,7 +148,7 @@ class TextTask(Problem):
         if self.problem == "regression":
             return mean
         mean = np.clip(mean, EPSILON, 1 - EPSILON)
-        logs = np.log(mean)  # softmax(logs) is the mean
+        logs = np.log(mean)  # softmax(logs) equals `mean`
         return logs - np.log1p(-mean) if self.problem == "multi" else logs
 
     def score(self, examples, predictions):
@@ -177,7 +176,7 @@ class TextTask(Problem):
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):
-        """Return {"thresholds": each label's threshold with the best F1}."""
+        """Return the threshold with the best F1 of each label, for "multi"."""
         if self.problem != "multi":
             return {}
         truth = self._to_indicators([example.label for example in examples])
@@ -195,7 +194,7 @@ class TextTask(Problem):
             truth = self._to_indicators(truth)
             predicted = self._decide(predictions)
             probabilities = metrics.sigmoid(predictions)
-            # (R,): the largest error of a text's probabilities.
+            # (R,): the largest error among the probabilities of each text.
             error = np.where(truth, 1 - probabilities, probabilities)
             error = error.max(axis=1)
             wrong = (truth != predicted).any(axis=1)
@@ -226,7 +225,7 @@ class TextTask(Problem):
         return self.labels[label]
 
     def write(self, examples, predictions, folder, more=None):
-        """Write predictions.csv; `more` is heading -> further column."""
+        """Write predictions.csv; `more` maps further headings to columns."""
         more = more or {}
         texts = ["text", "text_pair"][: 1 + self.pair]
         headings, columns = self._prediction_columns(predictions)
@@ -239,7 +238,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return headings, and rows: a prediction, then a cell per heading."""
+        """Return headings and rows; a row is a prediction and its scores."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
@@ -272,7 +271,7 @@ class TextTask(Problem):
 
 
 def score_classes(truth, predicted, labels) -> dict:
-    """Return a dict of accuracy, F1, metrics per class and confusions."""
+    """Return the accuracy, macro F1, scores per class and confusion matrix."""
     confusion = metrics.confusion_matrix(truth, predicted, len(labels))
     return {
         "accuracy": metrics.accuracy(confusion),
@@ -303,17 +302,17 @@ def _count_confusions(confusion, labels) -> dict:
 
 
 def score_labels(truth, predicted, labels) -> dict:
-    """Return the metrics of texts with any number of labels.
+    """Return the metrics of a multi-label classifier.
 
     "accuracy" is the fraction of texts for which exactly the true labels are
-    predicted. Micro F1 counts all decisions together. Macro F1 is the mean over
-    the labels that occur in `truth` or `predicted`; scikit-learn also counts
-    the others, with F1 0.
+    predicted. "micro_f1" pools the decisions on all labels. "macro_f1" is the
+    mean over the labels that occur in `truth` or `predicted`. scikit-learn also
+    counts labels that do not occur, with an F1 of 0.
 
     Args:
         truth: bool `(R, C)`.
         predicted: bool `(R, C)`.
-        labels: names.
+        labels: names of the C labels.
     """
     each = metrics.per_label(truth, predicted)
     hits = (truth & predicted).sum()

@@ -1,4 +1,4 @@
-"""Tagged words from files and data sets: CoNLL-2003, WNUT-17, WikiANN."""
+"""Read words with labels: CoNLL-2003, WNUT-17, WikiANN and a user's files."""
 
 import re
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from official_tasks.tasks.table import read_rows, read_text, to_text
 
 
 class TaggedText(NamedTuple):
-    """A sentence, or all sentences of a document, as one text.
+    """The words and labels of one sentence, or of all sentences of a document.
 
     Attributes:
-        words: words of all its sentences.
-        labels: one label per word; None where unknown.
+        words: words of all sentences.
+        labels: one label per word; None if unknown.
         starts: index of the first word of each sentence.
-        document: an id of the sentence's document.
-        text: the text that the words are cut from, or None.
+        document: id of the document.
+        text: the string that contains the words, or None.
         offsets: (start, end) of each word in `text`, end exclusive; or None.
         num_inexact: number of spans that begin or end inside a word.
     """
@@ -33,7 +33,7 @@ class TaggedText(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All words as one text; see `Example`."""
+        """All words as one string; see `Example`."""
         return (" ".join(self.words),)
 
     @property
@@ -47,7 +47,7 @@ class TaggedText(NamedTuple):
         return self.words
 
     def split_sentences(self, values) -> list[list]:
-        """Split `values`, one per word, into a list for each sentence."""
+        """Split a list with a value for each word into lists by sentence."""
         ends = [*self.starts[1:], len(self.words)]
         return [
             list(values[start:end])
@@ -56,7 +56,7 @@ class TaggedText(NamedTuple):
 
 
 def read_tagged_file(row, path, split, notes):
-    """Return a `TaggedText` for each sentence of a column file."""
+    """Return a `TaggedText` for each sentence of a file; see `Source`."""
     return [
         sentence._replace(document=(path, sentence.document))
         for sentence in read_columns(path, None if split == "test" else True)
@@ -64,15 +64,15 @@ def read_tagged_file(row, path, split, notes):
 
 
 def read_tagged_data_set(row, source, split, notes):
-    """Return the texts of a data set such as "hf:unimelb-nlp/wikiann/en"."""
+    """Return a `TaggedText` for each row of a data set; see `Source`."""
     from bert_keras.data.data_sets import data_set_features
 
     features = data_set_features(source, split)
     fields = [field for field in ("ner", "ner_tags") if field in features]
     if not fields or "tokens" not in features:
         raise InputError(
-            f"{source} has the fields {', '.join(features)}: expected "
-            "tokens, and ner or ner_tags"
+            f"{source} has the fields {', '.join(features)}: expected a field "
+            "tokens, and a field ner or ner_tags"
         )
     columns, texts = ["tokens", fields[0]], []
     for number, (words, labels) in read_rows(
@@ -80,7 +80,7 @@ def read_tagged_data_set(row, source, split, notes):
     ):
         where = f"{source}, row {number}"
         words = [to_text(where, "tokens", word) for word in words]
-        # A label that is not public is -1 and has no name, so it becomes "".
+        # A hidden test label is -1. It has no name, so its text is "".
         labels = [to_text(where, fields[0], label) for label in labels]
         is_known = split != "test" or "" not in labels
         if is_known:
@@ -92,17 +92,17 @@ def read_tagged_data_set(row, source, split, notes):
     return texts
 
 
-# Files of columns: a word on each line, an empty line after a sentence, and
-# `-DOCSTART-` before each document where the file has documents. A line of
-# blanks and tabs counts as empty. If the file has labels, a line of any other
-# white space counts as empty too.
+# A file of columns has a word on each line and an empty line after each
+# sentence. A line `-DOCSTART-` may precede each document. A line of blanks and
+# tabs is empty. A line of other white space, such as U+00A0, is empty in a file
+# with labels, and a word in a file without labels.
 
 DOCUMENT = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")
 
 
 def split_words(text: str) -> list[str]:
-    """Split at ASCII blanks, tabs and line ends; U+00A0 may be a word."""
+    """Split a text at blanks, tabs and line ends, but not at U+00A0."""
     return re.findall(r"[^ \t\r\n]+", text)
 
 
@@ -110,16 +110,17 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     """Return the sentences of a file of columns.
 
     The first column has the words, the last column the labels. Columns are
-    split at tabs if the first line of words has a tab, else at blanks. A prefix
-    such as WikiANN's `en:` is removed if all words have the same prefix.
+    split at tabs if the first line of words has a tab, else at blanks. If all
+    words have the same language prefix, such as WikiANN's `en:`, it is removed.
 
     Args:
         path: the file.
-        labelled: whether each word has a label; None: decide by the lines.
+        labelled: whether the file has labels. With None, it has labels if all
+            its lines end in a label.
 
     Raises:
-        InputError: the file is missing, is not UTF-8 or has no sentence, lines
-            have different numbers of columns, or a label fits no scheme.
+        InputError: the file is missing, empty or not UTF-8, the number of
+            columns changes, or a label follows no tagging scheme.
     """
     lines = read_text(path).split("\n")
     if labelled is None:
@@ -166,7 +167,7 @@ def _check(path, number, row, width, labelled):
     if labelled and width < 2:
         raise InputError(
             f"{where}: expected a word and its label, separated by a tab or "
-            f"a blank, got only {row[0]!r} (predict reads files without labels)"
+            f"a blank, got only {row[0]!r}. Only predict reads unlabelled files"
         )
     if len(row) != width:
         raise InputError(
@@ -188,7 +189,7 @@ def check_tags(where, labels):
 
 
 def is_label(label: str) -> bool:
-    """Return True for O, a type of 2 letters or more, or a prefix and type."""
+    """Return True for O, PREFIX-TYPE, or a type of 2 characters or more."""
     prefix, dash, kind = label.partition("-")
     if len(prefix) > 1 or label == OUTSIDE:
         return True
@@ -209,7 +210,7 @@ def _without_language(sentences):
 
 
 class TagRow(NamedTuple):
-    """Description of a data set; see `Source`."""
+    """A data set of words with labels; see `Source`."""
 
     name: str
     files: dict = {}
@@ -218,7 +219,7 @@ class TagRow(NamedTuple):
     read_data_set: Callable = read_tagged_data_set
 
 
-NER = TagRow("ner")  # any files, from --train, --dev and --test
+NER = TagRow("ner")  # reads any files that --train, --dev and --test name
 CONLL_2003 = TagRow(
     "conll2003",
     {
