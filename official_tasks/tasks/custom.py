@@ -1,4 +1,4 @@
-"""Tasks on a user's tables, without code: texts, spans, tags and choices."""
+"""Make tasks from a user's tables of texts, questions, words or choices."""
 
 import functools
 from collections import Counter
@@ -39,21 +39,21 @@ TEXT_OPTIONS = {
     "label": Option("label", "Column of the label."),
     "problem": Option(
         "single",
-        f"One of {', '.join(METRICS)}, spans, tags, choices; the last three "
-        "read other columns.",
+        f"One of {', '.join(METRICS)}, spans, tags, choices. The last three "
+        "have other options.",
     ),
-    "label_separator": Option(",", "Separator of the labels of a text."),
+    "label_separator": Option(",", "Text between the labels in a cell."),
     "min_rows_per_class": Option(
-        1, "Leave out classes with fewer training rows than this."
+        1, "Leave out classes with fewer training rows than this number."
     ),
     "rare_class": Option(
         None, "Class for the rows that --min_rows_per_class would leave out."
     ),
     "long_text": Option(
         None,
-        "How to read texts longer than a row: truncate, or windows, which "
-        "overlap and whose outputs are averaged. By default the setting of the "
-        "trained model, else truncate.",
+        "truncate cuts long texts. windows splits them into overlapping rows "
+        "and averages the outputs. By default the setting of the trained "
+        "model; a new model truncates.",
     ),
     **DROP_UNLABELLED,
     **RECIPE_OPTIONS,
@@ -61,12 +61,12 @@ TEXT_OPTIONS = {
 
 
 def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
-    """Return a task that predicts a class, labels or a number for texts.
+    """Return a task that predicts a class, a set of labels or a number.
 
-    Labels are the sorted distinct values of the label column; without `train`
-    they come from the model. Without `dev`, a tenth of the training texts is
-    held out; for "single", a tenth of each class. The arguments are
-    `TEXT_OPTIONS`.
+    The labels are the sorted values of the label column in `train`. Without
+    `train`, the labels come from the model. Without `dev`, a tenth of the
+    training texts becomes dev; for "single", a tenth of each class. The
+    arguments are `TEXT_OPTIONS`.
     """
     files = {"train": train, "dev": dev, "test": test}
     chosen = fill_options(TEXT_OPTIONS, {**files, **options})
@@ -79,8 +79,8 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
         raise InputError("--label_separator: expected text, got none")
     if problem == "multi" and chosen.drop_unlabelled:
         raise InputError(
-            "--drop_unlabelled does nothing with --problem=multi: there an "
-            "empty cell means that a row has no labels. Leave the flag out."
+            "--drop_unlabelled does nothing with --problem=multi, because a "
+            "text may have no labels. Leave --drop_unlabelled out."
         )
     if problem == "regression" and chosen.min_rows_per_class > 1:
         raise InputError(
@@ -90,7 +90,7 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     if chosen.rare_class is not None and chosen.min_rows_per_class < 2:
         raise InputError(
             f"--rare_class={chosen.rare_class} does nothing without "
-            "--min_rows_per_class. Give both or none."
+            "--min_rows_per_class of 2 or more. Give both, or neither."
         )
     return TextTask(
         TextTable(chosen),
@@ -105,7 +105,7 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
 
 
 class TextTable(Table):
-    """A table of texts and labels; names of classes become indices.
+    """Table of texts and labels that converts class names to indices.
 
     Args:
         options: values of `TEXT_OPTIONS`.
@@ -132,7 +132,7 @@ class TextTable(Table):
         return Example(cells[options.text], cells.get(options.text_pair), label)
 
     def _parse_label(self, where, cell):
-        """Return a name, a set of names or a number; not yet a class index."""
+        """Return a class name, a set of class names, or a number."""
         if self.problem == "multi":
             is_list = isinstance(cell, list)
             names = (
@@ -202,8 +202,8 @@ class TextTable(Table):
     def _find_index(self, where, example, index):
         if not index:
             raise InputError(
-                f"{where}: the names of the labels are unknown: give --train, "
-                "or a --model that was fine-tuned on them"
+                f"{where}: the names of the labels are unknown: give --train "
+                "or a fine-tuned --model"
             )
         names = sorted(self._get_names(example))
         for name in names:
@@ -217,7 +217,7 @@ class TextTable(Table):
 
     @functools.cached_property
     def _rare(self) -> dict[str, int]:
-        """Label -> number of training rows, for labels with too few rows."""
+        """Number of training rows of each label that has too few rows."""
         if "train" not in self.files:
             return {}
         counts = Counter(
@@ -273,19 +273,19 @@ SPANS_OPTIONS = {
     **TABLE_OPTIONS,
     "question": Option("question", "Column of the question."),
     "context": Option("context", "Column of the text with the answer."),
-    "answer": Option("answer", "Column of the answer, empty if there is none."),
+    "answer": Option("answer", "Column of the answer; an empty cell is none."),
     "start": Option(
-        None, "Column of the index of the answer's first character, from 0."
+        None, "Column of the character index where the answer starts, from 0."
     ),
     **SPAN_OPTIONS,
 }
 
 
 def custom_spans(**options) -> SpanTask:
-    """Return a task whose answers are spans of a context, or empty.
+    """Return a task that answers questions with spans of a context.
 
-    Without a column `start`, training needs answers that occur once in their
-    context. The arguments are `SPANS_OPTIONS`.
+    Without `start`, training leaves out answers that occur several times in
+    their context. The arguments are `SPANS_OPTIONS`.
     """
     chosen = fill_options(SPANS_OPTIONS, options)
     question, context, answer = chosen.question, chosen.context, chosen.answer
@@ -325,11 +325,11 @@ TAGS_OPTIONS = {
     **TABLE_OPTIONS,
     "words": Option("words", "Column of the words."),
     "tags": Option("tags", "Column of the words' labels."),
-    "text": Option("text", "Column of the text that --spans labels."),
+    "text": Option("text", "Column of the text; only for --spans."),
     "spans": Option(
         None,
-        "Column of entities as character spans (start, end, label), instead of "
-        "--words and --tags.",
+        "Column of entities as character spans (start, end, label). It "
+        "replaces --words and --tags.",
     ),
     **DROP_UNLABELLED,
     **FEATURE_OPTIONS,
@@ -339,9 +339,9 @@ TAGS_OPTIONS = {
 def custom_tags(**options) -> TagTask:
     """Return a task that predicts a label for each word.
 
-    Words and tags are lists, or in CSV and TSV separated by blanks. With a
-    column of spans instead, `tag_words` splits the text into words. The
-    arguments are `TAGS_OPTIONS`.
+    A cell of words or tags is a list, or a text that is split at blanks. With
+    `spans`, `tag_words` splits a text into words. The arguments are
+    `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
     unused = ("words", "tags") if chosen.spans else ("text",)
@@ -352,7 +352,7 @@ def custom_tags(**options) -> TagTask:
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # Without the flag, None takes the width of a trained model.
+    # Without the option, `TagTask` takes the width of a trained model.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 
@@ -400,7 +400,7 @@ def _span_columns(chosen) -> Columns:
 
 CHOICES_OPTIONS = {
     **TABLE_OPTIONS,
-    "prompt": Option("prompt", "Column of the text that a choice continues."),
+    "prompt": Option("prompt", "Column of the text before the choices."),
     "choices": Option(
         "choice0,choice1", "Columns of the choices, separated by commas."
     ),
@@ -413,8 +413,8 @@ CHOICES_OPTIONS = {
 def custom_choices(**options) -> ChoiceTask:
     """Return a task that chooses the best continuation of a text.
 
-    The label is the index of the right choice, or the text of that choice. The
-    arguments are `CHOICES_OPTIONS`.
+    The label is the index or the text of the right choice. The arguments are
+    `CHOICES_OPTIONS`.
     """
     chosen = fill_options(CHOICES_OPTIONS, options)
     prompt, choices, label = chosen.prompt, chosen.choices, chosen.label
@@ -451,11 +451,11 @@ def _choose(where, label, choices) -> int:
         return readings.pop()
     if readings:
         raise InputError(
-            f"{where}: expected a label with one meaning, got {label!r}, which "
-            f"is the text of choice {choices.index(label)} and the number of "
-            f"choice {choices[number]!r}: write the choices in other words"
+            f"{where}: the label {label!r} is ambiguous: it is the text of "
+            f"choice {choices.index(label)} and the index of the choice "
+            f"{choices[number]!r}. Reword the choices"
         )
     raise InputError(
-        f"{where}: expected the number of a choice from 0 to "
-        f"{len(choices) - 1}, or its text, got {label!r}"
+        f"{where}: expected the index of a choice, from 0 to "
+        f"{len(choices) - 1}, or the text of a choice, got {label!r}"
     )

@@ -1,16 +1,16 @@
-"""Notes on a user's rows, with line numbers: what to check before training."""
+"""Make notes on suspicious rows of a user's files, with line numbers."""
 
 from collections import Counter
 
 from official_tasks.tasks.table import line_or_row
 
 MAX_LINES = 5  # maximum number of line numbers in a note
-RARE = 0.2  # a class with fewer than RARE * rows / classes rows is rare
-MAX_CLASSES = 20  # with more integer labels, regression is suggested
+RARE = 0.2  # a class is rare if it has fewer than RARE * rows / classes rows
+MAX_CLASSES = 20  # if more labels are integers, a note suggests regression
 
 
 def format_lines(locations) -> str:
-    """Return a file and the first line numbers: "a.csv, line 4, 7, ...".
+    """Return a file's name and first line numbers: "a.csv, line 4, 7, ...".
 
     Args:
         locations: list of (file, line number).
@@ -23,7 +23,7 @@ def format_lines(locations) -> str:
 
 
 def note_rows(rows) -> list[str]:
-    """Return notes on empty texts, texts that are numbers and repeated texts.
+    """Return notes on empty texts, texts that are numbers, repeated texts.
 
     Args:
         rows: list of ((file, line number), example).
@@ -69,11 +69,11 @@ def _is_number(text):
 
 
 def note_overlap(train, dev) -> list[str]:
-    """Return a note on texts that are both in train and in dev.
+    """Return a note if texts are both in train and in dev.
 
     Args:
-        train: see `note_rows`.
-        dev: see `note_rows`.
+        train: list of ((file, line number), example).
+        dev: list in the same form.
     """
     known = {example.texts for _, example in train}
     both = [row for row in dev if row[1].texts in known]
@@ -82,7 +82,7 @@ def note_overlap(train, dev) -> list[str]:
     locations = [location for location, _ in both]
     return [
         f"{format_lines(locations)}: {len(both)} texts are in train and in "
-        "dev, which flatters the score: the first is "
+        "dev, so the score is too high: the first is "
         f"{both[0][1].texts[0][:60]!r}"
     ]
 
@@ -92,15 +92,15 @@ def note_names(names, column) -> list[str]:
 
     Args:
         names: the labels, sorted.
-        column: name of the labels' column.
+        column: name of the column of labels.
     """
     alike: dict = {}
     for name in names:
         alike.setdefault("".join(name.casefold().split()), []).append(name)
     notes = [
         f"the labels {', '.join(map(repr, same))} in column {column!r} differ "
-        "in case or blanks only and are learned as different classes: write "
-        "them alike if they are the same class"
+        "only in case or blanks, and each label is learned as a class. If they "
+        "mean the same class, spell them alike"
         for same in alike.values()
         if len(same) > 1
     ]
@@ -124,13 +124,13 @@ def note_numbers(names) -> list[str]:
 
 
 def note_labels(problem, examples, labels) -> list[str]:
-    """Return a note on the rarest class, or on numbers that are all equal."""
+    """Return a note if a class is rare, or if all numbers are equal."""
     if problem == "regression":
         first = examples[0].label
         if any(example.label != first for example in examples):
             return []
         return [
-            f"every number of the training rows is {first:g}: there is "
+            f"every training row has the number {first:g}, so there is "
             "nothing to learn"
         ]
     if problem == "multi":
@@ -142,7 +142,7 @@ def note_labels(problem, examples, labels) -> list[str]:
     if fraction * len(labels) >= RARE:
         return []
     return [
-        f"the class {labels[rare]!r} has {fraction:.1%} of the rows: choose "
-        "the best weights by --metric=macro_f1 rather than accuracy, and add "
-        "or repeat rows of this class"
+        f"the class {labels[rare]!r} has {fraction:.1%} of the rows. Select "
+        "the best weights by --metric=macro_f1, and add or repeat rows of this "
+        "class"
     ]

@@ -1,4 +1,4 @@
-"""Sentence embeddings: each text is near its partners in vector space."""
+"""Sentence embeddings: a text and its partner get similar vectors."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ from official_tasks.tasks.retrieval import RetrievalTask
 from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
-MAX_WRITTEN = 10  # passages of a query in predictions.csv
-MAX_COSINES = 2**24  # computed at a time: 64 MB, and 128 MB for their order
+MAX_WRITTEN = 10  # passages for each query in predictions.csv
+MAX_COSINES = 2**24  # at a time; they need 64 MB, and their argsort 128 MB
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -38,15 +38,14 @@ EMBEDDING_OPTIONS = {
         "in_batch.",
     ),
     "pooling": Option(
-        None, "mean, max, cls, pooled; by default the setting of the weights."
+        None, "mean, max, cls, pooled; by default as saved with the weights."
     ),
     "matryoshka": Option(
         None,
-        "Also learn vectors cut to these sizes, separated by commas, such as "
-        "256,128,64.",
+        "Also train vectors that are cut to these sizes, such as 256,128,64.",
     ),
     "truncate_dim": Option(
-        0, "Number of values in a vector; 0: the setting of the weights."
+        0, "Size of the vectors; by default as saved with the weights."
     ),
 }
 
@@ -55,7 +54,7 @@ class Query(NamedTuple):
     """A text to search with.
 
     Attributes:
-        relevant: index of a relevant passage -> its gain.
+        relevant: index of each relevant passage -> gain of the passage.
         passages: the texts to search; all queries share one list.
     """
 
@@ -76,17 +75,17 @@ def embedding_task(**options):
         )
     missing = None
     if objective == "cosine" and not chosen.label:
-        missing = "--label=COLUMN, the score of each row"
+        missing = "--label=COLUMN, the column of scores"
     if objective == "triplet" and not chosen.negative:
-        missing = "--negative=COLUMN, a text that is not a partner"
+        missing = "--negative=COLUMN, the column of wrong partners"
     if missing:
         raise InputError(f"--objective={objective}: expected {missing}")
     if objective == "cosine" and chosen.recall_at:
         raise InputError(
-            "--recall_at only applies to a search. Leave --recall_at out with "
-            "--objective=cosine, the default with --label"
+            "--recall_at only applies to a search. Leave --recall_at out, "
+            "because --objective=cosine (the default with --label) has none"
         )
-    # A test query searches all passages; its partner may be unknown.
+    # In a search of --passages, a row of test needs no partner.
     source = PairTable("embedding", chosen, is_search=objective != "cosine")
     return EmbeddingTask(
         source,
@@ -99,12 +98,12 @@ def embedding_task(**options):
 
 
 class EmbeddingTask(RetrievalTask):
-    """Task that trains a `BertEmbedder` to embed partners near each other.
+    """Task that trains a `BertEmbedder` to give partners similar vectors.
 
     With "cosine", the loss is (cosine - score / `max_score`) squared, and the
-    metric is Spearman's correlation. Otherwise the first text of each dev row
-    is a query that searches all partners and negatives of dev, or all
-    `passages`.
+    metric is Spearman's correlation. With the other objectives, the first text
+    of each dev row is a query. A query searches the second and third texts of
+    all dev rows, or the file of passages.
 
     Args:
         source: `PairTable`.
@@ -112,12 +111,12 @@ class EmbeddingTask(RetrievalTask):
             above 0 are partners, and the score is the gain in nDCG.
         pooling: see `BertEmbedder`.
         recall_at: see `RetrievalTask`.
-        matryoshka: sizes of cut vectors for the loss `Matryoshka`; None: the
-            loss of full vectors only.
+        matryoshka: sizes of cut vectors in the loss `Matryoshka`; None trains
+            full vectors only.
         truncate_dim: see `BertEmbedder`.
     """
 
-    averages = False  # vectors of two models cannot be compared
+    averages = False  # two models have different vector spaces
 
     def __init__(
         self,
@@ -161,7 +160,7 @@ class EmbeddingTask(RetrievalTask):
             )
         if len(kept) < len(pairs):
             kept.notes.append(
-                f"{dropped} and are left out, as they are no partners"
+                f"{dropped} and are left out, because they are no partners"
             )
         return kept
 
@@ -198,13 +197,13 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
-            # Equal numbers tell the loss that texts are equal.
+            # Equal texts get equal numbers: they are no negatives in the loss.
             numbers: dict[str, int] = {}
             for text in texts:
                 numbers.setdefault(text, len(numbers))
             targets = np.array([numbers[text] for text in texts], np.int32)
             targets = targets.reshape(-1, count)
-        else:  # the loss reads no targets
+        else:  # the triplet loss reads no targets
             targets = np.zeros(len(examples), np.float32)
         return Encoded(
             fold_choices(inputs, count),
@@ -213,7 +212,7 @@ class EmbeddingTask(RetrievalTask):
         )
 
     def _encode_columns(self, columns, preprocess):
-        """Return (inputs, cut) of all texts, column after column.
+        """Encode all texts, column after column; see `encode_texts`.
 
         In a search, the first column gets the query prompt, and the other
         columns get the document prompt.
@@ -234,8 +233,8 @@ class EmbeddingTask(RetrievalTask):
         model = BertEmbedder(
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
-        # An evaluation may cut vectors below the largest Matryoshka size, so
-        # --truncate_dim is only checked in `loss`, which training calls.
+        # An evaluation may cut vectors below the largest Matryoshka size. Only
+        # training may not, so `loss` checks --truncate_dim.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")
@@ -245,7 +244,7 @@ class EmbeddingTask(RetrievalTask):
         if max(self.matryoshka or [0]) > width:
             raise InputError(
                 f"--matryoshka={','.join(map(str, self.matryoshka))}: expected "
-                f"at most {width} ({what}) for each size"
+                f"sizes of at most {width}, {what}"
             )
 
     def loss(self):
@@ -263,7 +262,7 @@ class EmbeddingTask(RetrievalTask):
         return loss
 
     def decode(self, examples, encoded, outputs):
-        """Return cosines of pairs (R,), or the `Ranking` of queries."""
+        """Return the cosines of pairs, (R,), or a `Ranking` for queries."""
         lengths = np.linalg.norm(outputs, axis=-1, keepdims=True)
         vectors = outputs / np.maximum(lengths, 1e-12)
         if not isinstance(examples[0], Query):
@@ -291,7 +290,7 @@ class EmbeddingTask(RetrievalTask):
         if self.objective != "cosine":
             raise InputError(
                 f"--split=train has no scores with --objective={self.objective}"
-                ". Name the file of its rows as --dev=FILE, with --split=dev."
+                ". Give the training file as --dev=FILE, with --split=dev."
             )
         truth = [pair.label for pair in examples]
         require_labels(self, truth)
@@ -302,7 +301,7 @@ class EmbeddingTask(RetrievalTask):
         }
 
     def mistakes(self, examples, predictions):
-        """Return dicts of pairs, or of queries with a wrong first passage."""
+        """Return all pairs, or the queries whose first passage is wrong."""
         if not isinstance(examples[0], Query):
             return self._pair_mistakes(examples, predictions)
         rows = zip(
@@ -326,7 +325,7 @@ class EmbeddingTask(RetrievalTask):
         return sorted(wrong, key=lambda mistake: -mistake["cosine"])
 
     def write(self, examples, predictions, folder):
-        """Write predictions.csv: pairs' cosines, or queries' best passages."""
+        """Write the cosines of pairs or the best passages of queries as CSV."""
         if not isinstance(examples[0], Query):
             self._write_pairs(examples, predictions, folder)
             return
@@ -360,7 +359,7 @@ class Ranking(NamedTuple):
     def best(cls, cosines, depth):
         """Return the `Ranking` of the `depth` largest cosines (Q, P).
 
-        NaN comes first; equal cosines keep the order of the passages.
+        NaN ranks first. Passages with equal cosines keep their order.
         """
         known = np.where(np.isnan(cosines), np.inf, cosines)
         order = np.argsort(-known, axis=1, kind="stable")[:, :depth]

@@ -4,24 +4,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CHUNK = 2048  # texts encoded at a time, to limit the memory of padded rows
+CHUNK = 2048  # texts to encode at a time; limits the memory of padded rows
 
 
 def encode_texts(preprocess, *segments):
-    """Return texts, or pairs of them, as rows that a BERT model reads.
+    """Encode texts, or pairs of texts, as rows for a BERT model.
 
     Args:
-        preprocess: a `BertPreprocessor`, whose packer frames and cuts rows.
-        *segments: a list of str for each segment of the rows.
+        preprocess: a `BertPreprocessor`. Its packer cuts rows and adds [CLS].
+        *segments: one list of str for texts, two lists for pairs.
 
     Returns:
         `(inputs, cut)`: dict of ragged `int32 (R, None)` token_ids,
         segment_ids and padding_mask, and int `(R,)`, the number of tokens that
-        each row loses.
+        each row lost.
     """
     import tensorflow as tf
 
-    preprocess.packer.room(len(segments))  # refuses rows that are too short
+    preprocess.packer.room(len(segments))  # raises if rows are too short
     rows, cuts = [], []
     for chunk in chunks(len(segments[0])):
         pieces = tuple(
@@ -34,9 +34,9 @@ def encode_texts(preprocess, *segments):
 
 
 def encode_with_prompt(preprocess, texts):
-    """Return texts with the prompt of `preprocess`, as in `encode_texts`.
+    """Encode texts after the prompt of `preprocess`, as `encode_texts` does.
 
-    If the prompt is not pooled, the rows have a pooling_mask.
+    If the prompt is not pooled, the inputs have a pooling_mask.
     """
     import tensorflow as tf
 
@@ -53,7 +53,7 @@ def encode_with_prompt(preprocess, texts):
 
 
 def chunks(count) -> list[slice]:
-    """Return slices of up to `CHUNK` texts, and for 0 texts an empty slice."""
+    """Return slices of up to `CHUNK` texts; for 0 texts, one empty slice."""
     begins = range(0, max(1, count), CHUNK)
     return [slice(begin, min(begin + CHUNK, count)) for begin in begins]
 
@@ -69,7 +69,7 @@ def concat_rows(parts):
 
 
 def without_padding(rows):
-    """Return padded rows `(R, T)`, a dict with a padding_mask, as ragged."""
+    """Return a dict of padded rows `(R, T)` as ragged rows `(R, None)`."""
     import tensorflow as tf
 
     lengths = tf.reduce_sum(tf.cast(rows["padding_mask"], tf.int64), axis=1)
@@ -80,7 +80,7 @@ def without_padding(rows):
 
 
 def fold_choices(inputs, choices: int):
-    """Return rows `(R K, None)` as `(R, K, None)`, K choices per example."""
+    """Reshape rows `(R K, None)` to `(R, K, None)`, K choices per example."""
     import tensorflow as tf
 
     return {
@@ -90,7 +90,7 @@ def fold_choices(inputs, choices: int):
 
 
 def encode_windows(preprocess, texts):
-    """Return texts in windows that overlap, as an exported model reads them.
+    """Encode texts in overlapping windows, as an exported model does.
 
     Returns:
         `(inputs, text)`: inputs as in `encode_texts`, and int64 `(R,)`, the
@@ -116,32 +116,33 @@ def average_windows(encoded, values, count):
     """Return `(count, C)`: means over each text's windows, weighted by length.
 
     Args:
-        encoded: `Encoded` of `encode_windows`, with "text" in its notes.
+        encoded: `Encoded` with the inputs of `encode_windows`. Its notes have
+            the rows' texts as "text".
         values: `(R, C)`, the outputs for the rows.
         count: number of texts.
     """
     from bert_keras.text.windows import mean_by_text
 
-    # Lengths are without [CLS] and [SEP].
+    # The length of a window does not include [CLS] and [SEP].
     lengths = encoded.inputs["token_ids"].row_lengths() - 2
     text = encoded.notes["text"]
     return mean_by_text(values, text, lengths, count).numpy()
 
 
 class WindowedRows(NamedTuple):
-    """Texts of any length as R rows, each a window of a text.
+    """Texts of any length as R rows. Each row is a window of a text.
 
-    Windows may overlap; each token counts in one window.
+    Windows may overlap, but each token counts in only one window.
 
     Attributes:
         inputs: dict of ragged `int32 (R, None)`, the inputs of a BERT model.
         text: int64 `(R,)`, the index of the row's text.
         start: int64 `(R,)`, the index of the window's first token in its text.
-        before: int64 `(R,)`, the number of tokens before the window in its row.
+        before: int64 `(R,)`, the number of tokens before the window in the row.
         indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
-        counts: ragged bool `(R, None)`, True where a token counts: in the
-            window with the most context for it, or the first such window.
+        counts: ragged bool `(R, None)`, True where a token counts. This is the
+            first window with the most context for the token.
     """
 
     inputs: dict
@@ -153,16 +154,16 @@ class WindowedRows(NamedTuple):
 
 
 def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
-    """Return texts in windows; each begins `stride` tokens after the previous.
+    """Cut texts into windows that start `stride` tokens apart.
 
     An exported model cuts the same windows; see `bert_keras.text.windows`.
 
     Args:
-        preprocess: the `BertPreprocessor` with the frame and length of rows.
+        preprocess: `BertPreprocessor`, which sets the length of the rows.
         texts: ragged int32 ids `(B, None)`.
-        stride: number of tokens, limited to the window's length.
-        lead: ragged ids `(B, None)`, the uncut first segment of each window of
-            a text, such as a question.
+        stride: number of tokens; at most a window's length is used.
+        lead: ragged ids `(B, None)`, a segment for each text, such as a
+            question. The segment precedes each window of the text, uncut.
     """
     import tensorflow as tf
 

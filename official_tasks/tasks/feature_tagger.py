@@ -1,4 +1,4 @@
-"""The paper's tagger on features: two BiLSTMs over a frozen encoder."""
+"""The paper's feature-based tagger: two BiLSTMs on a frozen encoder."""
 
 import keras
 
@@ -17,11 +17,11 @@ class FeatureTagger(TaskModel):
     """Model that labels each token from the features of a frozen encoder.
 
     The encoder runs without dropout, and is frozen in all models that share it.
-    Two bidirectional LSTMs read its features. Dropout and a dense layer follow
+    Two bidirectional LSTMs read the features. Dropout and a dense layer follow
     (the paper, section 5.3).
 
-    Weights, by path: the encoder's; features/{mix,scale} for a weighted sum;
-    bilstm_0/ and bilstm_1/, before a path of `BiLSTM`; tagger/{kernel,bias}.
+    Weights by path: the encoder's paths; features/{mix,scale} for a weighted
+    sum; bilstm_0/ and bilstm_1/ with paths of `BiLSTM`; tagger/{kernel,bias}.
 
     Args:
         encoder: a `BertEncoder`.
@@ -39,7 +39,8 @@ class FeatureTagger(TaskModel):
         float32 (B, T, C), logits.
 
     Raises:
-        InputError: labels missing or repeated, or the encoder lacks a layer.
+        InputError: labels are missing or repeated, or the encoder lacks a
+            layer of `recipe`.
     """
 
     pools = False
