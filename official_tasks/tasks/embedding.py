@@ -45,7 +45,7 @@ EMBEDDING_OPTIONS = {
         "Also train vectors that are cut to these sizes, such as 256,128,64.",
     ),
     "truncate_dim": Option(
-        0, "Size of the vectors; by default as saved with the weights."
+        0, "Size of the vectors; 0: the size saved with the weights."
     ),
 }
 

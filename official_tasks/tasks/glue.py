@@ -29,7 +29,7 @@ class GlueRow(NamedTuple):
     """Description of a task of GLUE; see also `Source`.
 
     Attributes:
-        name: name on the command line, and of the configuration on the Hub.
+        name: name of the task, and of its configuration on the Hub.
         folder: folder of the task's files in the official distribution.
         labels: names of the classes, in the order of the logits, as on the Hub;
             None for regression.
@@ -42,12 +42,12 @@ class GlueRow(NamedTuple):
         paper: name of the metric in the paper's table.
         header: the columns of train and dev files without a header line.
         parts: split -> names of its parts, if there are several, or if the
-            official file is not named after the split.
+            official file does not have the split's name.
         data_set_texts: fields of the texts on the Hub; None: as in the files.
         submission_parts: file names of a submission; () for `folder`.tsv.
-        raw: split -> name of its file in the data set's own distribution.
+        raw: split -> file name in the distribution that GLUE's files came from.
         index: the column that numbers the rows of the test file.
-        may_be_ragged: whether the official file has rows of the wrong width.
+        may_be_ragged: whether official files may have rows of the wrong width.
     """
 
     name: str
@@ -77,7 +77,7 @@ class GlueRow(NamedTuple):
 
     @property
     def files(self) -> dict[str, tuple[str, ...]]:
-        """Split or part -> possible paths of its file in the data folder."""
+        """Dict of split or part -> possible paths in the data folder."""
         files = {}
         for split in SPLITS:
             for part in self.parts.get(split, (split,)):
@@ -182,16 +182,16 @@ AX = GlueRow(
     data_set_texts=("premise", "hypothesis"),
     submission_parts=("AX.tsv",),
 )
-# The tasks in the leaderboard's zip; the paper's average lacks WNLI and AX.
+# A submission has all these tasks. The paper's average omits WNLI and AX.
 BENCHMARK = (COLA, SST_2, MRPC, STS_B, QQP, MNLI, QNLI, RTE, WNLI, AX)
 ROWS = (*BENCHMARK,)  # add further tasks in GLUE's form here
-HEADER = ("index", "prediction")  # of a submission's files
+HEADER = ("index", "prediction")  # columns of a submission's files
 
 
 def glue_task(row, data_dir=None, train=None, dev=None, test=None, **options):
     """Return a task of GLUE's form; see `Source` and `TextTask`.
 
-    `data_dir` may also be the folder that holds a folder for each task.
+    `data_dir` may also be the folder that contains the folders of all tasks.
     """
     return GlueTask(Source(row, data_dir, train, dev, test), **options)
 
@@ -201,7 +201,7 @@ class GlueTask(TextTask):
 
     Args:
         source: `Source` of a `GlueRow`.
-        recipe, pooling: see `TextTask`.
+        recipe, pooling: see `Problem`.
     """
 
     def __init__(self, source, recipe=None, pooling=None):
@@ -241,7 +241,7 @@ class GlueTask(TextTask):
             } | {"majority_baseline": 0.0}
         scores = score_classes(truth, predictions.argmax(axis=-1), self.labels)
         official = self._official(np.asarray(scores["confusion"]))
-        # The metric of the best constant prediction.
+        # The baseline is the score of the best constant prediction.
         count = len(self.labels)
         baseline = max(
             self._official(
@@ -277,11 +277,11 @@ class GlueTask(TextTask):
         return [self.row.spelled[i] for i in predictions.argmax(axis=-1)]
 
     def read_predictions(self, path, examples):
-        """Return the predictions of a submission's file as model outputs.
+        """Read a submission's file; return predictions as `decode` does.
 
         Returns:
             Array `(R, C)`, 1 at the predicted class and 0 elsewhere; for
-            regression the numbers, `(R, 1)`.
+            regression `(R, 1)`, the predicted numbers.
         """
         row = self.row
         (_, header), *rows = read_lines(path)
@@ -297,9 +297,9 @@ class GlueTask(TextTask):
             labels[cells[0]] = (cells[1], path, number)
         if len({example.part for example in examples}) > 1:
             raise InputError(
-                f"{path}: a submission's file has one part of {row.name}, and "
+                f"{path}: a submission's file has one part of {row.name}, but "
                 f"the split has two, {' and '.join(row.parts['dev'])}. "
-                "Name the part's file, such as "
+                "Give the file of one part, such as "
                 f"--dev={row.parts['dev'][0]}.tsv"
             )
         missing = [e.index for e in examples if e.index not in labels]

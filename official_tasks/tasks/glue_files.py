@@ -10,7 +10,7 @@ from official_tasks.tasks.table import read_number, read_text
 def read_tsv(row, path, split, notes, part=0):
     """Return the examples of an official file of GLUE.
 
-    Remarks on the file are added to `notes`; `part` is put into each `Example`.
+    Notes for the user are added to `notes`. Each `Example` gets `part`.
     """
     header, lines = _split_header(row, path, split)
     text = _find_column(row, header, row.text, path)
@@ -38,14 +38,14 @@ def read_tsv(row, path, split, notes, part=0):
             )
     if ragged:
         notes.append(
-            f"{path}: {len(ragged)} rows of the wrong width are left out; the "
-            f"official files have such rows. The first is line {ragged[0]}"
+            f"{path}: {len(ragged)} rows of the wrong width are left out, the "
+            f"first at line {ragged[0]}. The official files have such rows"
         )
     return examples
 
 
 def read_data_set(row, source, split, notes, part=0):
-    """Return the examples of "hf:nyu-mll/glue" or "hf:nyu-mll/glue/NAME"."""
+    """Return the examples of a data set, such as "hf:nyu-mll/glue"."""
     from bert_keras.data.data_sets import data_set_rows
 
     if source.removeprefix("hf:").rpartition("/")[2] == "glue":
@@ -58,7 +58,7 @@ def read_data_set(row, source, split, notes, part=0):
         Example(
             values[text],
             values[pair] if row.text_pair else None,
-            # A label that is not public is -1.
+            # A hidden test label is -1.
             None if values["label"] < 0 else number(values["label"]),
             str(int(values["idx"])),
             part,
@@ -70,8 +70,8 @@ def read_data_set(row, source, split, notes, part=0):
 def read_lines(path):
     """Return (line number, cells) of each line that is not empty.
 
-    Quotes have no meaning. Lines end only at "\\n", because texts hold further
-    characters at which `str.splitlines` splits.
+    Quotes are ordinary characters. Lines end only at "\\n"; `str.splitlines`
+    would also split at other characters, which occur in texts.
     """
     lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
     rows = [
@@ -97,21 +97,21 @@ def read_label(row, text, path, number):
         expected = f"one of {', '.join(row.spelled)}"
     raise InputError(
         f"{path}, line {number}: expected {expected} as the label of the "
-        f"task {row.name}, got {text[:40]!r}: is it a file of another task?"
+        f"task {row.name}, got {text[:40]!r}. Is the file of another task?"
     )
 
 
 def wrong_width(path, number, header, cells) -> InputError:
     """Return the error for a line with the wrong number of columns."""
     return InputError(
-        f"{path}, line {number}: expected {len(header)} columns with tabs "
-        f"between, got {len(cells)}{_comma_hint(cells)}"
+        f"{path}, line {number}: expected {len(header)} columns, separated by "
+        f"tabs, got {len(cells)}{_comma_hint(cells)}"
     )
 
 
 def _comma_hint(cells):
     is_csv = len(cells) == 1 and "," in cells[0]
-    return ": it seems to have commas; GLUE's files have tabs" if is_csv else ""
+    return ". The file seems to have commas in place of tabs" if is_csv else ""
 
 
 def _split_header(row, path, split):
@@ -120,7 +120,7 @@ def _split_header(row, path, split):
     first = rows[0][1]
     if row.header and row.text not in first:
         return list(row.header), rows
-    # SST-2's files have the columns that CoLA needs, so they are refused here.
+    # An SST-2 file has all columns that CoLA needs, so refuse the file here.
     if row.header and split != "test" and first == [row.text, row.label]:
         raise _other_task(row, path, first)
     return first, rows[1:]
@@ -146,16 +146,16 @@ def _find_label_column(row, header, path, split):
     if split == "test":
         return None
     raise InputError(
-        f"{path} has no column {row.label!r}, so no labels: it seems to be "
-        f"the test file of {row.name}, which can only be predicted. Give a "
+        f"{path} has no column {row.label!r} of labels. It seems to be the "
+        f"test file of {row.name}, which can only be predicted. Give a "
         f"{split} file"
     )
 
 
 def _select_raw_rows(row, path, split):
-    """Return a function of a row's cells: True if the row is in the split.
+    """Return a function from a row's cells to True if the split has the row.
 
-    One raw file holds train and dev of MRPC. The file dev_ids.tsv, which GLUE's
+    MRPC's raw file contains train and dev. The file dev_ids.tsv, which GLUE's
     download script fetches, lists the pairs of ids in dev.
     """
     path = Path(path)
@@ -164,8 +164,8 @@ def _select_raw_rows(row, path, split):
     listed = path.parent / "dev_ids.tsv"
     if not listed.is_file():
         raise InputError(
-            f"{path} holds train and dev together: put dev_ids.tsv, GLUE's "
-            "list of the dev rows, into its folder, or give --train and --dev"
+            f"{path} contains train and dev: put dev_ids.tsv, GLUE's list of "
+            "the dev rows, into the same folder, or give --train and --dev"
         )
     ids = {tuple(cells[:2]) for _, cells in read_lines(listed)}
     return lambda cells: ((cells[1], cells[2]) in ids) == (split == "dev")

@@ -15,7 +15,7 @@ from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
 
 
 def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
-    """Return int64 `(C, C)`: true classes by rows, predicted by columns."""
+    """Return int64 `(C, C)`: rows are true classes, columns are predicted."""
     cells = np.asarray(labels) * num_classes + np.asarray(predictions)
     counts = np.bincount(cells, minlength=num_classes**2)
     return counts.reshape(num_classes, num_classes)
@@ -28,11 +28,11 @@ def per_class(confusion: np.ndarray) -> dict[str, np.ndarray]:
     scikit-learn with `zero_division=0`.
     """
     true, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
-    return _of_counts(np.diag(confusion), true, predicted)
+    return _score_classes(np.diag(confusion), true, predicted)
 
 
 def per_label(labels, predictions) -> dict[str, np.ndarray]:
-    """Return the metrics of `per_class` for texts with any number of labels.
+    """Return the metrics of `per_class` for multi-label predictions.
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.
@@ -40,7 +40,7 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     hits = (labels & predictions).sum(axis=0)
-    return _of_counts(hits, labels.sum(axis=0), predictions.sum(axis=0))
+    return _score_classes(hits, labels.sum(axis=0), predictions.sum(axis=0))
 
 
 def best_thresholds(labels, probabilities) -> list[float]:
@@ -59,7 +59,7 @@ def best_thresholds(labels, probabilities) -> list[float]:
     for truth, column in zip(labels.T, probabilities.T, strict=True):
         ranked, counts = np.unique(column, return_counts=True)  # ascending
         hits = np.bincount(np.searchsorted(ranked, column), truth)
-        # Numbers of hits and predictions, with each probability as threshold.
+        # Count hits and predictions with each probability as the threshold.
         hits = np.cumsum(hits[::-1])[::-1]
         predicted = np.cumsum(counts[::-1])[::-1]
         f1 = 2 * hits / (truth.sum() + predicted)
@@ -70,7 +70,7 @@ def best_thresholds(labels, probabilities) -> list[float]:
     return thresholds
 
 
-def _of_counts(hits, true, predicted):
+def _score_classes(hits, true, predicted):
     hits = hits.astype(np.float64)
     return {
         "precision": hits / np.maximum(predicted, 1),
@@ -86,13 +86,13 @@ def accuracy(confusion: np.ndarray) -> float:
 
 
 def macro_f1(confusion: np.ndarray) -> float:
-    """Return the mean F1 of the classes that are true or predicted."""
+    """Return the mean F1 of the classes that occur as label or prediction."""
     occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
     return float(per_class(confusion)["f1"][occurs].mean())
 
 
 def f1(confusion: np.ndarray) -> float:
-    """Return the F1 of class 1 in a binary task, as GLUE does for MRPC, QQP."""
+    """Return the F1 of class 1 of 2, GLUE's metric for MRPC and QQP."""
     return float(per_class(confusion)["f1"][1])
 
 
@@ -158,16 +158,16 @@ def probabilities(logits) -> np.ndarray:
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
-# Rankings: passages in an order, and the gain of each relevant passage.
+# The next functions score rankings of passages for queries.
 
-MRR_DEPTH = 100  # number of first passages that MRR reads
+MRR_DEPTH = 100  # number of passages of a ranking that MRR reads
 
 
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
-    """Return recall at each k, MRR and nDCG at 10: means over the queries.
+    """Return the mean over queries of recall at each k, MRR and nDCG at 10.
 
-    Gains are linear, as in trec_eval. The reciprocal rank is 0 for a
-    query without a relevant passage among its first `MRR_DEPTH`.
+    Gains are linear, as in trec_eval. The reciprocal rank is 0 if no relevant
+    passage is among the first `MRR_DEPTH` passages.
 
     Args:
         orders: for each query the passages, best first.
@@ -192,7 +192,7 @@ def retrieval_scores(orders, relevant, cutoffs) -> dict:
 
 
 def ndcg_of_chance(relevant, passages) -> float:
-    """Return the mean nDCG at 10 that is expected of random orders.
+    """Return the expected mean nDCG at 10 of random rankings.
 
     Args:
         relevant: see `retrieval_scores`.
@@ -209,7 +209,7 @@ def ndcg_of_chance(relevant, passages) -> float:
 
 
 def _compute_dcg(gains):
-    """Return the discounted cumulative gain of the first ten."""
+    """Return the discounted cumulative gain of the first ten passages."""
     gains = gains[:10]
     return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2)))
 
@@ -218,10 +218,10 @@ def _compute_ideal_dcg(gains):
     return _compute_dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
-# Entities follow conlleval's conventions and end with their sentence. Scores
-# are fractions of 1; conlleval prints percent. The Perl script knows only B-,
-# I-, E- and O. If S-, L- or U- occur, labels are read as BIOES or BILOU, as
-# in seqeval.
+# Entities are found and scored as by the Perl script conlleval, which prints
+# percent. Here scores are fractions of 1, and no entity crosses the end of a
+# sentence. conlleval knows only B-, I-, E- and O. If S-, L- or U- occur, labels
+# are read as BIOES or BILOU, as by seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
@@ -241,8 +241,8 @@ def entities(labels, is_perl: bool = False) -> list[Entity]:
 
     Args:
         labels: labels of the words.
-        is_perl: whether B- after E- of the same type continues the entity, as
-            in conlleval's Perl script, and does not begin another entity.
+        is_perl: True if B- after E- of the same type continues the entity, as
+            in conlleval. False if this B- begins another entity.
     """
     spans: list[Entity] = []
     last_prefix, last_kind = OUTSIDE, ""
@@ -273,10 +273,10 @@ def entity_scores(truth, predicted) -> dict:
 
     Returns:
         dict of "f1", "precision" and "recall" over all entities; "accuracy" of
-        all labels, also O; "token_f1", "token_precision" and "token_recall" of
-        the labels that are not O, compared word by word; "entities", the number
-        of true entities; and "classes", a dict of type -> precision, recall,
-        f1 and support. "token_f1" is often higher, and often reported as F1.
+        all labels, including O; "token_f1", "token_precision" and
+        "token_recall" of single words whose label is not O; "entities", the
+        number of true entities; and "classes", a dict of type -> precision,
+        recall, f1 and support. Some papers report "token_f1" as F1.
     """
     hits, found, true = Counter(), Counter(), Counter()
     tokens = Counter()  # (true label, predicted label) -> count
@@ -320,24 +320,24 @@ def _compute_rates(hits, found, true):
     }
 
 
-# Answers: SQuAD's exact match and F1, equal to evaluate-v1.1.py and
-# evaluate-v2.0.py. Scores are fractions of 1; these scripts print percent.
+# The next functions score answers as SQuAD's evaluate-v1.1.py and
+# evaluate-v2.0.py do. Scores are fractions of 1; the scripts print percent.
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only
 
 
 def normalize_answer(answer: str) -> str:
-    """Return lower-cased words without ASCII punctuation and articles."""
+    """Return the answer in lower case, without articles and punctuation."""
     text = answer.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
-    """Return the F1 of the words that two answers have in common.
+    """Return the F1 of the words of a prediction and an answer.
 
-    If an answer has no words, the F1 is 0 in SQuAD 1.1. In SQuAD 2.0
-    (`empty_matches`), it is 1 if neither answer has words, else 0.
+    If one of them has no words, the F1 is 0 in SQuAD 1.1. In SQuAD 2.0
+    (`empty_matches`), the F1 is 1 if neither has words, else 0.
     """
     predicted, true = (
         normalize_answer(prediction).split(),
@@ -389,17 +389,17 @@ def scores_v2(
     As in the official script, questions without a prediction do not count.
 
     Args:
-        answers: question's id -> its true answers, none if unanswerable.
-        predictions: id -> the predicted answer, "" for none.
+        answers: question's id -> its true answers, empty if unanswerable.
+        predictions: id -> the predicted answer, "" for "no answer".
         odds: id -> score of "no answer" minus score of the prediction; or None.
-        threshold: a question with higher odds counts as not answered.
+        threshold: if the odds are higher, the prediction counts as "".
 
     Returns:
         dict of "exact_match", "f1", "total" and "missing", the number of
-        questions without a prediction. The first three also have the prefixes
-        "answerable_" and "unanswerable_", if there are such questions. With
-        `odds`, the best scores of any threshold are "best_exact_match" and
-        "best_f1", at "best_exact_match_threshold" and "best_f1_threshold".
+        questions without a prediction. The prefixes "answerable_" and
+        "unanswerable_" mark the first three over these questions only. With
+        `odds`, "best_exact_match" and "best_f1" are the scores at
+        "best_exact_match_threshold" and "best_f1_threshold".
     """
     answered = _answer_scores_by_id(answers, predictions, empty_matches=True)
     pairs = dict(answered)
@@ -429,7 +429,7 @@ def scores_v2(
 
 
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
-    """Return the best mean score of any threshold on `odds`, and the threshold.
+    """Return the best mean score over all thresholds, and the best threshold.
 
     A threshold below all odds answers no question. Each higher threshold also
     answers the question with the next higher odds.

@@ -23,7 +23,7 @@ from official_tasks.tasks.table import (
 
 
 class ChoiceExample(NamedTuple):
-    """A text, its continuations and the index of the right one, or None."""
+    """A text, its continuations, and the index of the right one or None."""
 
     prompt: str
     choices: tuple[str, ...]
@@ -57,7 +57,7 @@ def read_choices(row, path, split, notes):
     if not cells:
         raise InputError(f"{path}: expected at least one row, got none")
     labels = [one[row.label] for _, one in cells]
-    # In a file without labels, the cells are empty or -1.
+    # In a file without labels, the cells of labels are empty or -1.
     unknown = {"" if text is None else text.strip() for text in labels}
     labelled = labelled or not unknown <= {"", "-1"}
     return [
@@ -107,7 +107,7 @@ SWAG = ChoiceRow(
     label="label",
 )
 ROWS = (SWAG,)
-HEADER = ["pred"]  # of predictions.csv
+HEADER = ["pred"]  # the column of predictions.csv
 
 
 def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
@@ -119,8 +119,8 @@ def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
 class ChoiceTask(Problem):
     """A task that chooses the best continuation with a `BertChooser`.
 
-    The prompt and each choice are a pair. The pairs of an example form a row.
-    If a pair is too long, its longer text is cut.
+    The prompt and each choice form a pair of texts. A row has all pairs of an
+    example. If a pair is too long, its longer text is cut.
 
     Args:
         source: `Source` that reads `ChoiceExample`s.
@@ -182,7 +182,7 @@ class ChoiceTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def read_predictions(self, path, examples):
-        """Return float `(R, K)`: 1 for each chosen text, 0 for the others."""
+        """Return float `(R, K)`: 1 for the chosen text, 0 for other texts."""
         lines = io.StringIO(read_text(path), newline="")
         with plain_errors(path):
             rows = [row for row in csv.reader(lines) if row]
@@ -206,7 +206,6 @@ def _parse_index(label, count, where) -> int:
         spelled = "none" if label is None else repr(label)
         raise InputError(
             f"{where}: expected a label from 0 to {count - 1}, got "
-            f"{spelled} (a test file without labels can only be "
-            "predicted)"
+            f"{spelled}. A test file without labels can only be predicted"
         )
     return index

@@ -1,4 +1,4 @@
-"""A user's tables as a task's source; without a dev file, train is split."""
+"""Read examples from a user's tables; without a dev file, split train."""
 
 import functools
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from official_tasks.tasks.data_notes import (
 from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import make_dialect, read_rows, to_text
 
-HELD_OUT_FRACTION = 0.1  # of train, if there is no dev file
-_OR_DATA_SET = " CSV, TSV, JSONL or Parquet, or hf:NAME."
+HELD_OUT_FRACTION = 0.1  # dev's fraction of train, without a dev file
+_OR_DATA_SET = " Formats: CSV, TSV, JSONL, Parquet, hf:NAME."
 TABLE_OPTIONS = {
     **{
         split: Option(None, FILE_OPTIONS[split].help + _OR_DATA_SET)
         for split in SPLITS
     },
-    "split_seed": Option(0, "Seed that selects the held-out rows."),
+    "split_seed": Option(0, "Seed that selects the rows of dev from train."),
     "separator": Option(
         None, "Character between the columns of CSV; by default a comma."
     ),
@@ -41,22 +41,22 @@ def has_text(cell) -> bool:
 
 
 class Columns(NamedTuple):
-    """The columns of a table, and the example that each row makes.
+    """The columns of a table, and the function that makes examples of rows.
 
     Attributes:
         name: name of the task.
         required: names of the columns that each file must have.
         labels: names of the columns that a test file may lack.
-        parse: function that returns a row's example, with the `texts`, `label`
-            and `group` of `Example`. It takes the location ("a.csv, line 4"),
-            the row's number in its split, and a dict of column -> cell, without
-            labels for a test file.
+        parse: function that returns the example of a row. The example has the
+            attributes `texts`, `label` and `group` of `Example`. Arguments: the
+            location, such as "a.csv, line 4", the index of the row in the
+            split, and a dict of column -> cell, without labels for a test file.
         lists: columns that may hold lists, in all formats but CSV and TSV.
-        objects: columns among `lists` whose lists hold objects, not texts.
+        objects: columns among `lists` whose elements may be dicts or lists.
         optional: columns among `labels` that a dev file may lack too.
         lacks: verb phrase of the message about rows without a label.
-        has_label: function of a label's cell; False if there is no label.
-        is_stratified: whether a tenth of each label's rows is held out.
+        has_label: function of a cell; True if the cell has a label.
+        is_stratified: whether to hold out a tenth of the rows of each label.
     """
 
     name: str
@@ -77,11 +77,11 @@ class Table(Source):
 
     Args:
         columns: `Columns`.
-        options: values of `TABLE_OPTIONS`, and of `DROP_UNLABELLED` where the
-            task has it.
+        options: namespace with `TABLE_OPTIONS`, and with `DROP_UNLABELLED` if
+            the task has this option.
     """
 
-    # The labels of a test file are not read, so a message advises --dev.
+    # Labels of a test file are never read, so the message advises --dev.
     to_score = ". Score a file that has labels by --dev=FILE"
 
     def __init__(self, columns: Columns, options):
@@ -115,19 +115,19 @@ class Table(Source):
         return Examples(examples, rows.notes)
 
     def load(self, split) -> Examples:
-        """Return ((file, line), example) of each row of the split's files."""
+        """Return ((file, line), example) for each row, after `prepare`."""
         rows = self.prepare(split, self.read_files(split))
         return Examples(rows, rows.notes + note_rows(rows))
 
     def prepare(self, split, rows: Examples) -> Examples:
-        """Return the rows of `read_files`; a subclass may override this."""
+        """Return the rows of `read_files`; a subclass may change the rows."""
         return rows
 
     def read_files(self, split) -> Examples:
         """Return ((file, line), example) for each row, before `prepare`.
 
         Raises:
-            InputError: the message has a line for each row that cannot be used.
+            InputError: rows cannot be used. The message has a line for each.
         """
         rows: list = []
         notes: list[str] = []
@@ -175,7 +175,7 @@ class Table(Source):
         return Examples(rows, notes)
 
     def _drop_or_refuse(self, unlabelled) -> list[str]:
-        """Return a note on unlabelled rows; raise without --drop_unlabelled.
+        """Return a note on unlabelled rows, or raise without --drop_unlabelled.
 
         `unlabelled` is a list of (location of a row, its empty columns).
         """
@@ -192,17 +192,17 @@ class Table(Source):
         )
         if not self.drop_unlabelled:
             raise InputError(
-                f"{message}: fill these cells, or leave these rows out by "
+                f"{message}: fill these cells, or leave the rows out by "
                 "--drop_unlabelled"
             )
         return [f"{message} and are left out"]
 
     @functools.cached_property
     def _held_out(self) -> set[int]:
-        """Indices of the held-out examples, a tenth of the groups.
+        """Indices of the rows in a random tenth of the groups.
 
-        With `is_stratified`, they are a tenth of each label's groups. A group
-        has the label of its first example.
+        With `is_stratified`, this is a tenth of the groups of each label. A
+        group has the label of its first row.
         """
         rows = self.load("train")
         generator = np.random.default_rng(self.split_seed)
@@ -218,7 +218,7 @@ class Table(Source):
         for stratum in sorted(strata, key=lambda one: one or 0):
             units = strata[stratum]
             if stratum is not None and len(units) < 2:
-                # All rows of the class have one text, so hold out single rows.
+                # All rows of the class are one group, so hold out single rows.
                 units = [[number] for number in units[0]]
             if len(units) < 2:
                 self._refuse_one_group(stratum)
@@ -234,8 +234,8 @@ class Table(Source):
             hint = note_numbers(self.labels)
         note = f". Note that {hint[0]}" if hint else ""
         raise InputError(
-            f"{self.files['train']}: {found}, expected at least 2, as one is "
-            f"held out. Add rows or give --dev{note}"
+            f"{self.files['train']}: {found}, expected at least 2, because "
+            f"dev gets one. Add rows or give --dev{note}"
         )
 
     def describe(self, example):
@@ -249,7 +249,7 @@ class Table(Source):
 
 
 def _to_cells(where, names, values, objects) -> dict:
-    """Return column -> cell; list elements become text, except `objects`."""
+    """Return column -> cell; convert list elements to text, but not objects."""
     return {
         name: [to_text(where, name, one) for one in value]
         if isinstance(value, list) and name not in objects

@@ -19,24 +19,22 @@ PAIR_OPTIONS = {
     "text": Option("text", "Column of the text."),
     "text_pair": Option("text_pair", "Column of the second text."),
     "label": Option(
-        None, "Column of scores; without --label, all pairs are partners."
+        None, "Column of scores; without it, the texts of a row are partners."
     ),
-    "max_score": Option(1.0, "Scores in --label are from 0 to this number."),
-    "negative": Option(None, "Column of a text that is not a partner."),
-    "queries": Option(None, "File with ids and texts; --text then has ids."),
-    "passages": Option(
-        None, "File with ids and texts; --text_pair then has ids."
+    "max_score": Option(
+        1.0, "Highest possible score in --label; the lowest is 0."
     ),
+    "negative": Option(None, "Column of a wrong partner of --text."),
+    "queries": Option(None, "File of ids and texts, if --text has ids."),
+    "passages": Option(None, "File of ids and texts, if --text_pair has ids."),
     "id": Option("id", "Column of the ids in --queries and --passages."),
-    "recall_at": Option(
-        None, "Values of k for recall, separated by commas; by default 1,10."
-    ),
+    "recall_at": Option(None, "Values of k in recall at k; by default 1,10."),
     **DROP_UNLABELLED,
 }
 
 
 class Pair(NamedTuple):
-    """A text, its partner and its negative if known, and a score or None."""
+    """A text, then its partner and negative if any, and a score or None."""
 
     texts: tuple[str, ...]
     label: float | None
@@ -53,8 +51,9 @@ class PairTable(Table):
     Args:
         name: name of the task.
         options: values of `PAIR_OPTIONS`.
-        is_search: True if texts of dev and test search passages. A dev row
-            then needs no negative; with --passages a test row needs no partner.
+        is_search: whether the texts of dev and test are search queries. A dev
+            row then needs no negative. With --passages, a test row needs no
+            partner.
     """
 
     def __init__(self, name, options, is_search=False):
@@ -67,8 +66,8 @@ class PairTable(Table):
         is_usable = 0 < self.max_score <= LARGEST_NUMBER
         if not is_usable or not label and self.max_score != 1:
             raise InputError(
-                f"--max_score={self.max_score:g}: expected a number above 0, "
-                f"at most {LARGEST_NUMBER:g}, with --label=COLUMN"
+                f"--max_score={self.max_score:g}: expected a number above 0 "
+                f"and up to {LARGEST_NUMBER:g}, and only with --label=COLUMN"
             )
         if options.id != "id" and not (options.queries or options.passages):
             raise InputError(
@@ -82,7 +81,7 @@ class PairTable(Table):
         if options.drop_unlabelled and not labels:
             raise InputError(
                 "--drop_unlabelled only applies with --label, --negative or "
-                "--passages: these rows have no cell that may be empty"
+                "--passages. Leave --drop_unlabelled out"
             )
         columns = Columns(
             name,
@@ -96,12 +95,12 @@ class PairTable(Table):
 
     @functools.cached_property
     def queries(self):
-        """Dict of id -> text; None if the rows have texts and not ids."""
+        """Dict of id -> text; None without --queries."""
         return self._read_texts(self.options.queries)
 
     @functools.cached_property
     def passages(self):
-        """Dict of id -> text; None if the rows have texts and not ids."""
+        """Dict of id -> text; None without --passages."""
         return self._read_texts(self.options.passages)
 
     def _read_texts(self, path):
@@ -160,7 +159,7 @@ class PairTable(Table):
 
 
 def parse_numbers(flag, text) -> tuple[int, ...] | None:
-    """Return a flag's distinct numbers, sorted; None if the flag is empty."""
+    """Return the sorted distinct numbers in `text`; None if it is empty."""
     if not text:
         return None
     words = [word.strip() for word in str(text).split(",")]

@@ -1,4 +1,4 @@
-"""Table of all tasks by name; tasks from flags and from Python files."""
+"""Table of all tasks by name; make a task from flags or a Python file."""
 
 import functools
 import importlib.util
@@ -57,12 +57,14 @@ OPTIONS = sorted(_ALL)
 
 
 def define_task_flags(default=None, more=None):
-    """Define --task and all tasks' options; --help shows the options of --task.
+    """Define --task and the options of all tasks as flags.
+
+    --help shows only the options of the task that --task names.
 
     Args:
         default: default of --task.
-        more: dict of name -> options, for names that --task accepts besides
-            `TASKS`. The key None has the options that apply without --task.
+        more: dict of name -> options, for names that --task also accepts. The
+            key None has the options that --help shows without --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
     flags.DEFINE_string(
@@ -70,10 +72,10 @@ def define_task_flags(default=None, more=None):
         default,
         "Task: one of "
         f"{', '.join([*TASKS, *filter(None, more)])}, or a Python file with a "
-        "task that you wrote. --task=NAME --help shows its options too.",
+        "task that you wrote. --task=NAME --help shows the task's options.",
     )
     flags.DEFINE_multi_string(
-        "option", [], "NAME=VALUE, for a task that you wrote; may be repeated."
+        "option", [], "NAME=VALUE for a task that you wrote; may be repeated."
     )
     for name in OPTIONS:
         owners = [e.options[name] for e in TASKS.values() if name in e.options]
@@ -86,7 +88,7 @@ def define_task_flags(default=None, more=None):
         "label_separator",
     )
     script.applies_only(
-        "without --dev, to the rows that are then held out",
+        "without --dev, when dev is split from train",
         lambda v: v.dev is None or is_file(v),
         "split_seed",
     )
@@ -106,7 +108,7 @@ def _find_type(name, options):
 
 
 def find_shown_options(values, more) -> dict[str, str]:
-    """Return dict of option -> help, for the options that --help shows.
+    """Return a dict of option -> help, for the options that --help shows.
 
     Args:
         values: absl's FLAGS.
@@ -134,16 +136,16 @@ def _find_name(task, values):
 
 
 def is_file(values):
-    """Return True if --task is a file, whose options have other meanings."""
+    """Return True if --task is a Python file, which has options of its own."""
     return bool(values.task) and values.task.endswith(".py")
 
 
 def task_from_flags(values, task=None):
-    """Return the task that the flags name, and its options that are set.
+    """Return the task that the flags name, and the options that are set.
 
     Args:
         values: absl's FLAGS.
-        task: a name instead of --task.
+        task: name or file of a task that replaces --task.
 
     Returns:
         `(task, settings)`; `settings` is a dict of the options that are set.
@@ -173,7 +175,7 @@ def task_from_flags(values, task=None):
 
 
 def read_run_settings(model) -> dict:
-    """Return the settings of the run that made a model; {} where unknown."""
+    """Return the settings of the run that made a model; {} if unknown."""
     # `model` is the folder of a run, or the folder of the model in it.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
         path = os.path.join(folder, SETTINGS)
@@ -186,7 +188,7 @@ def read_run_settings(model) -> dict:
 
 
 def complete_flags(values):
-    """Set --task and its options, where missing, as in the run of --model.
+    """Set --task and its missing options from the run that made --model.
 
     Args:
         values: absl's FLAGS.
@@ -196,13 +198,13 @@ def complete_flags(values):
     task = settings.get("task")
     if task is None and values.task is None and model:
         raise InputError(
-            f"--task is missing, and {model} is not the folder of a run that "
-            "names one"
+            f"--task is missing, and {model} is not in the folder of a run "
+            "whose settings name a task. Give --task"
         )
     if task not in TASKS or values.task not in (None, task):
         return
-    # The task takes long_text from the model's folder, unless the user sets it.
-    # A value copied from the run would count as set by the user.
+    # Do not copy long_text: it would count as set by the user and replace the
+    # value in the model's folder.
     names = {"task", *TASKS[task].options} - {"long_text"}
     for name in names:
         if name in settings and not values[name].present:
@@ -233,8 +235,8 @@ def load_task_class(path):
     """Return the one `Task` subclass that a Python file defines."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    # Dataclasses need the module in sys.modules. The prefix of its name keeps
-    # it from replacing another module.
+    # Dataclasses look up their module in sys.modules. Because of the prefix,
+    # the file replaces no module that has the same name.
     name = f"task_in_{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
@@ -255,7 +257,7 @@ def load_task_class(path):
     if missing:
         raise InputError(
             f"{path}: the class {classes[0].__name__} lacks "
-            f"{', '.join(missing)}: see official_tasks/tasks/base.py"
+            f"{', '.join(missing)}: see Task in official_tasks/tasks/base.py"
         )
     return classes[0]
 
