@@ -1,4 +1,4 @@
-"""Scores of pairs of texts: the base of search tasks, and a cross-encoder."""
+"""Base class of tasks that rank passages, and the cross-encoder task."""
 
 from collections import Counter
 from pathlib import Path
@@ -45,7 +45,7 @@ class RetrievalTask(Problem):
         self.cutoffs = parse_numbers("--recall_at", recall_at)
 
     def _targets(self, pairs):
-        """Return float (R,), scores / `max_score`; None if one is unknown."""
+        """Return scores / `max_score`, (R,); None if a score is unknown."""
         labels = [pair.label for pair in pairs]
         if None in labels:
             return None
@@ -79,9 +79,9 @@ class RetrievalTask(Problem):
             for values in (rankings, relevant, passages)
         )
         orders = []
-        for (numbers, scores), of in zip(rankings, relevant, strict=True):
-            gains = [of.get(number, 0.0) for number in numbers]
-            order = np.lexsort((gains, -np.asarray(scores)))
+        for (numbers, scores), gains in zip(rankings, relevant, strict=True):
+            ranked = [gains.get(number, 0.0) for number in numbers]
+            order = np.lexsort((ranked, -np.asarray(scores)))
             orders.append([numbers[i] for i in order])
         results = metrics.retrieval_scores(orders, relevant, cutoffs)
         if any(np.isnan(scores).any() for _, scores in rankings):
@@ -129,11 +129,11 @@ def ranking_task(**options):
 
 
 class RankingTask(RetrievalTask):
-    """A cross-encoder: it reads a query and a passage together.
+    """Task that trains a cross-encoder, which reads a query with a passage.
 
-    A `BertClassifier` with problem "ranking" learns score / `max_score` by a
-    sigmoid. A row with a negative makes two pairs. In dev, each query ranks the
-    passages of its own rows.
+    The sigmoid of a `BertClassifier` with problem "ranking" learns score /
+    `max_score`. A row with a negative gives two pairs of texts. In dev, each
+    query ranks only the passages of its own rows.
     """
 
     def read(self, split):
@@ -150,8 +150,8 @@ class RankingTask(RetrievalTask):
             raise InputError(
                 f"{self.source.files['train']}: every training row has the "
                 f"score {pairs[0].label:g}: ranking needs right and wrong "
-                "passages. Add rows with another score; or, if all are right, "
-                "name a column of wrong passages by --negative=COLUMN"
+                "passages. Add rows with other scores, or a column of wrong "
+                "passages that --negative=COLUMN names"
             )
         if split == "dev":
             counts = Counter(pair.texts[0] for pair in pairs)
@@ -203,5 +203,5 @@ class RankingTask(RetrievalTask):
         return self._pair_mistakes(examples, predictions)
 
     def write(self, examples, predictions, folder):
-        """Write predictions.csv: each pair's score."""
+        """Write the scores of all pairs to predictions.csv."""
         self._write_pairs(examples, predictions, folder)

@@ -12,7 +12,7 @@ FILE_OPTIONS = {
     "data_dir": Option(
         None, "Folder of the official files, or hf:NAME[/CONFIG]."
     ),
-    "train": Option(None, "File to learn from; several separated by commas."),
+    "train": Option(None, "Training file; separate several files by commas."),
     "dev": Option(None, "File to score on."),
     "test": Option(None, "File to predict."),
 }
@@ -23,7 +23,7 @@ RECIPE_OPTIONS = {
         "layers: last, concat_last_four, sum_last_four, concat:-1,-2, ...",
     ),
     "pooling": Option(
-        None, "mean, max, cls, last: how --recipe makes one vector of a text."
+        None, "mean, max, cls, last: pooling of the features of --recipe."
     ),
 }
 
@@ -32,14 +32,14 @@ class Source:
     """The examples of a task, from files or a Hugging Face data set.
 
     Args:
-        row: NamedTuple that describes the task's data. `name` is the task's
-            name, `files` is split -> possible names of the official file.
-            `read_file` is a function of row, path, split and a list to which it
-            adds notes; it returns examples. `read_data_set` is the same, but
-            its path is a data set's name.
+        row: NamedTuple that describes the task's data. `name` is the name of
+            the task. `files` maps a split to possible names of its official
+            file. `read_file(row, path, split, notes)` returns examples and
+            appends to the list of notes. `read_data_set` does the same for the
+            name of a data set.
         data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
-        train, dev, test: a path, or several separated by commas; they replace
-            the split's files in `data_dir`.
+        train, dev, test: a path, or several paths separated by commas, to read
+            instead of the split's files in `data_dir`.
     """
 
     labels: list[str] | None = None  # class names, if the files have them
@@ -53,8 +53,8 @@ class Source:
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.
 
-        If the split has several parts, the row's functions also get the part's
-        number.
+        If the split has several parts, the number of the part is the fifth
+        argument of the row's functions.
         """
         notes: list[str] = []
         examples: list = []
@@ -69,9 +69,9 @@ class Source:
         return Examples(examples, notes)
 
     def parts(self, split) -> tuple[str, ...]:
-        """Return the names of a split's parts, usually the split's own name."""
+        """Return the names of a split's parts, mostly just the split's name."""
         if split in self.files:
-            return (split,)  # a named file has one part
+            return (split,)  # a file of the user has one part
         return getattr(self.row, "parts", {}).get(split, (split,))
 
     def data_set(self, split) -> str | None:
@@ -105,7 +105,7 @@ class Source:
         )
 
     def existing_files(self, *splits) -> list[Path]:
-        """Return the splits' files; skip data sets and incomplete parts."""
+        """Return the splits' files, without data sets and incomplete parts."""
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):
@@ -127,8 +127,8 @@ class Source:
 
         if is_data_set(path):
             raise InputError(
-                f"{path} is a data set and no file of the task {self.name}: "
-                f"give --data_dir={path}"
+                f"{path} is a data set, but the task {self.name} expects a "
+                f"file: give --data_dir={path}"
             )
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")
@@ -136,13 +136,13 @@ class Source:
 
 
 class Problem(Task):
-    """A task on the examples of a source; a subclass says what is learned.
+    """Base class of tasks that read their examples from a `Source`.
 
     Args:
         source: `Source`.
         defaults: `Defaults`; None takes the defaults of the class.
         recipe: name of the layers whose features the head reads. The encoder
-            is then frozen and `on_features` applies. See `find_recipe`.
+            is then frozen, with defaults `on_features`. See `find_recipe`.
         pooling: how the features are pooled; see `BertClassifier`.
     """
 
@@ -159,7 +159,7 @@ class Problem(Task):
         self.source, self.name = source, source.name
         self.defaults = defaults or self.defaults
         if recipe:
-            find_recipe(recipe)  # refuses an unknown recipe
+            find_recipe(recipe)  # raises for an unknown recipe
             self.defaults = self.on_features
         self.recipe, self.pooling = recipe, pooling
         self.to_score = source.to_score

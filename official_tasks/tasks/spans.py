@@ -21,7 +21,7 @@ SPAN_OPTIONS = {
     "null_threshold": Option(
         0.0,
         "Predict 'no answer' if its score exceeds the best answer's score by "
-        "more than this.",
+        "more than this number.",
     ),
 }
 
@@ -70,13 +70,13 @@ class SpanTask(Problem):
 
     Args:
         source: `Source` that reads `Question`s.
-        may_be_none: True if questions may have no answer, as in SQuAD 2.0;
-            None: True if a row in train or dev has no answer.
+        may_be_none: True if questions may have no answer, as in SQuAD 2.0.
+            With None, a question without an answer in train or dev decides.
         stride: number of tokens between the starts of successive windows.
         null_threshold: "no answer" is predicted if its score exceeds the best
-            answer's score by more than this. None takes the model's
+            answer's score by more than this number. None takes the model's
             threshold, which is 0 for a new model.
-        null_odds: file of the score differences, for `read_predictions`.
+        null_odds: the null_odds.json that `read_predictions` reads.
         defaults: `Defaults`.
     """
 
@@ -107,7 +107,7 @@ class SpanTask(Problem):
 
     @functools.cached_property
     def may_be_none(self) -> bool:
-        """True if a question to train or score on has no answer."""
+        """True if a question of train or dev has no answer."""
         return any(
             question.answers == ()
             for split in ("train", "dev")
@@ -116,14 +116,14 @@ class SpanTask(Problem):
         )
 
     def take_arguments(self, arguments):
-        # A test file does not say whether a question may have no answer.
+        # A test file has no answers, so only the model has this property.
         if arguments.get("may_be_none"):
             self.may_be_none = True
         if not self.is_threshold_fixed:
             self.null_threshold = arguments.get("null_threshold", 0.0)
 
     def tune(self, examples, predictions):
-        """Return the "null_threshold" with the best F1, as a dict."""
+        """Return a dict with the "null_threshold" that has the best F1."""
         if not self.may_be_none or self.is_threshold_fixed:
             return {}
         answers = {question.id: question.answers for question in examples}
@@ -134,8 +134,8 @@ class SpanTask(Problem):
         def score(threshold):
             return metrics.scores_v2(answers, texts, odds, threshold)
 
-        # The official script returns 0 if it is best to answer no question, so
-        # a threshold below all odds is compared too.
+        # The official script returns 0 if answering no question is best. So
+        # also compare a threshold below all odds, which answers no question.
         thresholds = score(0.0)["best_f1_threshold"], min(odds.values()) - 1
         return {"null_threshold": max(thresholds, key=lambda t: score(t)["f1"])}
 
@@ -159,8 +159,8 @@ class SpanTask(Problem):
             if not question.answers and not self.may_be_none:
                 raise InputError(
                     f"The {file} of {self.name} has questions that have "
-                    f"no answer, such as {question.id!r}, as SQuAD 2.0 has: "
-                    "give --task=squad2"
+                    f"no answer, such as {question.id!r}, which only SQuAD 2.0 "
+                    "may have: give --task=squad2"
                 )
 
     def _select_trainable(self, questions):
@@ -173,8 +173,8 @@ class SpanTask(Problem):
                 kept.append(question)
         notes = list(questions.notes)
         notes += [
-            f"{len(left_out)} questions are left out of training: the position "
-            f"of their answer in the text is {problem}, the first is "
+            f"{len(left_out)} questions are left out of training, because the "
+            f"position of their answer is {problem}, the first is "
             f"{self.source.describe(left_out[0])}"
             for problem, left_out in problems.items()
             if left_out
@@ -286,14 +286,14 @@ class SpanTask(Problem):
         return answer.text
 
     def read_predictions(self, path, examples):
-        """Return an `Answer` for each question; None if the file lacks it."""
+        """Return an `Answer` per question; None if the file lacks it."""
         texts = _read_by_id(path, str, '{"question id": "answer", ...}')
         ids = {q.id for q in examples}
         if not ids & texts.keys():
             raise InputError(
                 f"{path}: expected answers to questions such as "
-                f"{min(ids)!r}, got none of the questions: is it a file of "
-                "another data set?"
+                f"{min(ids)!r}, got other questions. Is this a file of another "
+                "data set?"
             )
         odds = {}
         if self.null_odds:
@@ -336,7 +336,7 @@ def answer_span(question: Question) -> tuple[int, int] | str:
     if not text.strip():
         return "not found"
     start = question.start
-    # Some data sets write a negative start where it is unknown.
+    # In some data sets, a negative start means unknown.
     if start is None or start < 0 or not context.startswith(text, start):
         start = context.find(text)
         if start < 0:
@@ -368,9 +368,9 @@ class Window(NamedTuple):
 
 
 def question_rows(questions, preprocess, stride: int):
-    """Return rows of a question and a window of its context.
+    """Encode rows; each row has a question and a window of its context.
 
-    A question is cut to 64 tokens, or to half of the row if that is shorter.
+    A question is cut to 64 tokens, or to half of the row if this is shorter.
 
     Args:
         questions: list of `Question`.
@@ -428,8 +428,8 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
     """Return targets and weights, both a dict of "start" and "end" -> `(R,)`.
 
     Targets are the positions of the answer's first and last token in the row,
-    or 0 (`[CLS]`) if there is no answer or the window lacks a part of it. The
-    weight is 0 if the answer's position in the context is unknown.
+    or 0 (`[CLS]`) if there is no answer or the window lacks part of the answer.
+    The weight is 0 if the answer's position in the context is unknown.
     """
     spans = list(map(_find_token_span, questions, offsets))
     positions = np.zeros((len(windows), 2), np.int32)

@@ -72,7 +72,7 @@ def read_questions(path) -> list[Question]:
 
 
 def _make_question(context, qa, answers, title):
-    """Return the `Question` of `qa`; `answers` is a list of dicts or None."""
+    """Return a `Question`; `answers` is SQuAD's list of dicts, or None."""
     texts = start = None
     if answers is not None:
         impossible = qa.get("is_impossible", False)
@@ -127,7 +127,7 @@ ROWS = (SQUAD_1, SQUAD_2, TRIVIA_QA)
 SQUAD_OPTIONS = {
     **FILE_OPTIONS,
     **SPAN_OPTIONS,
-    "null_odds": Option(None, "The null_odds.json that fits --predictions."),
+    "null_odds": Option(None, "The null_odds.json written with --predictions."),
 }
 
 

@@ -16,19 +16,19 @@ from bert_keras.text.wordpiece import encodable
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
-# Separators that a user may need to name, and their names in messages.
+# Values of --separator that a message may suggest -> name in the message.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 class Dialect(NamedTuple):
-    """The form of a user's text files: --separator and --encoding."""
+    """The separator and the encoding of a user's text files."""
 
     separator: str | None = None
     encoding: str = "utf-8-sig"
 
 
 def make_dialect(separator=None, encoding=None) -> Dialect:
-    """Return the `Dialect` of the flags, with defaults in place of None.
+    """Return a `Dialect` from --separator and --encoding.
 
     Raises:
         InputError: the separator has several characters, or the encoding is
@@ -42,7 +42,7 @@ def make_dialect(separator=None, encoding=None) -> Dialect:
         )
     try:
         name = codecs.lookup(encoding or "utf-8").name
-        "".encode(name)  # refuses a codec that encodes no text, such as hex
+        "".encode(name)  # raises for codecs that encode no text, such as hex
     except LookupError:
         raise InputError(
             f"--encoding={encoding}: there is no such encoding; expected "
@@ -71,18 +71,18 @@ def read_rows(
     of data sets are numbered from 1. A null becomes "".
 
     Args:
-        path: a file, or a data set's name; see `column_rows`.
-        columns: names, in the order of the values.
+        path: a file, or the name of a data set; see `column_rows`.
+        columns: names of the columns to read, in the order of the cells.
         lists: columns with cells that may be lists, in all formats but CSV and
             TSV; such lists are yielded unchanged.
         optional: columns that may be missing; their cells are then "".
-        dialect: `Dialect` of a user's file; errors then suggest its flags.
+        dialect: `Dialect` of a user's file; messages then suggest its flags.
         notes: list to which notes for the user are added.
-        split: split to read if the data set's name has none.
+        split: split to read if the name of the data set has no split.
         faults: list to which the error of each bad row is added; None raises
             the first error.
-        stream: open text to read instead of the file `path`, such as a pipe.
-        kind: one of `KINDS`; None: find it in the file's name.
+        stream: open text file to read in place of `path`, such as a pipe.
+        kind: one of `KINDS`; None takes the ending of the file.
 
     Raises:
         InputError: the file, a column, a row or a cell cannot be read.
@@ -111,7 +111,7 @@ def read_rows(
 
 
 def split_ending(path) -> tuple[str, bool]:
-    """Return a file's ending in lower case, and True if .gz follows it."""
+    """Return a file's ending before any .gz, and True if there is a .gz."""
     name = str(path).lower()
     return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
 
@@ -124,7 +124,7 @@ def is_columnar(path) -> bool:
 
 
 def line_or_row(path) -> str:
-    """Return the word for a position in the file: "row" or "line"."""
+    """Return "row" or "line", the word for a position in the file."""
     return "row" if is_columnar(path) else "line"
 
 
@@ -156,7 +156,7 @@ def _read_columnar(path, columns, optional, dialect, split):
 
 
 def _read_text_rows(path, stream, kind, columns, optional, dialect, notes):
-    """Yield (line number, values); a bad row has an error message as values."""
+    """Yield (line number, values); a bad row yields a message, not values."""
     if dialect and dialect.separator and kind != ".csv":
         raise InputError(
             f"{path}: --separator={dialect.separator} is for files that end in "
@@ -208,7 +208,7 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     for column in columns:
         if column not in header and column not in optional:
             raise InputError(
-                f"{path}: no column {column!r}: its columns are "
+                f"{path}: no column {column!r}: the columns are "
                 f"{', '.join(map(repr, header))}"
                 f"{_separator_hint(header, kind, dialect)}"
             )
@@ -235,24 +235,24 @@ def _separator_hint(header, kind, dialect):
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
-        return ". Name one of these by the flag of the missing column"
+        return ". Give the right name by the flag of the column"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")
     if dialect and kind == ".csv":
         shown = "tab" if separator == "\t" else f"'{separator}'"
         advice.append(f"give --separator={shown}")
-    hint = f". It has {names[separator]} between its columns"
+    hint = f". The file has {names[separator]} between its columns"
     return f"{hint}: {', or '.join(advice)}" if advice else hint
 
 
 @contextlib.contextmanager
 def plain_errors(path, dialect=None):
-    """Turn errors of reading text or CSV into an `InputError`.
+    """Convert errors in reading text or CSV to an `InputError`.
 
     Args:
         path: file that messages name.
-        dialect: `Dialect` of a user's file; errors then suggest its flags.
+        dialect: `Dialect` of a user's file; errors then suggest --encoding.
     """
     try:
         yield
@@ -261,9 +261,9 @@ def plain_errors(path, dialect=None):
         encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
         advice, where = "", f" at {error.start}"
         if dialect:
-            where = ""  # the position is in a block, not in the file
+            where = ""  # `start` counts from a block, not from the file
             is_utf_16 = error.start == 0 and byte in (0xFE, 0xFF)
-            advice = "it may be Latin-1 of Windows: give --encoding=cp1252, or "
+            advice = "if it is a Windows file, give --encoding=cp1252, or "
             if is_utf_16:
                 advice = "it looks like UTF-16: give --encoding=utf-16, or "
         raise InputError(
@@ -281,7 +281,7 @@ def plain_errors(path, dialect=None):
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-LARGEST_NUMBER = 1e18  # float32 holds the square of such a number
+LARGEST_NUMBER = 1e18  # its square, in a loss, does not overflow float32
 
 
 def to_text(where, column, value) -> str:
@@ -306,27 +306,27 @@ def to_text(where, column, value) -> str:
     if isinstance(value, float) and math.isnan(value):
         return ""  # pandas writes NaN for a missing number
     is_json = isinstance(value, bool | int | float)
-    return json.dumps(value) if is_json else str(value)  # such as a date
+    return json.dumps(value) if is_json else str(value)  # str for dates
 
 
 def read_number(text: str) -> float | None:
-    """Return the number in a cell; None if NaN, too large or no number."""
+    """Return a cell as a number; None if it is no number, NaN or too large."""
     try:
         number = float(text)
     except ValueError:
         return None
-    return number if abs(number) <= LARGEST_NUMBER else None  # False for NaN
+    return number if abs(number) <= LARGEST_NUMBER else None  # NaN gives None
 
 
 def read_index(text: str, count: int) -> int | None:
-    """Return the whole number in a cell if it is below `count`, or None."""
-    is_short = len(text) <= 9  # Python refuses to read thousands of digits
+    """Return a cell as a whole number below `count`, or None."""
+    is_short = len(text) <= 9  # int() raises for thousands of digits
     number = int(text) if is_short and text.isdecimal() else count
     return number if number < count else None
 
 
 def write_csv(path, rows) -> None:
-    """Write rows of cells; `read_rows` reads the file."""
+    """Write rows of cells to a CSV file."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
@@ -341,11 +341,11 @@ def read_text(path) -> str:
 
 
 def read_json(path, form):
-    """Return the content of a JSON file; errors say `form` was expected."""
+    """Return the content of a JSON file; errors say that `form` is expected."""
     text = read_text(path)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{path}: expected {form}, got something else: {error}"
+            f"{path}: expected {form}, got text that is no JSON: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Named entities and other labels of words."""
+"""Task that labels words, for example with named entities."""
 
 import functools
 import json
@@ -40,7 +40,7 @@ FEATURE_OPTIONS = {
 TAG_OPTIONS = {
     **FILE_OPTIONS,
     "document_context": Option(
-        False, "Let a word see the other sentences of its document."
+        False, "Read a sentence together with others of its document."
     ),
     **FEATURE_OPTIONS,
 }
@@ -63,16 +63,16 @@ class Tags(NamedTuple):
 class TagTask(Problem):
     """Task that labels each word, from the vector of its first word piece.
 
-    The labels are those of the training file, in any scheme. Long texts are
-    read in windows that overlap by half. Each word counts in the window with
-    the most context for it. A word without word pieces is read as `[UNK]`.
+    The training file defines the labels, in any scheme. Long texts are read in
+    windows that overlap by half. A word counts in the window that has the most
+    context for the word. A word without word pieces is read as `[UNK]`.
 
     Args:
         source: `Source` that reads `TaggedText`s.
         document_context: whether each text is an entire document, so that a
             word sees the other sentences in its row.
         recipe: see `Problem`; two LSTMs read the features.
-        lstm_dim: width in each direction; None: the trained width, or 768.
+        lstm_dim: width in each direction; None: as the trained model, or 768.
     """
 
     # New LSTMs need a higher learning rate than a trained encoder.
@@ -91,7 +91,7 @@ class TagTask(Problem):
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
-        """The labels of the training file, O first; None without that file."""
+        """The labels of the training file, O first; None without this file."""
         if not self.source.has("train"):
             return None
         names = {label for s in self._training_texts for label in s.labels}
@@ -123,14 +123,14 @@ class TagTask(Problem):
             unknown = {x for s in texts for x in s.labels} - {*labels}
             if unknown:
                 notes.append(
-                    "labels of the dev file that the train file lacks, and "
+                    "the dev file has labels that the train file lacks, and "
                     "that no prediction can meet: "
                     f"{', '.join(sorted(unknown))}"
                 )
         if inexact := sum(text.num_inexact for text in texts):
             notes.append(
                 f"{inexact} spans of the {split} file begin or end inside a "
-                "word: the entire word is learned and predicted"
+                "word, so the entire word is learned and predicted"
             )
         texts = Examples(texts, notes)
         return (
@@ -162,8 +162,8 @@ class TagTask(Problem):
     def encode(self, examples, preprocess):
         """Return texts of any length as rows; each word counts in one row.
 
-        The targets have a word's label at its first word piece, with weight
-        1; all other positions and unknown labels have weight 0.
+        The target of a word is its label, at the word's first word piece, with
+        weight 1. Other positions, and unknown labels, have weight 0.
         """
         from bert_keras.text.words import word_pieces
 
@@ -173,8 +173,8 @@ class TagTask(Problem):
         )
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, pieces, max(room // 2, 1))
-        # For each word piece in each window: its index among the pieces of all
-        # texts, True if it begins a word that counts, its row and position.
+        # Each array has a value for each word piece of each window. `piece` is
+        # an index into `pieces`; `counts` is True where a counted word begins.
         piece = rows.indices.values.numpy()
         counts = rows.counts.values.numpy() & is_first[piece]
         row = rows.indices.value_rowids().numpy()
@@ -188,7 +188,7 @@ class TagTask(Problem):
             known = counts & (label >= 0)
             targets = _frame(rows.indices, np.where(known, label, 0))
             weights = _frame(rows.indices, known.astype(np.float32))
-        # `counts` selects each word once; sort the words as in the texts.
+        # `counts` selects each word once. Sort the words as in the texts.
         order = np.argsort(word_of_piece[piece[counts]], kind="stable")
         notes = {"row": row[counts][order], "position": position[counts][order]}
         return Encoded(rows.inputs, targets, weights, notes=notes)
@@ -300,7 +300,7 @@ class TagTask(Problem):
 
 
 def _frame(like, values):
-    """Return flat values as rows of `like`, with 0 at [CLS] and [SEP]."""
+    """Split flat values into the rows of `like`; add 0 for [CLS] and [SEP]."""
     import tensorflow as tf
 
     inner = like.with_values(tf.constant(values))
