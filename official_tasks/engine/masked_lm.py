@@ -52,7 +52,16 @@ def score_masked_lm(
         preset, sequence_length=sequence_length
     )
 
-    @tf.function(reduce_retracing=True)
+    matrix = tf.TensorSpec([None, None], tf.int32)
+    inputs = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
+
+    @tf.function(  # traced once, for batches of any shape
+        input_signature=[
+            dict.fromkeys(inputs, matrix),
+            matrix,
+            tf.TensorSpec([None, None], tf.float32),
+        ]
+    )
     def sums(inputs, ids, real):
         logits = model(inputs, training=False)["mlm"]  # (B, M, V)
         losses = kernels.cross_entropy(ids, logits)  # (B, M)
