@@ -1,7 +1,7 @@
 """Writes a served model's answers to many rows, in row order, to one file.
 
 The model answers rows in batches bucketed by length. Only a few hundred rows
-are in memory at a time. After an interruption, the same call goes on.
+are in memory at a time. The same call resumes an interrupted file.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ except ImportError:  # Windows
 
 # Errors that a line may cause if `predict` did not write the line.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-BATCHES_AT_ONCE = 16  # batches in a group; a group's rows are sorted by length
+BATCHES_AT_ONCE = 16  # batches in a group, whose rows are sorted by length
 MAX_LABELS = 100  # more labels make a line too long (73 kB for 5,000 labels)
 BEST_LABELS = 10  # labels to write if a model has more than `MAX_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an incomplete output
@@ -38,8 +38,8 @@ class Answers:
     `{"row", "model", "signature", "inputs", "keep", "answer", "crc32"}`. The
     checksum covers the line's text before "crc32". `tools/compare.py` reads
     such lines. If a model has more than 100 labels, `probabilities` holds only
-    the ten best. For another format, the lines are written to NAME.unfinished,
-    and `finish` converts them.
+    the ten best. For another format, and to overwrite a file, lines are first
+    written to NAME.unfinished. Then `finish` writes the output.
 
     Args:
         path: a file with an ending of `WRITERS`, or "-" for standard output.
@@ -60,8 +60,8 @@ class Answers:
         self._labels = entry.get("labels", ())
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
-        self.done, self.truncated = 0, 0  # numbers of answered, truncated rows
-        self.inputs_hash = hashlib.sha256()  # hash of the finished rows
+        self.done, self.truncated = 0, 0  # answered rows, truncated rows
+        self.inputs_hash = hashlib.sha256()  # hash of the answered rows
         self._overwrite = overwrite
         self._write = None  # function that writes the format; None for JSONL
         self.lines = None  # path of the JSONL file; None for a pipe or device
@@ -139,7 +139,7 @@ class Answers:
         self._file.truncate(end)
 
     def _check_partial(self, line):
-        """Raise unless a partial last line is the start of the next line."""
+        """Raise unless a partial last line begins like the next answer."""
         start = {"row": self.done, "model": self.model}
         start = json.dumps(start).removesuffix("}").encode()
         if line[: len(start)] != start[: len(line)]:
@@ -153,11 +153,11 @@ class Answers:
         )
 
     def answer(self, rows, batch_size):
-        """Answer the remaining rows; yield the number of all finished rows.
+        """Answer the remaining rows; yield the number of answered rows so far.
 
         The last bits of a value depend on the other rows of its batch. So a
         resumed call must make the same batches. It computes all rows of an
-        incomplete group again, but writes only the missing answers.
+        incomplete group of batches again, but writes only the missing answers.
 
         Args:
             rows: iterator; each row is a list of inputs, then kept values.
@@ -198,7 +198,7 @@ class Answers:
         return group
 
     def _name_values(self, row):
-        """Return two dicts: name -> input, and name -> kept value."""
+        """Return a row as two dicts: name -> input, name -> kept value."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]

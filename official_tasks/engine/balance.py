@@ -17,7 +17,7 @@ def balance(task, encoded):
 
     If each row or token has one class, its weight is multiplied by the class
     weight. If a text may have several labels, the weights stay the same. The
-    returned loss then balances, for each label, texts with and without it.
+    returned loss then balances each label: texts with and without the label.
 
     Args:
         task: `Task`.
@@ -33,7 +33,7 @@ def balance(task, encoded):
             return encoded, BalancedLabels(values, encoded.weights)
     raise InputError(
         f"class_weights is 'balanced', but the task {task.name} has no classes "
-        "for each row or token. Leave class_weights out."
+        "for rows or tokens. Leave class_weights out."
     )
 
 
@@ -46,7 +46,7 @@ def _weight_rows(task, encoded, classes):
     each = np.asarray(getattr(weights, "flat_values", weights))
     counts = np.bincount(classes, each, minlength=len(task.labels))
     factors = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
-    # The mean may differ from 1: each batch divides its weights by their mean.
+    # The mean may differ from 1, because `batches` scales it to 1 per batch.
     each = (each * factors[classes]).astype(np.float32)
     if hasattr(weights, "with_flat_values"):
         each = weights.with_flat_values(each)

@@ -36,7 +36,7 @@ def training_batches(
         encoded: `Encoded` with targets.
         batch_size: rows of a batch, over all replicas.
         seed: int.
-        steps: steps of the whole run, also those before `first_step`.
+        steps: steps of the whole run, including steps before `first_step`.
         first_step: the step to start at.
         pad_id: padding value of `token_ids`.
         length: pad every row to this length, so that all shapes are static.
@@ -109,7 +109,7 @@ def shuffled_rows(position, count, seed):
 
 
 def prediction_batches(inputs, rows, batch_size, pad_id=0):
-    """Return the inputs of `rows` in this order, in padded batches."""
+    """Return padded batches of the inputs of `rows`, in the order of `rows`."""
     width = _Width(inputs)
     batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
     pad = _plain(lambda rows: _gather(inputs, rows, width, pad_id))
@@ -157,7 +157,7 @@ class _Width:
 
 
 def _gather(values, rows, width, pad_id=0):
-    """Return the padded `rows` of an array or a ragged tensor, or of a dict."""
+    """Return the padded `rows` of a tensor, or of each tensor in a dict."""
     if isinstance(values, dict):
         return {
             name: _gather(

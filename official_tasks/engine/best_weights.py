@@ -109,7 +109,7 @@ class TargetScale(NamedTuple):
 
 @contextlib.contextmanager
 def scaled_head(scale, head):
-    """Put `scale` into a head inside a `with` block, unless it is None."""
+    """Rescale a head by `scale` in a `with` block; None changes nothing."""
     if scale is None:
         yield
         return

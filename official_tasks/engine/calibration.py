@@ -25,7 +25,7 @@ class Temperature(NamedTuple):
     def fit(cls, loss):
         """Return the temperature at which the function `loss` is lowest."""
         low, high = np.log(LOWEST), np.log(HIGHEST)
-        for _ in range(40):  # narrows the interval from 6 to 1e-6
+        for _ in range(40):  # narrows high - low from 6 to 1e-6
             third = (high - low) / 3
             if loss(np.exp(low + third)) < loss(np.exp(high - third)):
                 high -= third
@@ -118,7 +118,7 @@ def count_bins(probabilities, labels) -> list[dict]:
 
 
 def calibration_error(bins) -> float:
-    """Return the mean of |confidence - accuracy| of bins, weighted by rows."""
+    """Return the mean |confidence - accuracy| over bins, weighted by rows."""
     rows = sum(one["rows"] for one in bins)
     distances = (
         one["rows"] * abs(one["confidence"] - one["accuracy"]) for one in bins

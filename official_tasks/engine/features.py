@@ -127,7 +127,7 @@ class Extractor:
         for output, counted, position in zip(
             outputs, counts, positions, strict=True
         ):
-            # `counted`: True for tokens with most context in this row.
+            # True for tokens that have more context here than in other rows.
             counted = np.asarray(counted, bool)
             vectors[np.asarray(position, int)[counted]] = output[1:-1][counted]
         return vectors

@@ -138,7 +138,7 @@ def run(
         else:
             page.note_finished(folder)
         if strategy.is_chief:
-            # A finished run needs no state, three times as large as the model.
+            # Free disk space: the state is three times as large as the model.
             files.remove(folder.file("state"))
         return results
 
@@ -146,7 +146,7 @@ def run(
 def choose_arguments(
     task, init, hyperparameters, from_scratch=False, **arguments
 ) -> dict:
-    """Return `arguments` as a dict, with the task's defaults for None.
+    """Return `arguments` as a dict, with the task's defaults instead of None.
 
     Raises:
         InputError: an argument or a hyperparameter has an invalid value.
@@ -249,8 +249,8 @@ class _Run:
         self.preprocess = load_preprocessor(init, arguments["sequence_length"])
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
-        # Scale of regression targets; temperature that calibrates a classifier.
-        # `_save` applies the one that is set to the saved head.
+        # `scale` is for regression targets, `temperature` for calibration.
+        # `_save` rescales the saved head by the one that is not None.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
@@ -279,7 +279,7 @@ class _Run:
         )
         self.metric = hyperparameters.metric or task.metric
         if self.metric != task.metric or hyperparameters.tune_thresholds:
-            # Raise for a wrong metric or threshold before the first epoch.
+            # Score now, so that an invalid setting raises before training.
             check_metric(task, self.metric, self._predict_and_score()[1])
 
     def _compile_model(self):
@@ -384,7 +384,7 @@ class _Run:
         )
 
     def _predict_and_score(self):
-        """Return predictions and scores of dev, calibrated and tuned if set."""
+        """Return predictions and scores of dev; calibrate or tune if set."""
         encoded = self.encoded["dev"]
         examples, outputs = self.examples["dev"], self.predictor(encoded)
         if self.hyperparameters.calibrate:
@@ -413,7 +413,7 @@ class _Run:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
-            # The baseline is a value of the task's metric, not `self.metric`.
+            # The baseline is for the task's metric, not for `self.metric`.
             scores.pop("majority_baseline", None)
         return scores
 
@@ -424,8 +424,8 @@ class _Run:
             raise InputError(
                 f"tune_thresholds is True, but --task={self.task.name} has no "
                 "threshold to choose. Expected a task with several labels for "
-                "each text, or with questions that may have no answer and "
-                "null_threshold not set. Leave tune_thresholds out."
+                "each text, or one whose questions may have no answer and "
+                "whose null_threshold is not set. Leave tune_thresholds out."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():

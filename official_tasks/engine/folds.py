@@ -106,7 +106,7 @@ def check(task, folds, arguments):
 
 
 def read_all(task) -> Examples:
-    """Return all rows of train, with the tenth that `Table` splits off."""
+    """Return all rows of train, with the tenth that `Table` uses as dev."""
     examples = task.read("train")
     if isinstance(task.source, Table):
         examples = Examples([*examples, *task.read("dev")], examples.notes)
@@ -128,7 +128,7 @@ def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
     if len(groups) < folds:
         raise InputError(
             f"folds is {folds}, but there are {len(groups)} different texts. "
-            "Give a smaller number, or more rows."
+            "Set a smaller number of folds, or add rows."
         )
 
     def order(texts):
@@ -207,7 +207,7 @@ def _finish(task, folder, examples, numbers, tasks, runs):
         results["wrong_labels"] = len(wrong)
     with folder.output("predictions") as path:
         files.make_folder(path)
-        # Not `task.write`: for GLUE it writes submissions without `columns`.
+        # `task.write` of GLUE would write submission files without `columns`.
         TextTask.write(task, examples, predictions, path, columns)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)

@@ -11,7 +11,7 @@ from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> (expected values in words, function that checks them). None is valid.
+# Field -> (expected values in words, check of a value). None is not checked.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0 and at most 1", lambda v: 0 < v <= 1),
@@ -49,8 +49,8 @@ class Hyperparameters(NamedTuple):
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: dropout rate of encoder and head; None keeps the stored rates.
     class_weights: "balanced" gives all classes the same total weight. If a
-        text may have several labels, the texts with a label together get the
-        same weight as the texts without the label.
+        text may have several labels, the texts with a label and the texts
+        without the label get the same total weight.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         None adds no LSTM (the paper, section 5.1).
     lora_rank: rank of LoRA, see `enable_lora`. With LoRA, the run also writes
@@ -149,7 +149,8 @@ class Hyperparameters(NamedTuple):
             return
         if self.freeze_layers > encoder.num_layers:
             raise InputError(
-                f"freeze_layers is {self.freeze_layers}; the encoder has "
+                f"freeze_layers is {self.freeze_layers}; expected at most "
+                f"{encoder.num_layers}, because the encoder has "
                 f"{encoder.num_layers} layers."
             )
         layers = encoder.transformer_layers[: self.freeze_layers]

@@ -96,9 +96,9 @@ def score_masked_lm(
 
 
 def _load_pretrainer(preset):
-    """Return a model with a masked-word head; raise if it is not trained."""
+    """Return a model with a trained masked-word head, or raise InputError."""
     with warnings.catch_warnings():
-        # An untrained next-sentence head is no problem: it is not used here.
+        # The next-sentence head may be untrained, because it is not used here.
         warnings.simplefilter("ignore", UntrainedWarning)
         model = bert_keras.BertPretrainer.from_preset(preset)
     new = [
@@ -115,7 +115,7 @@ def _load_pretrainer(preset):
 
 
 def masked_rows(preprocess, texts, seed):
-    """Yield masked rows of each `TEXTS_AT_ONCE` texts; see `mask_rows`."""
+    """Yield dicts from `mask_rows`, each with the rows of some texts."""
     length = preprocess.sequence_length
     most = max(1, round(MASK_RATE * length))
     rules = SamplingRules(sequence_length=length, max_predictions=most)

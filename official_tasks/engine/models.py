@@ -63,7 +63,7 @@ def load_model(
     new = weights.drop_unused_pooler(model, weights.untrained_weights(model))
     if new:
         progress.console.print(
-            f"note: new, and random before training: {', '.join(new)}",
+            f"note: new weights, random before training: {', '.join(new)}",
             soft_wrap=True,
         )
     return model

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
-MAX_UNKNOWN = 0.1  # fraction of [UNK] without a note; in English about 0.01
+MAX_UNKNOWN = 0.1  # fraction of [UNK] without a note; English has under 0.01
 LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
 FREQUENT = 0.05  # a class with a larger fraction of the dev rows is frequent
 NOTHING_LEARNED = (
@@ -74,8 +74,8 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
     rows = sum(scores["support"] for scores in classes.values())
     return [
         f"the class {name!r} has {scores['support'] / rows:.0%} of the dev "
-        f"rows and a recall of {scores['recall']:.2f}: it is hardly ever "
-        f"predicted. Try a learning_rate of {2 * learning_rate:.1g}, more "
+        f"rows and a recall of {scores['recall']:.2f}: the model hardly ever "
+        f"predicts it. Try a learning_rate of {2 * learning_rate:.1g}, more "
         "epochs, or class_weights='balanced'"
         for name, scores in classes.items()
         if scores["support"] > FREQUENT * rows

@@ -21,7 +21,7 @@ from official_tasks.tasks.table import (
 
 
 def choose_signature(served, name, columns):
-    """Return a signature's name, its entry in the card, and its columns.
+    """Return a signature's name, its entry in `served.card`, and its columns.
 
     Args:
         served: a `ServedModel`.
@@ -145,7 +145,7 @@ def find_kind(path, kind=None):
 
 
 def _open(path, kind, encoding):
-    # In lines, U+FFFD replaces invalid bytes; the tokenizer drops U+FFFD.
+    # Invalid bytes in lines become U+FFFD, which the tokenizer drops.
     text = {
         "encoding": encoding,
         "errors": "replace" if kind == "lines" else "strict",

@@ -43,7 +43,8 @@ def render(name, metric, results, mistakes, settings) -> str:
         _show_reliability(results),
         show_mistakes(
             "Most confidently wrong",
-            f"{min(len(mistakes), MAX_SHOWN)} of {len(mistakes):,} on dev.",
+            f"{min(len(mistakes), MAX_SHOWN)} of {len(mistakes):,} wrong "
+            "predictions on dev.",
             mistakes,
         ),
         page.section("Settings", "", page.table(rows, numbers=(1,))),
@@ -96,7 +97,7 @@ def _show_classes(classes):
     ]
     return page.section(
         "Classes",
-        "On dev; support is the number of examples.",
+        "Metrics on dev. Support is the number of examples.",
         page.table(rows, ("class", *columns), range(1, len(columns) + 1)),
     )
 

@@ -1,1 +1,1 @@
-"""Pre-training: settings, data, objectives, one run."""
+"""Pre-training: settings, data, objectives and runs."""

@@ -15,7 +15,7 @@ from official_tasks.pretraining.settings import SIZE_FIELDS, model_sizes
 
 
 def compiled_model(settings, objective, source, execution):
-    """Return the initial model of a run, compiled for its objective."""
+    """Return the initial model of a run, compiled for `objective`."""
     rows = source.examples_per_row
     if settings.init:
         model = load_model(
@@ -88,7 +88,7 @@ def load_model(settings, objective, vocabulary, tokenizer):
 
 
 def change_examples_per_row(model, examples_per_row):
-    """Return the model, or a copy if it has another `examples_per_row`."""
+    """Return `model` itself, or a copy with this `examples_per_row`."""
     arguments = model.arguments()
     if arguments.get("examples_per_row", examples_per_row) == examples_per_row:
         return model
@@ -107,7 +107,7 @@ def check_weights(settings, objective, vocabulary, tokenizer):
     Args:
         settings: `Settings`.
         objective: a value of `OBJECTIVES`.
-        vocabulary: vocabulary of the data, which becomes the model's.
+        vocabulary: vocabulary of the data, which the model will use.
         tokenizer: dict of "lowercase" and "strip_accents" of the data.
 
     Raises:

@@ -181,7 +181,7 @@ def _rank(logits, truth, vocabulary):
 
 # `TokenAccuracy` and `Perplexity` are faster than Keras's metrics. Keras's
 # accuracy first searches the logits for negative zeros. Keras's cross-entropy
-# also computes a gradient. This matters for small models with large logits.
+# also computes a gradient. In small models, logits take much of the step time.
 
 
 class TokenAccuracy(keras.metrics.Mean):

@@ -1,4 +1,4 @@
-"""Pre-trains a model by one call, which writes a run folder."""
+"""Pre-trains a model and writes a run folder."""
 
 from bert_keras.errors import require_tensorflow
 from bert_keras.json_files import (
@@ -18,7 +18,7 @@ from official_tasks.pretraining.settings import (
 
 SHOWN = 4  # number of held-out texts to show with predictions
 MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
-OVERFIT = 1.0  # nats; a larger excess of held-out over training loss is noted
+OVERFIT = 1.0  # nats; a larger gap of held-out and training loss gets a note
 
 
 def run(data, output, callbacks=(), **arguments) -> dict:

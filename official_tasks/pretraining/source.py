@@ -1,4 +1,4 @@
-"""Pre-training batches from the folder of `create_pretraining_data`."""
+"""Pre-training batches from data that `create_pretraining_data` wrote."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ from bert_keras.text.vocabulary import read_vocabulary, resolve_settings
 from official_tasks.pretraining.settings import phases, sampling_rules
 
 SIDES = ("train", "held_out")
-SAMPLED = 20  # batches that `measure_data` reads
+SAMPLED = 20  # number of batches that `measure_data` reads
 
 
 def list_manifests(data, settings) -> list[str]:

@@ -51,7 +51,7 @@ def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
         kept.classifier.kernel, stored.classifier.kernel
     )
     new = load_model(other_labels(tmp_path), trained)
-    said = "note: new, and random before training: classifier/kernel\n"
+    said = "note: new weights, random before training: classifier/kernel\n"
     assert capsys.readouterr().out == said
     assert not np.allclose(new.classifier.kernel, stored.classifier.kernel)
     np.testing.assert_array_equal(
