@@ -104,7 +104,7 @@ def _load(name):
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
             f"not installed: pip install {package.replace('_', '-')}"
         ) from error
-    _register_classes()  # registers modules that an earlier call skipped
+    _register_classes()  # imports modules that an earlier call skipped
     return getattr(module, name)
 
 
@@ -118,7 +118,7 @@ def _loadable():
     return names
 
 
-if not TYPE_CHECKING:  # with `__getattr__`, type checkers accept any name
+if not TYPE_CHECKING:  # a checker that sees `__getattr__` accepts any name
     __getattr__ = _load
 
 
@@ -134,7 +134,7 @@ def _register_classes():
     names raises the error. The text layers need TensorFlow, so they are skipped
     until TensorFlow is imported.
     """
-    if "keras" not in sys.modules:  # nothing to register with yet
+    if "keras" not in sys.modules:  # registration must not import Keras
         return
     skipped = ("errors", "serving", "interop", "text.learning", "text.masking")
     if "tensorflow" not in sys.modules:
@@ -159,7 +159,7 @@ class _KerasWatch:
         if load is not None:
 
             def load_and_register(module):
-                del loader.exec_module  # the class's method is used again
+                del loader.exec_module  # removes `load_and_register`
                 load(module)
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)

@@ -60,7 +60,7 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append the message of an `InputError` to `faults`; raise it if None."""
+    """Catch an `InputError` and append its message, unless `faults` is None."""
     try:
         yield
     except InputError as error:
@@ -73,7 +73,7 @@ MAX_FAULTS = 20  # maximum number of faults in a message
 
 
 def raise_all(faults):
-    """Raise one `InputError` with a line for each fault, if there is one."""
+    """Raise one `InputError` with a line for each fault; return if none."""
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
     if len(lines) > MAX_FAULTS:
         more = len(lines) - MAX_FAULTS

@@ -25,7 +25,7 @@ from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
-REPLACED = "-before"  # suffix of the temporary folder for the old folder
+REPLACED = "-before"  # suffix of the folder that holds a replaced folder
 # Names of manifests. A manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -98,7 +98,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True for a folder; a remote prefix of paths is a folder, too."""
+    """Return True for a folder; a remote folder is a prefix of file paths."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)
@@ -161,7 +161,7 @@ def walk(folder):
 
 
 def _walk_links(folder):
-    """Walk like `os.walk` and follow links, except to a folder above."""
+    """Walk like `os.walk` and follow links, except links to a folder above."""
     folder = os.fspath(folder)
     above = {folder: {os.path.realpath(folder)}}
     for path, below, names in os.walk(folder, followlinks=True):
@@ -178,12 +178,12 @@ def refuse_input_as_output(
 ) -> None:
     """Raise `InputError` if writing `output` would replace an input.
 
-    Paths that lead to the same file through links count as the same path.
+    Links are followed, so two paths of one file count as the same file.
 
     Args:
         output: file or folder to write; None if nothing is written.
         *inputs: files, folders (for all files in them) or patterns to read.
-            None and names without a file, such as a data set's, are skipped.
+            None and names of data sets are skipped.
     """
     if not output:
         return
@@ -321,7 +321,7 @@ def plain_link(folder):
     """Yield a path that leads to `folder` and that TensorFlow accepts.
 
     TensorFlow needs UTF-8, and reads a path with *, ?, [, { or a backslash as a
-    pattern. For such a folder, the path is a temporary link.
+    pattern. For a folder with such a path, a temporary link is yielded.
     """
     folder = os.fspath(folder)
     try:
@@ -403,7 +403,7 @@ def _replace_folder(path, partial):
 
 
 def _remove_partial(path):
-    """Remove a partial output, but restore an old folder without a new one."""
+    """Remove a partial output. Move an old folder back if none replaced it."""
     if path.endswith(REPLACED):
         for name in list_folder(path):
             target = os.path.join(os.path.dirname(path), name)

@@ -71,7 +71,7 @@ def parse_json(text, **arguments):
     if text.count("[") + text.count("{") > MAX_JSON_DEPTH:
         _check_depth(value)
     if _HALF_PAIR.search(text):
-        json.dumps(value, ensure_ascii=False).encode()  # fails on a half pair
+        json.dumps(value, ensure_ascii=False).encode()  # raises for half a pair
     return value
 
 

@@ -47,8 +47,8 @@ def read_manifest(
         what: name of the data in the folder, for error messages.
         check: function that gets the manifest without its hash and raises
             `KeyError`, `TypeError` or `ValueError` if a field is missing or
-            wrong. The hash does not replace this check, because the writer
-            of a harmful manifest can compute it.
+            wrong. A correct hash does not replace this check, because an
+            attacker can compute the hash.
         most: largest allowed size in bytes; None for any size.
 
     Raises:
@@ -152,7 +152,7 @@ def find_size_fault(path: str, entry: dict) -> str | None:
 
 
 def find_fault(path: str, entry: dict) -> str | None:
-    """Return a phrase such as "is empty" if size or hash is wrong, or None.
+    """Return a phrase such as "is damaged" if size or hash is wrong, or None.
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
@@ -182,7 +182,7 @@ def check_files(
 
 
 def check_same_settings(old, new, folder):
-    """Raise `InputError` if the settings of a folder, `old`, are not `new`."""
+    """Raise `InputError` if a folder's `old` settings differ from `new`."""
     new = json.loads(json.dumps(new))
     if old != new:
         raise InputError(

@@ -138,7 +138,7 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new:  # the user may now change settings
+        if is_mistake and self._is_new:  # lets the user change settings
             self._remove_settings()
         else:
             self.close()
@@ -209,8 +209,8 @@ class RunFolder:
         if changed:
             raise InputError(
                 f"The run in {self.path} was started with other files: "
-                f"{', '.join(changed)} changed since. Name another folder for "
-                "the current files, or put the original files back."
+                f"{', '.join(changed)} changed since then. Name another folder "
+                "for the current files, or put the original files back."
             )
 
 

@@ -110,7 +110,7 @@ def _several_labels(labels, thresholds):
         + ("their threshold" if thresholds else "0.5")
         + ", likeliest first",
         "label_index": f"int32 (B, N): indices of these labels in {labels}",
-        "probabilities": "float32 (B, C): of each label, independently",
+        "probabilities": "float32 (B, C): independent for each label",
         "count": "int32 (B,): number of labels of each text",
     }
     return tf.sigmoid, answer, outputs
@@ -232,7 +232,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
     if hypothesis.count("{}") != 1:
         raise InputError(
             f"hypothesis is {hypothesis!r}. Expected a text with {{}} once, "
-            f"which the candidate replaces, such as {HYPOTHESIS!r}."
+            f"for the candidate, such as {HYPOTHESIS!r}."
         )
     before, after = hypothesis.split("{}")
     indices = find_entailment(model.labels)
@@ -263,7 +263,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
     outputs = {
         "label": "string (B,): the likeliest candidate, '' if all are empty",
-        "probabilities": "float32 (B, K): sum 1; 0 for an empty candidate",
+        "probabilities": "float32 (B, K): 0 for an empty candidate",
         "entailment": "float32 (B, K): independent probability of each "
         "candidate, for texts with several labels; 0 for an empty candidate",
         **LIST_TRUNCATED,
@@ -292,7 +292,7 @@ def _score_lists(score, rows, first, lists, width=1):
     # (N, 2), the indices of the nonempty entries. If there are none, padding
     # adds [0, 0], an empty entry, because the model needs at least one row.
     entries = pad_to(tf.where(is_real), [1, None])
-    # A long text keeps too many tokens for a row, which `are_cut` detects.
+    # Keep a few tokens too many of a long text, so that `are_cut` detects it.
     most = rows.sequence_length
     first_ids = rows.tokenizer(first)[:, :most]
     list_ids = rows.tokenizer(tf.gather_nd(lists, entries))[:, :most]

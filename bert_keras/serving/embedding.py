@@ -64,7 +64,7 @@ def embed(
     )
     more = ", of length 1" if normalize else ""
     more += f", the first {truncate_dim} values" if truncate_dim else ""
-    more += f", after {prompt!r}" if prompt else ""
+    more += f", with the prompt {prompt!r}" if prompt else ""
     outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{more}"}
     inputs = {"text": SENTENCE}
     if long_text == "windows":

@@ -65,12 +65,12 @@ def export_saved_model(
 
     A classifier has the signature `classify` or, for ranking, `rank`. A
     classifier of pairs with a label for entailment also has `entail`. A
-    pre-trainer has `fill_mask`, `next_sentence` and `embed`. Each other model
-    has one signature: `answer` (span predictor), `tag` (tagger), `choose`
-    (chooser) or `embed` (embedder, encoder). Every export has `tokenize`. The
-    first signature of the first model is also `serving_default`. A text longer
-    than the preprocessor's `sequence_length` is cut, and the output `truncated`
-    is True. `signature_card.json` describes the inputs and outputs.
+    pre-trainer has `fill_mask`, `next_sentence` and `embed`. The other models
+    have `answer` (span predictor), `tag` (tagger), `choose` (chooser) or
+    `embed` (embedder, encoder). Every export has `tokenize`. The first
+    signature of the first model is also `serving_default`. A text longer than
+    the preprocessor's `sequence_length` is cut, and the output `truncated` is
+    True. `signature_card.json` describes the inputs and outputs.
 
     Args:
         models: a model, or a list of models with one preprocessor.
@@ -116,7 +116,7 @@ def export_saved_model(
         The folder's path.
 
     Raises:
-        InputError: the folder has other files than this export, a model cannot
+        InputError: the folder has another export or other files, a model cannot
             be exported, two models have the same signature, an option does not
             fit, weights are random, or `verify` finds a difference.
     """
@@ -189,7 +189,7 @@ def _check_answers(folder, answers, tolerance):
 
 
 def find_foreign_operations(folder, portable):
-    """Return the counts of the operations outside TensorFlow's core, a dict.
+    """Count the operations outside TensorFlow's core; return name -> count.
 
     Raises:
         InputError: the export is `portable` and needs such operations.
@@ -224,7 +224,6 @@ def _make_card(signatures, functions, options):
         request = {key: [row] for key, row in signature.inputs.items()}
         answer = functions[name](*map(tf.constant, request.values()))
         entries[name] = {
-            # `load.py` and `server.py` read the inputs, order and outputs.
             "inputs": {
                 spec.name: f"{spec.dtype.name} {AXES[spec.shape.rank]}"
                 for spec in signature.specs()
@@ -248,7 +247,7 @@ def _make_card(signatures, functions, options):
 
 def _describe_needs(foreign):
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
-    # Read no package metadata, in which TensorFlow may be named tensorflow-cpu.
+    # Package metadata may name TensorFlow tensorflow-cpu, so do not read it.
     versions = {
         name: importlib.import_module(name).__version__
         for name in ("keras", *needs)
@@ -313,7 +312,7 @@ def is_present(folder, fingerprint):
     """Return True if the folder has this export, False if it is new or empty.
 
     Raises:
-        InputError: the folder has another export, damaged or other files.
+        InputError: the folder has another or a damaged export, or other files.
     """
     files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):

@@ -88,7 +88,7 @@ def _add_row_if_empty(tensor):
 
 
 def pad_to(tensor, least):
-    """Pad each axis of a tensor to `least` entries or more, with 0 or "".
+    """Pad each axis of a tensor with 0 or "" to at least `least` entries.
 
     An axis with None in `least` keeps its size and static shape.
     """

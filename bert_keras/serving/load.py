@@ -122,8 +122,8 @@ class ServedModel:
     """Loaded SavedModel. Each signature is a method of the same name.
 
     A method takes a list for each input, by position or by name. It returns a
-    dict of output name -> value. Strings and padded outputs are lists, without
-    the padding. All other values are NumPy arrays.
+    dict of output name -> value. Strings are lists. Padded outputs are lists
+    without the padding. All other values are NumPy arrays.
 
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.
@@ -284,7 +284,7 @@ def _fits(value, dtype, axes):
         )
     if dtype == "string":
         return isinstance(value, str | bytes)
-    # True is an Integral too, but not an id.
+    # True is an `Integral`, but no id.
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     return is_integer and 0 <= value < 1 << 31
 

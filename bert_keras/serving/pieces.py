@@ -10,8 +10,8 @@ from bert_keras.serving import graph
 from bert_keras.serving.graph import SENTENCE, Signature
 from bert_keras.text.windows import in_chunks
 
-# Masks per call of the head. With a vocabulary of 30,522, the logits of one
-# call take 31 MB.
+# Maximum number of masks in a call of the head. With a vocabulary of 30,522,
+# the logits of one call take 31 MB.
 MASKS_AT_ONCE = 256
 
 
@@ -96,10 +96,10 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
     Args:
         head: a `MaskedLanguageModelHead`.
         vectors: (N, D), outputs of the encoder at the masks.
-        vocabulary_size: number of tokens; more logits of the head are padding.
+        vocabulary_size: number of tokens; further logits are padding.
         top_k: number of tokens for each mask.
     """
-    # The head cannot compute zero vectors, so one more vector is added.
+    # The head cannot compute an empty array, so one more vector is added.
     vectors = tf.pad(vectors, [[0, 1], [0, 0]])
 
     def predict_masks(begin, end):
@@ -137,7 +137,7 @@ def next_sentence(model, rows):
 # `ids` maps token ids to model outputs, with the names that other servers use.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
-# Style -> its names of token_ids, padding_mask and segment_ids.
+# Style (see `ids`) -> names of token_ids, padding_mask and segment_ids.
 INPUTS = {
     "ours": ID_INPUTS,
     "original": ("input_ids", "input_mask", "segment_ids"),
@@ -147,7 +147,7 @@ INPUTS = {
 # Model -> (descriptions of its outputs, {style: names of its outputs}).
 _OUTPUTS = {
     BertEncoder: (
-        ("float32 (B, T, D): of each token", "float32 (B, D): of the pooler"),
+        ("float32 (B, T, D): token vectors", "float32 (B, D): pooler output"),
         {
             "ours": ("sequence_output", "pooled_output"),
             "original": ("sequence_output", "pooled_output"),
@@ -211,9 +211,9 @@ def ids(model, rows, style):
         model: an encoder or a task model in float32; a chooser takes ids (B, K,
             T), every other model (B, T).
         rows: `Rows` of the model's preprocessor.
-        style: library whose names inputs and outputs get: "original" (Google's
-            code and hub modules), "transformers", "model_garden" (its serving
-            modules) or "ours" (this package).
+        style: library that has the same names of inputs and outputs: "original"
+            (Google's code and hub modules), "transformers", "model_garden" (its
+            serving modules) or "ours" (this package).
     """
     if style not in INPUTS:
         raise InputError(
@@ -230,8 +230,8 @@ def ids(model, rows, style):
     def function(*tensors):
         inputs = dict(zip(ID_INPUTS, tensors, strict=True))
         ids = inputs["token_ids"]
-        # An int8 table does not refuse a negative id; it counts the id from the
-        # end. So the ids are checked here.
+        # An int8 table would count a negative id from its end, so the ids are
+        # checked here.
         message = f"Token ids must be numbers from 0 to {size - 1}"
         checks = [
             tf.debugging.assert_non_negative(ids, message),
@@ -254,8 +254,8 @@ def ids(model, rows, style):
         per_token=tuple(
             n for name, n in names_by_style if name in token_outputs
         ),
-        # Other servers return the outputs at padding, too. To return the same,
-        # only models without outputs per token skip padding.
+        # Other servers compute outputs at padding, too. To return the same
+        # outputs, a model with outputs per token does not skip padding.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier

@@ -1,4 +1,4 @@
-"""Export to LiteRT and ONNX of a model that takes token ids.
+"""Export a model that takes token ids to LiteRT or ONNX.
 
 `keras.Model.export` writes the model. For int8, TensorFlow or ONNX Runtime
 converts the weights. Then LiteRT or ONNX Runtime runs the file. If its outputs

@@ -49,8 +49,8 @@ def _with_int8_weights(model):
         activation_quantizer=None
     )
     for layer in _quantizable(model):
-        # By default, Keras quantizes no subclass of its layers. The subclasses
-        # here compute the same as their base classes.
+        # With type_check=True, Keras refuses subclasses of its layers. The
+        # subclasses here compute the same as their base classes.
         layer.quantize("int8", type_check=False, config=weights_only)
     return model
 

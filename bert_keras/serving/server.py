@@ -30,8 +30,8 @@ MAX_DROPPED = 64 << 20  # bytes to read at most of a body that is too large
 BODY_SECONDS = 10
 MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-# Windows of `answer` start 128 tokens apart. If a window is shorter than that,
-# they start at least a third of a row apart.
+# Windows of `answer` start 128 tokens apart. In short rows, windows start at
+# least a third of a row apart.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
 WINDOWED = ("classify", "embed", "tag")
 TEXTS_AT_ONCE = 32
@@ -112,7 +112,7 @@ class _Service:
             )
         # Remove TensorFlow's note on stack traces and its list of graph nodes.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-        # An open connection would read the rest of a body as the next request.
+        # Else the unread rest of a body would be read as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):
@@ -160,8 +160,8 @@ class _Service:
 
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
-        # Read a large body, too. A client reads the error after sending it all.
-        most = 6 * self.limits.max_bytes + (1 << 16)  # "a" may be "\u0061"
+        # Clients send all before they read the error, so read large bodies too.
+        most = 6 * self.limits.max_bytes + (1 << 16)  # JSON: "\u0061" for "a"
         chunks, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -199,7 +199,7 @@ class _Service:
 
 
 def parse(body, card, limits):
-    """Return the signature's name, its inputs, and True for "instances"."""
+    """Return the signature's name, its inputs, and True for `instances`."""
     try:
         content = json_files.parse_json(body)
     except ValueError as error:
@@ -322,7 +322,7 @@ def _count_tokens(name, columns, card, tokenize):
         counts.append(
             sum(n if n <= most else most + int(overlap * n) for n in tokens)
         )
-        if name == "fill_mask":  # the logits of a mask cost up to one token
+        if name == "fill_mask":  # a mask's logits cost less than a token
             counts[-1] += min(last.count(b"[MASK]"), most)
     return counts
 

@@ -184,7 +184,7 @@ def find_untrained_signatures(models, options):
                 f"The export has no signature {task}, because these weights "
                 f"are random: {list_names(names)}",
                 UntrainedWarning,
-                stacklevel=3,  # where `export_saved_model` is called
+                stacklevel=3,  # the line that calls `export_saved_model`
             )
             left_out.append(task)
         elif random:

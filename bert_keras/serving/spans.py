@@ -12,7 +12,7 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 QUESTION_LENGTH = 64  # max_query_length
 ANSWER_LENGTH = 30  # max_answer_length
 STRIDE = 128  # doc_stride, from the start of a window to the next start
-MAX_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in a row of 3 tokens
+MAX_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in the shortest row, 3 tokens
 NOWHERE = -1e30  # logit of a position where no answer can start or end
 
 
@@ -50,7 +50,7 @@ def _describe_answers(model, top_k):
         "end": f"int32 (B, {top_k}): index after the end, padded with -1",
         "score": f"float32 (B, {top_k}): start logit plus end logit",
         "count": "int32 (B,): number of answers",
-        "null_score": "float32 (B,): score of no answer, as for `score`",
+        "null_score": "float32 (B,): score for no answer; compare with `score`",
     }
     if model.may_be_none:
         outputs["has_answer"] = (
@@ -194,7 +194,7 @@ def tag(model, rows, long_text="truncate"):
         model: a `BertTagger` in float32.
         rows: `Rows` of the model's preprocessor.
         long_text: "truncate", or "windows" for windows that overlap by half.
-            Then the window with the most context gives a token its label.
+            A token gets its label from the window with the most context.
     """
     types, label_types, begins, ends = _read_scheme(model.labels)
     is_inner = tf.constant(
@@ -364,7 +364,7 @@ def _make_outputs(text, entities, types):
     }
 
 
-# `answer` and `tag`: slices of strings.
+# `answer` and `tag` return slices of strings.
 
 
 def cut_out(text, first, after, is_real):

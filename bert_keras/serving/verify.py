@@ -42,7 +42,7 @@ def answer_here(signatures, functions, preprocessor, options):
     options of the export.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # A signature that reads windows would be slow on the longest text.
+    # Signatures that read windows are slow, so they get shorter texts.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     in_windows = options["long_text"] == "windows"
     answers = []
@@ -90,7 +90,7 @@ def make_ids_request(signature, preprocessor, texts):
 
 
 def measure_difference(folder, answers):
-    """Return the greatest difference between `answers` and a new process's.
+    """Return the greatest difference of `answers` from a new process's answers.
 
     See `greatest_difference` with `relative=True`.
     """
