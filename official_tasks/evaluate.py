@@ -7,13 +7,13 @@ r"""Scores models, or files of predictions, by a task's official metrics.
     python -m official_tasks.evaluate --task=mlm --input='texts/*.txt' \
         --model=runs/pretrain/model
 
-In: the folder of a fine-tuning run or of a model. The outputs of several
-folders, --model=A,B,C, are averaged. With --predictions, a file in the task's
-official format is scored instead. The task and its options are those of the
-run, unless flags name others. --task=mlm masks any text (lines, or the column
---text of a table) and scores pre-trained weights on it. Out: all official
-metrics as one table; with --output, results.json and the official prediction
-files in that folder.
+In: --model, the folder of a fine-tuning run or of a model. --model=A,B,C
+averages the outputs of several models. Or --predictions, a file of predictions
+in the task's official format. The task and its options come from the run,
+unless flags name others. --task=mlm masks the texts of --input (lines, or the
+column --text of a table), which pre-trained weights then predict. Out: a table
+of all official metrics. --output also writes results.json and the official
+prediction files to a folder.
 
 Takes about 10 seconds for 1,000 short texts with a small model on 2 CPU cores.
 """
@@ -39,11 +39,11 @@ def define_flags():
     registry.define_task_flags(more={MLM: ("text", "separator", "encoding")})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string(
-        "model", None, "Model or run folder. A,B averages the outputs of both."
+        "model", None, "Folder of a model or run. A,B averages both outputs."
     )
-    flags.DEFINE_string("input", None, "Files of texts, with --task=mlm.")
+    flags.DEFINE_string("input", None, "With --task=mlm: files of texts.")
     flags.DEFINE_integer("sequence_length", 128, "Maximum tokens of a row.")
-    script.define_seed("Seed of the masks.")
+    script.define_seed("Seed of the random masks.")
     flags.DEFINE_string(
         "predictions", None, "File of predictions to score instead of --model."
     )
@@ -69,11 +69,11 @@ def evaluate(
 
     Args:
         task: a `Task`.
-        models: model or run folders; the outputs of several are averaged.
+        models: folders of models or runs, whose outputs are averaged.
         predictions: file in the task's official format, instead of models.
         split: one of `SPLITS`.
-        output: folder for results.json and official files; None writes none.
-        overwrite: replace existing files.
+        output: folder for results.json and official files; None for no files.
+        overwrite: True to replace existing files.
     """
     from official_tasks.engine.leaderboard import input_files, new_files
     from official_tasks.engine.models import predict_split
@@ -85,7 +85,7 @@ def evaluate(
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
-            task.read_predictions(predictions, [])  # raises an InputError
+            task.read_predictions(predictions, [])  # raises `InputError`
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)
     for note in [*notes, *getattr(examples, "notes", ())]:
@@ -104,11 +104,12 @@ def evaluate(
 def _check_held_out(task, models, split="dev") -> list[str]:
     """Return a note for each file of the split that a model was trained on.
 
-    Without a dev file, a tenth of --train is scored. Raise InputError if a
-    model's run held out other rows: it was then trained on rows of this tenth.
+    Without a dev file, the dev split is a tenth of --train. Raise `InputError`
+    if a model's run held out other rows, because it was then trained on rows of
+    this tenth.
     """
     source, notes = getattr(task, "source", None), []
-    if not isinstance(source, Source):  # for example in a user's task
+    if not isinstance(source, Source):  # a user's task may have another source
         return notes
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files
@@ -131,15 +132,15 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
                     f"{model} was trained on rows of {source.files['train']} "
-                    "that would be scored, because its run held out other "
-                    f"rows. Give {flag}."
+                    "that would be scored. To score the rows that its run held "
+                    f"out, give {flag}."
                 )
         elif split != "train":
             parts = () if source.data_set(split) else source.parts(split)
             paths = [path for part in parts for path in source.paths(part)]
             notes += [
-                f"{path} is a file that {model} was trained on: these "
-                "scores say nothing about new rows"
+                f"{model} was trained on {path}, so these scores say nothing "
+                "about new rows"
                 for path in map(str, paths)
                 if _have_common([path], trained)
             ]
@@ -147,7 +148,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
 
 def _have_common(paths, others):
-    """Return True if the lists share a data set, or a file by its content."""
+    """Return True if the lists share a name, or files of the same content."""
     return any(
         str(path) == other or same_content(path, other)
         for path in paths

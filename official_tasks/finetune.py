@@ -8,21 +8,21 @@ r"""Fine-tunes BERT on a task and scores it.
     python -m official_tasks.finetune --task=glue --data_dir=glue \
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
-In: the data of a task, and weights to start from (also those of another run).
---data_dir is a folder of official files, or a data set such as hf:nyu-mll/glue
-or hf:rajpurkar/squad. --task=custom reads any CSV, TSV, JSONL or Parquet file
-and any data set. --task=my_task.py is a Python file with your task. Out, in
---output: model/, which has the weights with the best score on dev, the
-vocabulary and the labels; results.json with all official metrics; predictions/
-of the dev split; report.html; TensorBoard logs. tools/export.py takes model/,
-unless it is a tagger that was trained with --recipe. The same command resumes
-an interrupted run.
+In: the data of a task, and --init, the weights to start from. --data_dir is a
+folder of official files, or a data set such as hf:nyu-mll/glue or
+hf:rajpurkar/squad. --task=custom reads any CSV, TSV, JSONL or Parquet file and
+any data set. --task=my_task.py is a Python file with your task. Out, in
+--output: model/ with the vocabulary, the labels and the weights of the best
+score on dev; results.json with all official metrics; predictions/ of the dev
+split; report.html; TensorBoard logs. tools/export.py exports model/, except a
+tagger that was trained with --recipe. The same command resumes an interrupted
+run.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
-four learning rates. For small models it multiplies them, like the default rate:
-by 6 if the hidden size is at most 256, by 2 if it is 257 to 512. --seeds=5
-trains with five seeds, --folds=5 cross-validates.
+four learning rates. Small models get higher rates, also without --grid: 6 times
+the rate up to hidden size 256, and 2 times up to 512. --seeds=5 trains with
+five seeds. --folds=5 cross-validates.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
@@ -54,42 +54,44 @@ RUN_FLAGS = (
     "tpu",
 )
 
-# Field of `Hyperparameters` -> its help, or (its help, the choices).
+# Field of `Hyperparameters` -> help of its flag, or (help, choices).
 TRAINING = {
     "bilstm_dim": "Width of a new BiLSTM between encoder and head.",
     "schedule": (
-        "Learning rate after the warm-up: it falls to 0, or is constant.",
+        "Shape of the learning rate after the warm-up.",
         CHOICES["schedule"],
     ),
     "ema": "Score and save moving averages of the weights, with this decay.",
     "label_smoothing": "Fraction of each label to spread over all classes.",
     "lora_rank": "Train only the head and LoRA's matrices, which have this "
     "rank.",
-    "lora_alpha": "Scale LoRA's change by lora_alpha / lora_rank; by default "
-    "by 1.",
+    "lora_alpha": "LoRA's change is multiplied by lora_alpha / lora_rank. The "
+    "default of this factor is 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
     "lora_targets": "Projections that LoRA changes: query, key, value, output, "
     "feed_forward.",
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
     "accumulation": "Number of micro-batches into which a batch is cut.",
-    "steps_per_execution": "Steps between two returns to Python.",
+    "steps_per_execution": "Number of steps that run in one call from Python.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
     'each label, or one for "no answer".',
-    "calibrate": "Divide the logits by the temperature that fits dev best.",
-    "metric": "Metric on dev that decides the best weights and early stopping; "
-    "by default the task's. loss: the loss on dev.",
-    "layer_decay": "Factor on the learning rate from a layer to the one below.",
-    "weight_decay": "Decoupled weight decay; biases and norms have none.",
+    "calibrate": "Divide the logits by the temperature with the lowest loss on "
+    "dev.",
+    "metric": "Metric on dev that selects the best weights and stops early: "
+    "loss, or a metric of the task. The default is the task's main metric.",
+    "layer_decay": "A layer's learning rate is this factor times the rate of "
+    "the layer above.",
+    "weight_decay": "Decoupled weight decay, except for biases and LayerNorm.",
     "dropout": "Dropout rate of layers, attention and head; by default the "
     "rates stored with the weights.",
     "optimizer": ("Optimizer.", CHOICES["optimizer"]),
     "class_weights": (
-        "balanced: each class counts the same in the loss.",
+        "balanced: all classes have the same total weight in the loss.",
         CHOICES["class_weights"],
     ),
-    "rematerialize": "Compute layers again in the backward pass: less memory, "
-    "more time.",
+    "rematerialize": "Compute layers again in the backward pass. This takes "
+    "less memory and more time.",
 }
 
 
@@ -98,7 +100,9 @@ def define_flags():
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool(
-        "from_scratch", False, "Start from random weights of --init's size."
+        "from_scratch",
+        False,
+        "Start from random weights in the size of --init.",
     )
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_bool("check", False, "Check data and settings; train nothing.")
@@ -118,7 +122,7 @@ def define_flags():
     flags.DEFINE_integer("sequence_length", None, "Maximum tokens of a row.")
     flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
     flags.DEFINE_integer(
-        "seeds", 1, "Number of runs; their seeds count up from --seed.", 1
+        "seeds", 1, "Number of runs. Their seeds are --seed, --seed + 1, ...", 1
     )
     flags.DEFINE_integer(
         "folds",
@@ -127,7 +131,7 @@ def define_flags():
         "scored on one part and trained on the others.",
         2,
     )
-    script.define_seed("Seed of order, dropout and new weights.")
+    script.define_seed("Seed of the row order, dropout and new weights.")
     flags.DEFINE_enum("dtype", "float32", script.AUTO_DTYPES, script.DTYPE_HELP)
     flags.DEFINE_bool(
         "pad_to_longest",
@@ -152,7 +156,7 @@ def define_flags():
         *("grid", "seeds", "dev", "split_seed"),
     )
     script.applies_only(
-        "without --check, which checks the first run",
+        "without --check, which checks only the first run",
         lambda v: not v.check,
         "folds",
     )

@@ -1,7 +1,8 @@
 """Hides four lines that TensorFlow prints while it starts without a GPU.
 
-TensorFlow 2.21 writes three of them before it reads TF_CPP_MIN_LOG_LEVEL. Where
-an accelerator is in the machine, or that variable is 0, nothing is hidden.
+The variable TF_CPP_MIN_LOG_LEVEL cannot hide three of these lines, because
+TensorFlow 2.21 writes them before it reads the variable. If the machine has an
+accelerator, or the variable is 0, nothing is hidden.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ DEVICE_FILES = [
     *("/dev/accel*", "/dev/vfio/[0-9]*"),  # TPU
 ]
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Lines of TensorFlow that mean nothing on a machine without an accelerator.
+# Lines of TensorFlow that do not matter on a machine without an accelerator.
 HIDDEN = (
     "All log messages before absl::InitializeLog() is called",
     "oneDNN custom operations are on",
@@ -31,7 +32,7 @@ HIDDEN = (
 
 def set_log_level():
     """Show warnings and errors of TensorFlow, but not the lines in `HIDDEN`."""
-    # `setdefault` keeps a level that the user or a parent script has set.
+    # `setdefault` keeps a level that the user or a parent script set.
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
     if not (has_device or level == "0" or "tensorflow" in sys.modules):
@@ -61,9 +62,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def _hide_lines():
-    """Send standard error through `grep` for the duration of a block.
+    """Send standard error through `grep` during a `with` block.
 
-    As a separate process, grep still passes on the message of a native abort.
+    grep is a separate process, so it prints the message of an abort in C++.
     """
     patterns = [word for text in HIDDEN for word in ("-e", text)]
     command = ["grep", "--line-buffered", "-vF", *patterns]
@@ -72,9 +73,9 @@ def _hide_lines():
             command,
             stdin=subprocess.PIPE,
             stdout=2,
-            start_new_session=True,  # Ctrl-C does not end it
+            start_new_session=True,  # so that Ctrl-C does not end grep
         )
-    except OSError:  # no grep
+    except OSError:  # the machine has no grep
         yield
         return
     stderr = os.dup(2)
@@ -85,6 +86,6 @@ def _hide_lines():
         os.dup2(stderr, 2)
         os.close(stderr)
         process.stdin.close()
-        # grep does not end while a process of the import has the pipe open.
+        # grep cannot end while a child of the import has the pipe open.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)

@@ -1,7 +1,7 @@
 """A run's report: one self-contained HTML page with charts as inline SVG.
 
-A page is a list of sections with text, tables and charts, which other modules
-make. `report.html` has the templates of these parts.
+Other modules make the sections of a page. `report.html` has the templates of
+sections, tables and charts.
 """
 
 import math
@@ -14,8 +14,8 @@ from markupsafe import Markup
 from bert_keras import files
 from official_tasks import progress
 
-MAX_LABEL_LENGTH = 40  # characters of a class name in a chart
-LONG_WORD = 30  # characters; a longer word makes its column too wide
+MAX_LABEL_LENGTH = 40  # characters of a class name in the confusion matrix
+LONG_WORD = 30  # characters; a longer word makes a table's column too wide
 COLOURS = ("#2f6fde", "#e0872b")
 
 
@@ -54,8 +54,8 @@ def note_finished(folder):
     for name in ("logs", "report.html"):
         if not files.exists(folder.file(name)):
             progress.console.print(
-                f"note: {folder.file(name)} is missing. A run writes it once; "
-                "the results and the model do not need it.",
+                f"note: {folder.file(name)} is missing. A finished run does "
+                "not write it again. The results and the model do not need it.",
                 soft_wrap=True,
             )
 
@@ -66,9 +66,9 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> str:
     Args:
         title: title of the chart.
         axis: name of the x axis.
-        lines: dict: name of a line -> (x, y), two lists; an unknown y is None.
+        lines: dict: name of a line -> (x, y), two lists. y may contain None.
         is_fraction: True to show y in percent.
-        bounds: positions of dotted vertical lines on the x axis.
+        bounds: x values at which the chart has dotted vertical lines.
     """
     drawn = {
         name: [(a, b) for a, b in zip(x, y, strict=True) if _is_number(b)]

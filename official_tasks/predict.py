@@ -1,4 +1,4 @@
-r"""Answers many texts with an exported model, one line for each.
+r"""Answers many texts with an exported model, one line for each text.
 
     python -m official_tasks.predict --model=runs/served --input=texts.txt \
         --output=answers.jsonl
@@ -19,15 +19,15 @@ fraction of truncated texts go to standard error:
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
 
-With --task it writes the task's official prediction files. --model then names
-the folder of a fine-tuning run, whose options apply. The outputs of several
-runs, --model=A,B,C, are averaged:
+With --task the script writes the task's official prediction files. --model then
+names the folder of a fine-tuning run, and the options of that run apply.
+--model=A,B,C averages the outputs of several runs:
 
     python -m official_tasks.predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
 
-The script takes some seconds to start, and then the time that the model needs
-for the texts.
+The script takes some seconds to start. Then the time depends on the model and
+the texts.
 """
 
 from absl import flags
@@ -42,12 +42,12 @@ from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.table import make_dialect
 
-DIALECT = ("separator", "encoding")  # flags for --input and for a task's files
+DIALECT = ("separator", "encoding")  # flags that also apply without --task
 
 
 def define_flags():
     flags.DEFINE_string(
-        "model", None, "Folder of the SavedModel; with --task, of a run."
+        "model", None, "Folder of a SavedModel or, with --task, of a run."
     )
     flags.DEFINE_string("input", "-", "Files of texts, or - for a pipe.")
     flags.DEFINE_string(
@@ -58,16 +58,16 @@ def define_flags():
         "format",
         None,
         ("lines", "csv", "tsv", "jsonl"),
-        "Format of --input; by default as the file's ending says, or lines.",
+        "Format of --input. By default, the file's ending decides.",
     )
     flags.DEFINE_string(
-        "signature", None, "Signature to call; by default the model's default."
+        "signature", None, "Signature to call, if not the model's default one."
     )
     flags.DEFINE_list(
         "columns",
         None,
-        "Columns of a table to read, one for each input; by default those "
-        "named like the inputs.",
+        "Columns of a table to read, one for each input. By default, the "
+        "columns have the names of the inputs.",
     )
     flags.DEFINE_list("keep", [], "Columns to write next to the answers.")
     flags.DEFINE_integer(
@@ -82,7 +82,7 @@ def define_flags():
         *("input", "format", "signature", "columns", "keep", "batch_size"),
     )
     script.applies_only(
-        "to a table, and --input has lines", _reads_tables, "columns", "keep"
+        "to tables, but --input has lines", _reads_tables, "columns", "keep"
     )
     script.applies_only(
         "with --task",
@@ -152,7 +152,7 @@ def _answer(values):
         except BrokenPipeError:
             if values.output != "-":
                 raise
-            script.drop_output()  # the reader has ended, such as `| head`
+            script.drop_output()  # the pipe's reader, such as `head`, has ended
             return
         answers.finish()
     message = f"{answers.done} rows, {answers.done - before} of them now"

@@ -1,4 +1,4 @@
-r"""Pre-trains BERT on its two objectives, or a model of one direction.
+r"""Pre-trains BERT on its two objectives, or a unidirectional model.
 
     python -m official_tasks.pretrain --data=runs/data --output=runs/pretrain \
         --num_layers=2 --hidden_dim=256 --num_heads=4 --sequence_length=64 \
@@ -8,13 +8,13 @@ r"""Pre-trains BERT on its two objectives, or a model of one direction.
 In: a folder that tools/create_pretraining_data.py wrote. As in the paper,
 training has two phases: the last tenth of the steps is phase 2, with sequences
 of 512 tokens (--phase_2_steps). Each epoch samples new pairs and masks. With
---records it reads examples that were sampled once and written as TFRecords:
-phase 1 from --data, phase 2 from --phase_2_data. --init starts from existing
-weights of any format. Out, in --output: model/ (weights and vocabulary, to
-start fine-tuning from), results.json and report.html with the metrics on
-held-out documents, metrics.jsonl and TensorBoard logs of the curves. The same
-command resumes an interrupted run; --dry_run prints its steps, tokens and
-memory.
+--records the script reads TFRecords of examples that were sampled once: for
+phase 1 from --data, for phase 2 from --phase_2_data. --init starts from
+existing weights of any format. Out, in --output: model/ with weights and
+vocabulary for fine-tuning; results.json and report.html with the metrics on
+held-out documents; metrics.jsonl and TensorBoard logs of the curves. The same
+command resumes an interrupted run. --dry_run prints the steps, tokens and
+memory of a run.
 
 With two layers of width 256, 1,000 steps of 64 sequences of 48 tokens take 3
 minutes on two CPU cores in bfloat16, and 5 minutes with AVX2 in float32.
@@ -49,28 +49,28 @@ METRICS = (
 )
 _ROWS = {
     "sequence_length": "length of an example in tokens.",
-    "max_predictions": "maximum masked tokens of an example; by default as "
-    "many as --mask_rate gives.",
+    "max_predictions": "maximum masked tokens of an example. The default "
+    "follows from --mask_rate.",
     "batch_size": "sequences per step.",
 }
-# Field of `Settings` or `Execution` -> its help, or (its help, the choices).
+# Field of `Settings` or `Execution` -> help of its flag, or (help, choices).
 SETTINGS = {
     "objectives": ("Objectives to learn.", OBJECTIVES),
-    "init": "Weights to start from, any format.",
-    "vocabulary": "Vocabulary of the new model; the data must be made with it.",
+    "init": "Weights to start from, in any format.",
+    "vocabulary": "Vocabulary of the new model and of the data.",
     "size": "Size of the model: tiny, mini, small, medium, base, large, or a "
     "released model.",
     "num_layers": "Number of layers; overrides --size.",
     "hidden_dim": "Width of the model; overrides --size.",
-    "num_heads": "Number of attention heads; by default that of --size, or "
+    "num_heads": "Number of attention heads; overrides --size. The default is "
     "--hidden_dim / 64 if --hidden_dim is set.",
     "dropout": "Dropout rate of layers and attention.",
-    "records": "Train on the records in --data, which are fixed examples.",
+    "records": "Train on the TFRecords in --data, the same in every epoch.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
     "short_probability": "Fraction of documents with random shorter examples.",
     "mask_rate": "Fraction of tokens to predict.",
-    "mask_mix": "Of the tokens to predict, the percentages that are masked, "
+    "mask_mix": "Percentages of the tokens to predict that are masked, "
     "replaced by random tokens, and kept.",
     "whole_word": "Mask whole words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
@@ -85,12 +85,12 @@ SETTINGS = {
     "warmup": "Steps in which the learning rate rises: a number, or a fraction "
     "of --steps.",
     "schedule": (
-        "Learning rate after the warm-up: it falls to 0, or is constant.",
+        "Shape of the learning rate after the warm-up.",
         SCHEDULES,
     ),
     "bias_correction": "Adam's bias correction; better for runs of few steps.",
-    "rematerialize": "Compute layers again in the backward pass: less memory, "
-    "more time.",
+    "rematerialize": "Compute layers again in the backward pass. This takes "
+    "less memory and more time.",
     "dtype": (script.DTYPE_HELP, script.AUTO_DTYPES),
 }
 EXECUTION = {
@@ -98,9 +98,9 @@ EXECUTION = {
         "Devices to train on; see docs/devices.md.",
         DISTRIBUTIONS,
     ),
-    "tpu": "local, or a TPU's name.",
+    "tpu": "local, or a TPU's name or address.",
     "accumulation": "Number of micro-batches into which a batch is cut.",
-    "steps_per_execution": "Steps between two returns to Python.",
+    "steps_per_execution": "Number of steps that run in one call from Python.",
     "save_every": "Steps between checkpoints.",
     "keep": "Number of newest checkpoints to keep.",
     "keep_every": "Also keep checkpoints at multiples of this step.",
@@ -113,7 +113,7 @@ def define_flags():
     flags.DEFINE_bool("dry_run", False, "Print the plan; do not train.")
     script.define_fields(Settings(), SETTINGS, least=1)
     script.define_fields(Execution(), EXECUTION, least=1)
-    script.define_seed("Seed of new weights, order and dropout.")
+    script.define_seed("Seed of new weights, examples and dropout.")
     script.applies_only(
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
     )
@@ -124,21 +124,22 @@ def define_flags():
 def _limit_flags():
     for number, prefix in ((1, ""), (2, "phase_2_")):
         names = ["sequence_length", "max_predictions"]
-        names += ["batch_size"] if number == 2 else []  # also for phase 2
+        # --batch_size also applies without phase 1: phase 2 has its value.
+        names += ["batch_size"] if number == 2 else []
         script.applies_only(
-            f"where phase {number} has steps (see --phase_2_steps)",
+            f"if phase {number} has steps (see --phase_2_steps)",
             functools.partial(_has_phase, number),
             *[prefix + name for name in names],
         )
     script.applies_only(
-        "with --objectives=mlm+nsp or mlm: a model of one direction masks "
-        "nothing",
+        "with --objectives=mlm+nsp or mlm, because a unidirectional model has "
+        "no masks",
         lambda v: v.objectives.startswith("mlm"),
         *("max_predictions", "phase_2_max_predictions", "mask_rate"),
         *("mask_mix", "whole_word"),
     )
     script.applies_only(
-        "with --optimizer=adamw; lamb always has it",
+        "with --optimizer=adamw, because lamb always has bias correction",
         lambda v: v.optimizer == "adamw",
         "bias_correction",
     )
@@ -162,7 +163,7 @@ def print_plan(data, **arguments):
 
 
 def print_metrics(results):
-    """Print held-out metrics, also those before training, and the notes."""
+    """Print the held-out metrics after and before training, and the notes."""
     before = results["before"] or {}
     for name in METRICS:
         if name in results:
@@ -177,8 +178,8 @@ def print_metrics(results):
 def main(values):
     if values.init and values["size"].present:
         raise InputError(
-            "--size and --init exclude each other: the weights of --init fix "
-            "the size. Leave one of the two out."
+            "--size and --init cannot be used together, because the weights of "
+            "--init have a size. Leave one of the two out."
         )
     arguments = _arguments(values)
     if values.dry_run:

@@ -31,9 +31,9 @@ class _Console(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-# No markup: the user's texts and names may hold [ and ].
+# No markup, because the user's texts and names may contain [ and ].
 console = _Console(highlight=False, markup=False)
-LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
+LINE_EVERY = 30.0  # seconds between two lines without a terminal
 _printed: list = []  # lines about devices that this process has printed
 
 
@@ -49,7 +49,7 @@ class _Speed(ProgressColumn):
 
 
 def _format_rate(rate):
-    """Return units per second as text, or seconds per unit if below 1/s."""
+    """Return a rate as text: units per second, or seconds per unit if slow."""
     if not rate:
         return ""
     if rate < 1:
@@ -58,7 +58,7 @@ def _format_rate(rate):
 
 
 class _Bar(Progress):
-    """Bar with its note on the next line, as 80 columns do not hold both."""
+    """Bar with a note on the next line, because 80 columns cannot show both."""
 
     def get_renderables(self):
         yield self.make_tasks_table(self.tasks)
@@ -91,7 +91,7 @@ def bar(title: str, total: int | None = None, done: int = 0):
 
     Args:
         title: name of the work.
-        total: units of work; None where unknown.
+        total: units of work; None if unknown.
         done: units that an earlier run has finished.
     """
     columns = (
@@ -121,7 +121,7 @@ def bar(title: str, total: int | None = None, done: int = 0):
 
 
 class _Lines:
-    """Prints the progress every half minute, for a log file."""
+    """Lines of progress for a log file, one every half minute."""
 
     def __init__(self, title):
         self.title, self.start = title, None
@@ -130,7 +130,8 @@ class _Lines:
     def __call__(self, done, total, note):
         now = time.monotonic()
         if self.start is None:
-            # Measure the rate from here on: the time before includes tracing.
+            # Measure the rate from here, because the first step includes
+            # tracing.
             self.first, self.start = done, now
             return
         if now - self.last < LINE_EVERY:

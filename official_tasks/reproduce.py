@@ -13,10 +13,10 @@ runs' scores over seeds. Tables with the same --output share pre-training runs.
 The same command resumes interrupted runs.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
-weights (others: --finetune_flags=--init=FOLDER). Tables 5 (pre-training tasks),
-6 (model size), 8 (masking) and figure5 (steps) pre-train first. --scale=small
-is for two CPU cores: 4 layers of width 128, 2,000 steps, ten minutes a model.
---dry_run prints the commands.
+weights; --finetune_flags=--init=FOLDER names others. Tables 5 (pre-training
+tasks), 6 (model size), 8 (masking) and figure5 (steps) pre-train first.
+--scale=small is for two CPU cores: a model of 4 layers of width 128 trains for
+2,000 steps in ten minutes. --dry_run prints the commands.
 """
 
 import os
@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
     paper: the paper's scores in percent, in the order of the columns.
     pretrain: flags of `pretrain`; None if no model is pre-trained.
-    finetune: flags of `finetune`; if `pretrain` is None, they name the weights.
-    only: name of the only column that the row has; None if it has all.
+    finetune: flags of `finetune`, with --init if `pretrain` is None.
+    only: name of the only column of this row; None if the row has all columns.
     """
 
     name: str
@@ -67,7 +67,12 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: its rows, its columns in the paper and at the small scale."""
+    """A table of the paper.
+
+    rows: its rows.
+    columns: its columns in the paper.
+    small: its columns at the small scale; empty if there is no such scale.
+    """
 
     title: str
     rows: list[Row]
@@ -98,8 +103,8 @@ MRPC = Column("MRPC", "mrpc", "accuracy")
 SST_2 = Column("SST-2", "sst2", "accuracy")
 NER = Column("NER", "conll2003", "f1", "--document_context")
 SQUAD = Column("SQuAD 1.1", "squad1", "f1")
-# (layers, width, heads) in the paper -> the paper's scores, and the same three
-# sizes at the small scale.
+# (layers, width, heads) in the paper -> (the paper's scores, (layers, width,
+# heads) at the small scale).
 SIZES = {
     (3, 768, 12): ((77.9, 79.8, 88.4), (1, 128, 4)),
     (6, 768, 3): ((80.6, 82.2, 90.7), (2, 128, 1)),
@@ -126,7 +131,7 @@ RTE = Column("RTE", "rte", "accuracy")
 GLUE = [MNLI, QQP, QNLI, SST_2, COLA, STS_B, MRPC_F1, RTE]
 GLUE_BASE = 84.6, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4
 GLUE_LARGE = 86.7, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1
-FEATURES = 91.0, 95.6, 94.9, 95.9, 96.1, 95.5  # F1 for `RECIPES`
+FEATURES = 91.0, 95.6, 94.9, 95.9, 96.1, 95.5  # NER F1 for each of `RECIPES`
 SWAG = Column("SWAG", "swag", "accuracy", "--batch_size=16")
 SQUAD_2 = Column("SQuAD 2.0", "squad2", "f1", "--batch_size=48 --epochs=2")
 SMALL = (ENTITIES, SENTIMENT, SIMILARITY)
@@ -163,7 +168,7 @@ def list_masks(is_small):
     rows = []
     tags = ENTITIES.name if is_small else NER.name
     for (mask, same, random), (mnli, tuned, features) in MASKS.items():
-        # The flag's order is masked, replaced, kept.
+        # The flag has the order masked, replaced, kept.
         mix = f"--mask_mix={mask},{random},{same}"
         name = f"{mask} / {same} / {random}"
         recipe = "--recipe=concat_last_four"
@@ -255,7 +260,7 @@ class Commands:
         self.columns = [c for c in self.columns if c.task in kept]
 
     def make_pretrain(self, row, seed):
-        """Return the folder and the command's words of a row's pre-training."""
+        """Return the run folder and the words of a row's pretrain command."""
         values = self.values
         name = f"{values.scale}-{slug(row.pretrain)}-{seed}"
         folder = os.path.join(values.output, "pretrain", name)
@@ -268,7 +273,7 @@ class Commands:
         return folder, words
 
     def make_finetune(self, row, column, seed):
-        """Return the folder and the command's words for one score."""
+        """Return the run folder and the words of a score's finetune command."""
         values, start = self.values, f"{column.task}."
         name = f"{values.scale}-{slug(row.name)}-{column.task}-{seed}"
         folder = os.path.join(values.output, f"table{values.table}", name)
@@ -287,7 +292,7 @@ class Commands:
         return folder, ["official_tasks.finetune", *words]
 
     def list_all(self):
-        """Return a dict: run folder -> its command's words, in run order."""
+        """Return a dict in run order: run folder -> words of its command."""
         runs = {}
         for seed in range(self.values.seeds):
             for row in self.table.rows:
@@ -332,7 +337,7 @@ def define_flags():
         "scale", "paper", ["paper", "small"], "Scale of the runs."
     )
     flags.DEFINE_integer(
-        "seeds", 1, "Number of runs of each row; each has another seed.", 1
+        "seeds", 1, "Number of runs of each row, with different seeds.", 1
     )
     flags.DEFINE_string("output", None, "Folder of all runs.")
     flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")
@@ -340,7 +345,7 @@ def define_flags():
     flags.DEFINE_multi_string(
         "option", [], "TASK.FLAG=VALUE, a flag of one task; repeatable."
     )
-    flags.DEFINE_list("tasks", None, "The table's tasks to run; default all.")
+    flags.DEFINE_list("tasks", None, "Tasks of the table to run; default: all.")
     flags.DEFINE_string("pretrain_flags", "", "Flags of each pretrain command.")
     flags.DEFINE_string("finetune_flags", "", "Flags of each finetune command.")
     flags.mark_flags_as_required(["table", "output"])

@@ -1,8 +1,8 @@
 """Flags, one-line messages and exit codes that all scripts share.
 
-A script's module docstring is its `--help`. The exit code 0 means done, 2 a
-mistake of the user or a full disk, and 75 stopped by Ctrl-C or SIGTERM. After
-75, the same command resumes from what was saved, or starts again.
+`--help` prints a script's module docstring. Exit code 0 means success, 2 means
+a user error or a full disk, and 75 means that Ctrl-C or SIGTERM stopped the
+script. After 75, the same command resumes from saved work, or starts again.
 """
 
 import atexit
@@ -26,12 +26,12 @@ from official_tasks import loading, stopping
 
 USER_ERROR = 2
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
-# Scripts that reproduce the paper have the default float32, not "auto". Their
-# scores are then the same on any processor, and comparable with the paper's.
+# Scripts that reproduce the paper have the default float32, not "auto", so that
+# the dtype does not depend on the processor.
 AUTO_DTYPES = ("auto", *DTYPES)
 DTYPE_HELP = (
-    "Keras dtype policy of the computation. auto means bfloat16 where the "
-    "processor, GPU or TPU has it, and float32 elsewhere."
+    "Keras dtype policy of the computation. auto means mixed_bfloat16 if the "
+    "processor, GPU or TPU is fast in bfloat16, else float32."
 )
 LARGEST_SEED = 2**32 - 1  # the largest seed that Keras and NumPy accept
 LARGEST_BATCH = 2**20  # rows; the largest published batch has 65,536
@@ -42,10 +42,10 @@ PATH_ERRORS = {
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
-# absl then counts flags that this file defines as flags of the calling script,
-# and --help lists them there.
+# Make absl count the flags that this file defines as flags of the calling
+# script, so that the script's --help lists them.
 flags.disclaim_key_flags()
-# Arguments that the script passed to the function in each comment:
+# Arguments of the calls of the function that each comment names:
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
 _choices = []  # `show_flags`
@@ -54,8 +54,8 @@ _choices = []  # `show_flags`
 def start(main, define_flags, arguments=()):
     """Run `main(FLAGS)` as the command of this process.
 
-    Nothing heavy is imported before `main` runs: `--help` answers at once. An
-    `InputError` prints one line and exits with `USER_ERROR`.
+    `main` imports Keras and TensorFlow itself, so that `--help` prints at once.
+    An `InputError` prints one line and exits with `USER_ERROR`.
 
     Args:
         main: function of absl's FLAGS and of the values of `arguments`.
@@ -63,8 +63,8 @@ def start(main, define_flags, arguments=()):
         arguments: names of the arguments that are not flags.
     """
     stopping.install()
-    # TensorFlow's modules stay in memory to the end. Python looks for garbage
-    # among their objects, which takes 2 s in the import and 2 s at the exit.
+    # Python's garbage collector would search the objects of TensorFlow, which
+    # takes 2 s during the import and 2 s at the exit. None of them is garbage.
     gc.set_threshold(20_000)
     atexit.register(gc.freeze)
     loading.set_log_level()
@@ -81,8 +81,8 @@ def start(main, define_flags, arguments=()):
 
 
 def define_overwrite():
-    """Define --overwrite, without which `prepare_output` replaces nothing."""
-    flags.DEFINE_bool("overwrite", False, "Replace what --output names.")
+    """Define --overwrite, which makes `prepare_output` accept an old output."""
+    flags.DEFINE_bool("overwrite", False, "Replace an existing --output.")
 
 
 def define_seed(text):
@@ -91,12 +91,12 @@ def define_seed(text):
 
 
 def define_fields(options, texts, least=None):
-    """Define a flag for each field of `options` that `texts` names.
+    """Define a flag for each field of `options` that is a key of `texts`.
 
     Args:
-        options: a dataclass, or an instance of a NamedTuple or dataclass; its
+        options: a dataclass, or an instance of a NamedTuple or dataclass. Its
             fields have the types and the defaults of the flags.
-        texts: dict: name -> help, or name -> (help, choices).
+        texts: dict: name of a field -> help, or -> (help, choices).
         least: the smallest valid integer; None means no limit.
     """
     is_class = isinstance(options, type)
@@ -113,14 +113,14 @@ def define_fields(options, texts, least=None):
 
 
 def define_flag(name, kind, default, text, least=None):
-    """Define a flag of the type bool, int, float or str.
+    """Define a flag of the type `kind`: bool, int, float or str.
 
     Args:
         name: name of the flag.
-        kind: its type.
-        default: its default.
-        text: its help.
-        least: see `define_fields`.
+        kind: type of the flag.
+        default: default of the flag.
+        text: help of the flag.
+        least: smallest valid value of an int; None means no limit.
     """
     if kind is int:
         flags.DEFINE_integer(name, default, text, least)
@@ -137,7 +137,7 @@ def define_text(text):
     """Define the flags of a tool that reads text; `text` is --input's help."""
     flags.DEFINE_string("input", None, text)
     flags.DEFINE_string(
-        "text_field", "text", "Field of the text in JSONL, Parquet, data sets."
+        "text_field", "text", "Field with the text: JSONL, Parquet, data set."
     )
     flags.DEFINE_bool(
         "lowercase",
@@ -148,13 +148,13 @@ def define_text(text):
     flags.DEFINE_bool(
         "strip_accents",
         None,
-        "Strip accents. The default is the vocabulary's setting, or that of "
-        "--lowercase if it has none. train_vocabulary has its own rule.",
+        "Strip accents. The default is the vocabulary's setting, or the value "
+        "of --lowercase if it has none. train_vocabulary decides by the text.",
     )
 
 
 def require(expected, check, *names):
-    """Refuse a value of these flags if `check` is false for it; None is valid.
+    """Refuse values of these flags for which `check` is False. None is valid.
 
     Args:
         expected: the valid values in words, such as "a number above 0".
@@ -177,7 +177,8 @@ def applies_only(to, acts, *names):
 
     Args:
         to: end of the message "... only applies", such as "with --packed".
-        acts: function of absl's FLAGS; True if the flags have an effect.
+        acts: function of absl's FLAGS that returns True if the flags have an
+            effect.
         *names: names of flags.
     """
     _limits.append((to, acts, names))
@@ -189,11 +190,12 @@ def group_flags(title, *names):
 
 
 def show_flags(choose, *names):
-    """Have `--help` show only some of these flags.
+    """Make `--help` show only the flags that `choose` selects.
 
     Args:
-        choose: function of absl's FLAGS; returns a dict: shown flag -> help.
-        *names: names of flags.
+        choose: function of absl's FLAGS that returns a dict: name of a selected
+            flag -> help.
+        *names: names of the flags to select from.
     """
     _choices.append((choose, names))
 
@@ -225,8 +227,8 @@ def load_tokenizer(values):
     """Return the `WordPieceTokenizer` that --vocabulary names.
 
     --vocabulary is a file, a model folder or the name of weights. --lowercase
-    and --strip_accents override the settings of a folder or of weights. They
-    must agree with settings that are stored next to a file.
+    and --strip_accents override the settings of a folder or of weights. For a
+    file, they must equal the settings that are stored next to it.
     """
     from bert_keras import WordPieceTokenizer, files
 
@@ -243,12 +245,12 @@ def load_tokenizer(values):
 def prepare_output(values, is_folder=False, inputs=("input",)):
     """Refuse an --output that exists or is an input; make its parent folder.
 
-    Call this before any work. With --overwrite the output may exist.
+    Call this function before any work. With --overwrite the output may exist.
 
     Args:
         values: absl's FLAGS.
         is_folder: True if --output is a folder. It may exist if it is empty.
-        inputs: names of input flags; a flag that the script lacks is skipped.
+        inputs: names of input flags; the script may lack some of these flags.
     """
     from bert_keras import files
 
@@ -272,7 +274,7 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
 
 def _parse(arguments, words):
     if HELP & set(words[1:]):
-        # An invalid flag does not matter here.
+        # Print the help even if another flag is invalid.
         with contextlib.suppress(flags.Error):
             flags.FLAGS([word for word in words if word not in HELP])
         try:
@@ -280,7 +282,7 @@ def _parse(arguments, words):
             sys.stdout.flush()
         except InputError as error:
             sys.exit(_print_error(str(error)))
-        except BrokenPipeError:  # the reader has ended, such as `| head`
+        except BrokenPipeError:  # the pipe's reader, such as `head`, has ended
             drop_output()
         sys.exit(0)
     try:
@@ -327,7 +329,7 @@ def _print_help():
 
 
 def _check_encoding(words):
-    """Refuse words that are not UTF-8: TensorFlow cannot open such paths."""
+    """Refuse words that are not UTF-8, as TensorFlow cannot open such paths."""
     for word in words:
         try:
             word.encode("utf-8")
@@ -339,7 +341,7 @@ def _check_encoding(words):
 
 
 def _expand_home():
-    """Expand "~/" in flags: a shell leaves `--output=~/runs` as it is."""
+    """Expand "~/" in flags, as no shell does it in `--output=~/runs`."""
 
     def expand(value):
         is_path = isinstance(value, str) and value.startswith("~/")
@@ -372,7 +374,7 @@ def _run(main, words):
             code = main(flags.FLAGS, *words)
             sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader has ended, such as `| head`
+    except BrokenPipeError:  # the pipe's reader, such as `head`, has ended
         drop_output()
         return 0
     except Stopped as error:
@@ -389,7 +391,7 @@ def _run(main, words):
         if reason is None:
             raise
         drop_output()
-        # Not 75: a queue would run the command again on the same full disk.
+        # With exit code 75, a job queue would try again on the full disk.
         return _print_error(
             f"A file could not be written ({reason}). Finished work is kept. "
             "Make room on the disk and run the command again."
@@ -401,7 +403,7 @@ def _run(main, words):
 def _find_full_disk(error):
     """Return the system's message if a full disk caused an error, or None.
 
-    TensorFlow and safetensors raise errors of other types with that message.
+    TensorFlow and safetensors raise their own error types with this message.
     """
     while error is not None:
         for reason in FULL:
@@ -412,7 +414,7 @@ def _find_full_disk(error):
 
 
 def _with_flags(message):
-    """Return a message with flags such as --noverify for `verify=False`."""
+    """Replace arguments in a message by flags: `verify=False` by --noverify."""
 
     def flag(argument):
         name, value = argument.groups()
@@ -429,7 +431,7 @@ def _print_error(message):
 
 
 def drop_output():
-    """Drop unwritten output, which Python would try to write again at exit."""
+    """Drop unwritten output, which Python would try to write at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,11 +1,11 @@
 """Ends a script on Ctrl-C or SIGTERM: one line, exit code 75, no traceback.
 
-Before and after `work` the process ends at once: no file is half-written then.
-Within `work`, `Stopped` is raised in the main thread, except during an import,
-where a C++ module would abort the process. The exception may be lost: Python
-drops it in destructors and in callbacks of the garbage collector, and libraries
-turn it into other errors. So the request is remembered, and `Stopped` is raised
-again, a moment later or by `check`.
+Outside of `work`, no file is half-written, so a signal ends the process at
+once. Within `work`, a signal raises `Stopped` in the main thread. During an
+import, it does so after the import, because a C++ module would abort the
+process. Python drops exceptions in destructors and in callbacks of the garbage
+collector, and libraries turn exceptions into other errors. So this module
+remembers the signal and raises `Stopped` again, a moment later or in `check`.
 """
 
 import atexit
@@ -19,7 +19,7 @@ import types
 from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
 LATER = 0.05  # seconds to the next attempt to raise `Stopped`
-IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # `co_filename` in an import
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # `co_filename` of an import
 
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
@@ -60,8 +60,8 @@ def install():
 def _ignore_signals():
     """Ignore signals while the interpreter ends.
 
-    At its end the interpreter restores the system's handlers, except for
-    ignored signals. A late signal would change the exit code of finished work.
+    The interpreter then restores the system's handlers, except for ignored
+    signals. With these handlers, a late signal would change the exit code.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is _request:
@@ -95,13 +95,13 @@ def _deliver():
         _deliver_later()
         return
     _request.is_set = False
-    # A signal also interrupts a system call in which the main thread waits.
+    # A signal interrupts the main thread even if it waits in a system call.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def work():
-    """Let a signal within the block raise `Stopped`.
+    """Make a signal raise `Stopped` during a `with` block.
 
     If the block raises another error after a signal, `Stopped` replaces it.
     """
@@ -117,18 +117,18 @@ def work():
 
 
 def check():
-    """Raise `Stopped` if a signal came and its exception was lost."""
+    """Raise `Stopped` if a signal came, in case its exception was lost."""
     if _request.is_set and _state.is_working:
         raise Stopped
 
 
 def end_with(code):
-    """Set the exit code of a process that a signal ends after the work."""
+    """Set the exit code for the case that a signal comes after `work`."""
     _state.code = code
 
 
 def is_program() -> bool:
-    """Return True if this process was started to run one of our scripts."""
+    """Return True if this process runs a script of this package."""
     words = sys.orig_argv
     if "-m" in words[:-1]:
         module = words[words.index("-m") + 1]
