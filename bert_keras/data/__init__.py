@@ -1,1 +1,1 @@
-"""From raw text to batches for pre-training."""
+"""Convert raw text to batches for pre-training."""

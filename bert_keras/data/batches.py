@@ -1,12 +1,12 @@
 """Batches for pre-training in tf.data, from records or from a token store.
 
-An element is a tuple of three dicts, `(x, y, w)`, for a batch of B rows:
-- x has int32 token_ids, segment_ids and padding_mask `(B, T)`, and
-  mask_positions `(B, M)`.
-- y has int32 mlm `(B, M)`, the true ids, and nsp `(B,)`, the labels.
-- w has float32 mlm `(B, M)`, 1 or, at padding, 0, and nsp `(B,)`, all 1.
-For packed rows, x also has example_ids and position_ids `(B, T)`, and nsp is
-`(B, E)` in y and w. The nsp weight is 1 for an example and 0 for padding.
+An element is a tuple of dicts, `(x, y, w)`. x and y are int32, w is float32:
+- x: token_ids, segment_ids, padding_mask `(B, T)`, mask_positions `(B, M)`.
+- y: mlm `(B, M)`, the original ids of masked tokens; nsp `(B,)`, the labels.
+- w: mlm `(B, M)` and nsp `(B,)`, the weights, which are 0 at padding, else 1.
+A batch has B rows of T tokens, and each row has at most M masked tokens.
+For packed rows of at most E examples, x also has example_ids and position_ids
+`(B, T)`, and nsp has shape `(B, E)`.
 """
 
 import functools
@@ -20,7 +20,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
-_WINDOWS = 3  # windows in memory: two for a batch, one that is being loaded
+_WINDOWS = 3  # windows to cache: up to two for a batch, one for the next batch
 
 
 def pretraining_dataset(
@@ -32,18 +32,17 @@ def pretraining_dataset(
 ) -> tf.data.Dataset:
     """Return an endless data set of batches, shuffled again in each epoch.
 
-    The batch of a step depends only on `source`, `batch_size`, `seed`, `rules`
-    and the step. So a run that begins at `first_step` gets the batches that an
-    uninterrupted run gets from that step on.
+    A batch depends only on `source`, `batch_size`, `seed`, `rules` and its
+    step. So a resumed run gets the same batches as an uninterrupted run.
 
     Args:
-        source: a folder with a token store or records. From a store, pairs
-            and masks are drawn again in each epoch.
+        source: a folder with a token store or records. With a store, each
+            epoch draws new pairs and masks.
         batch_size: rows in a batch, for all replicas together.
         seed: int.
-        first_step: the step to begin at.
+        first_step: step of the first batch. A new run begins at 0.
         rules: how examples are drawn from a store, masked and packed. Ignored
-            for records, whose examples are already drawn.
+            for records, because their examples are already drawn.
 
     Raises:
         InputError: `source` has neither a store nor records, or is damaged.
@@ -66,14 +65,14 @@ def evaluation_dataset(
 ) -> tf.data.Dataset:
     """Return a data set of all examples, in the same order each time.
 
-    Rows of weight 0 fill up the last batch. So all shapes are static, and
-    weighted means stay exact.
+    The last batch is filled up with rows of weight 0. So all batches have the
+    same static shapes, and weighted means are exact.
 
     Args:
-        source: a folder with a token store or records. From a store, the
-            examples of epoch 0 are drawn with seed 0.
+        source: a folder with a token store or records. With a store, the
+            examples are those of epoch 0 and seed 0.
         batch_size: rows in a batch.
-        rules: as for `pretraining_dataset`.
+        rules: see `pretraining_dataset`.
     """
     examples = open_examples(source, 0, rules)
     draw = _Batches(examples, batch_size)
@@ -96,16 +95,14 @@ def check_source(
     Args:
         source: a folder with a token store or records.
         vocabulary: expected vocabulary of the data; None for any.
-        side: "train" or "held_out", the expected use of the data; None for
-            either.
+        side: expected use of the data, "train" or "held_out"; None for any.
 
     Returns:
         The manifest.
 
     Raises:
-        InputError: a file is missing, cut, changed or not in the manifest
-            (the message names the file), or the data was made with another
-            vocabulary or for the other side.
+        InputError: a file is missing, changed or not in the manifest, or the
+            data has another vocabulary or another use than expected.
     """
     is_store = token_store.is_store(source)
     check = token_store.check_store if is_store else record_files.check_shards
@@ -131,7 +128,7 @@ def open_examples(source: str, seed: int, rules: SamplingRules | None):
 
 
 class _Batches:
-    """Callable that returns the rows of a step, with a cache of windows."""
+    """Callable from a step to its rows. It caches `EpochWindows`' windows."""
 
     def __init__(self, examples, batch_size: int):
         self._examples = examples

@@ -1,7 +1,7 @@
 """Create pre-training data on many machines with Apache Beam.
 
-Beam runs the tasks of `create_pretraining_data`, so the files have the same
-bytes as those of a local build. Each task writes files to the shared folder.
+Beam runs the same tasks as `create_pretraining_data`, so both write the same
+bytes. The tasks write their files to a folder that all machines share.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 
-PARTS = ".parts"  # folder with one file of tokens for each text file
+PARTS = ".parts"  # folder for tokens, with one file for each text file
 
 
 def create_pretraining_data_with_beam(
@@ -33,17 +33,17 @@ def create_pretraining_data_with_beam(
     beam_flags: list[str] | tuple[str, ...] = (),
     records: bool = True,
 ) -> dict[str, dict]:
-    """Run `create_pretraining_data` on the machines that Beam's flags name.
+    """Run `create_pretraining_data` on the workers of an Apache Beam runner.
 
-    One worker tokenises each text file, so a corpus of many files uses many
-    workers. One worker writes each shard. This process assembles the stores.
-    A second call makes only the files and shards that are missing.
+    A task tokenises one text file or writes one shard, so a corpus of many
+    files uses many workers. This process assembles the stores, and tokenises
+    the sources `hf:...` and `documentation:` by itself. After an interruption,
+    a second call makes only the missing files and shards.
 
-    For `source`, `layout` and `text_field` see `read_documents`. `beam_flags`
-    are Beam's, such as `--runner=FlinkRunner`. The other arguments and the
-    result are those of `create_pretraining_data`. Workers tokenise files. This
-    process tokenises the sources `hf:...` and `documentation:`. Every worker
-    must have access to `folder` and to the files under the same names.
+    For `source`, `layout` and `text_field`, see `read_documents`. `beam_flags`
+    are pipeline options of Beam, such as `--runner=FlinkRunner`. The other
+    arguments and the result are those of `create_pretraining_data`. `folder`
+    and the text files must have the same paths on every machine.
     """
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
@@ -106,9 +106,9 @@ class TokeniseFile:
     """Task that tokenises a text file and writes the tokens to a file.
 
     Args:
-        tokenise: `Tokenise`.
+        tokenise: the `Tokenise` function.
         layout, text_field: see `read_documents`.
-        settings: see `describe_build`.
+        settings: from `describe_build`.
     """
 
     tokenise: building.Tokenise

@@ -1,8 +1,8 @@
 """Convert documents to token stores, for training and for evaluation.
 
-Documents are tokenised in parts. The tokens of a part are in one file, named by
-the part's content hash, so a resumed build finds the finished parts. The build
-then assembles the stores from these files, in order.
+A build tokenises the documents in parts. It writes each part to a file named by
+the hash of the part's texts, so a resumed build finds the finished parts. Then
+it concatenates these files into the stores.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import check_same_settings, find_fault
 
-_PART = 2_000_000  # characters in a part, which one worker tokenises
+_PART = 2_000_000  # characters in a part, the work of one task
 _BATCH = 1_000_000  # characters in one call of the tokenizer
-ARRAYS = ("ids", "lengths", "counts", "hashes")  # of each store in a part
+ARRAYS = ("ids", "lengths", "counts", "hashes")  # in a part, for each store
 
 
 def build_stores(
@@ -46,27 +46,26 @@ def build_stores(
 ) -> dict[str, TokenStore]:
     """Tokenise documents into the stores `train` and `held_out`.
 
-    The bytes are the same for any number of workers. After an interruption,
-    another call reads all documents again, but tokenises only missing parts.
+    The files are the same for any number of workers. After an interruption, a
+    second call reads all documents again but tokenises only the missing parts.
 
     Args:
-        documents: iterable; only a few documents are in memory at a time.
+        documents: iterable, read lazily.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. For a remote folder,
             the stores are built on this machine (see `work_folder`) and
             uploaded at the end.
-        held_out_share: about this fraction of the documents, chosen by the
-            hash of their content, goes to `held_out`; 0 for no `held_out`.
-        sentences: "split" splits each paragraph into sentences, "lines"
-            uses each paragraph as one sentence. Documents with
-            `sentences_given` are not split.
+        held_out_share: approximate fraction of the documents for `held_out`,
+            chosen by the hash of their text; 0 for no `held_out`.
+        sentences: "split" splits each paragraph into sentences; "lines"
+            keeps each paragraph as one sentence. Documents with
+            `sentences_given` are never split.
         workers: number of processes. For less than about 64 MB of text, this
             process does all the work. With several workers, a script must
             guard its call by `if __name__ == "__main__"`.
-        progress: called with the numbers of finished documents and characters.
-        held_out: documents that go to `held_out`, instead of a fraction of
-            `documents`. A document with the same text in `documents` is
-            left out.
+        progress: function of the numbers of finished documents and characters.
+        held_out: documents for `held_out`, instead of a fraction of
+            `documents`. A document of `documents` with equal text is skipped.
 
     Raises:
         InputError: `held_out_share` is out of range, a store has fewer than two
@@ -111,8 +110,8 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
         )
     if named and held_out_share:
         raise InputError(
-            "held_out has documents, and held_out_share is "
-            f"{held_out_share}. Give one of the two."
+            "held_out and held_out_share exclude each other; got documents "
+            f"and {held_out_share}. Give one of the two."
         )
     return ["train", "held_out"] if named or held_out_share else ["train"]
 
@@ -122,7 +121,7 @@ class Part:
     """Some documents of a corpus, grouped by the name of their store."""
 
     documents: dict[str, list[Document]]
-    hashes: dict[str, bytearray]  # concatenated content hashes of documents
+    hashes: dict[str, bytearray]  # content hashes of documents, concatenated
     characters: int = 0
 
 
@@ -134,8 +133,8 @@ def iterate_parts(
 ) -> Iterator[Part]:
     """Yield the documents in parts of about `_PART` characters.
 
-    The documents of `held_out` come first, so that documents with the same
-    text can be left out of `documents`.
+    `held_out` is read first, so that documents with the same text can be
+    skipped in `documents`.
     """
 
     def empty_part():
@@ -169,13 +168,13 @@ class Tokenise:
     """Picklable function from documents to arrays of ids.
 
     Args:
-        tokenizer: a `WordPieceTokenizer`. Each worker builds a copy of it.
+        tokenizer: a `WordPieceTokenizer`. Each worker builds its own copy.
         sentences: "split" or "lines"; see `build_stores`.
 
     Returns:
         The ids of all sentences, the number of ids of each sentence, and the
         number of sentences of each document. Empty sentences and documents
-        are left out.
+        are skipped.
     """
 
     def __init__(self, tokenizer, sentences: str):
@@ -224,8 +223,8 @@ def _build_tokenizer(config: dict):
 
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
-    # Use one core of the machine. `set_...` raises if Beam's runner has started
-    # TensorFlow in this process.
+    # Each worker uses one core. `set_...` raises RuntimeError if TensorFlow has
+    # already started in this process, which is possible with Beam.
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -236,8 +235,8 @@ def _build_tokenizer(config: dict):
 class WritePart:
     """Task that writes a part's tokens to a file, unless the file exists.
 
-    A call returns the path of the file, and the part's numbers of documents
-    and of characters.
+    A call returns the file's path and the part's numbers of documents and
+    characters.
     """
 
     tokenise: Tokenise
@@ -283,12 +282,13 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         files.remove(path)
         raise InputError(
-            f"{path} was damaged ({error}). Run the same command again."
+            f"{path} was damaged ({error}) and has been removed. Run the same "
+            "build again."
         ) from None
 
 
 def describe_build(tokenizer, sentences: str, held_out_share: float) -> dict:
-    """Return the settings that decide a store's bytes, for its manifest."""
+    """Return the settings of a build, for the manifests of its stores."""
     return {
         **describe_tokenizer(tokenizer),
         "sentence_rule": sentences,
@@ -303,10 +303,11 @@ def assemble_stores(
     tokenizer,
     settings: dict,
 ) -> dict[str, TokenStore]:
-    """Write the stores from `paths`, the files of all parts in order.
+    """Concatenate the parts in the files `paths` into stores.
 
     Raises:
-        InputError: a store has fewer than two documents; `folder` is removed.
+        InputError: a store would have fewer than two documents. `folder` is
+            then removed.
     """
     with contextlib.ExitStack() as stack:
         writers = {
@@ -333,16 +334,16 @@ def assemble_stores(
 def _refuse_few(name: str, documents: int):
     if name == "train":
         raise InputError(
-            "A random next sentence needs at least two documents with text; "
+            "Next-sentence prediction needs at least two documents with text; "
             f"got {documents}. Give more files, or one file with layout "
             "'sentences', which has a sentence on each line and a blank line "
             "between documents."
         )
     raise InputError(
-        f"The held-out side has {documents} documents with text; a random next "
-        "sentence needs at least two. Set a larger held_out_share (much larger "
-        "if there are few documents, because a hash chooses them), set it to 0 "
-        "to hold out none, or pass the documents as held_out."
+        "Next-sentence prediction needs at least two documents with text; the "
+        f"held-out side has {documents} documents. Pass at least two as "
+        "held_out, set held_out_share to 0, or make it much larger, because a "
+        "hash chooses the documents."
     )
 
 
@@ -360,7 +361,7 @@ def work_folder(folder: str) -> str:
 def find_finished(
     folder: str, names: list[str], settings: dict
 ) -> dict[str, dict] | None:
-    """Return the manifests of a folder's stores; None if a store is missing.
+    """Return the manifests of a folder's stores, or None if one is missing.
 
     A damaged store counts as missing, so it is built again.
 
@@ -415,7 +416,7 @@ def move_stores(
     """Move finished stores from `work` to `folder`, which may be remote.
 
     Raises:
-        InputError: `folder` has stores of other documents, which are kept.
+        InputError: `folder` has stores of other documents. They are kept.
     """
     moved = {}
     finished = {

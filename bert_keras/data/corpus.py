@@ -1,9 +1,8 @@
 """Documents from text files, JSONL, Parquet, data sets or installed docs.
 
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
-`documentation:` for the documentation that is installed with Python. Documents
-are read one at a time, so only one of them is in memory. Their order is fixed;
-files are sorted by name.
+`documentation:` for the documentation that is installed with Python. Only one
+document at a time is in memory. The order is fixed: files are sorted by name.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ DOCUMENTATION = "documentation:"
 LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
 SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), PARQUET)
-_SAMPLE = 50_000  # bytes at the start of a file that decide its layout
+_SAMPLE = 50_000  # bytes to read from a file to find its layout
 _WRAPPED = 100  # maximum number of characters in a line of wrapped text
 _ENDS = re.compile(r"\W$")
 
@@ -47,7 +46,7 @@ class Document:
         group: library, folder or data set of the document; "" for none.
         paragraphs: the text as paragraphs or, with `sentences_given`, as
             sentences.
-        sentences_given: True if each paragraph is one sentence already.
+        sentences_given: True if each paragraph is one sentence.
     """
 
     name: str
@@ -68,10 +67,10 @@ def content_hash(document: Document) -> bytes:
 
 
 def held_out(document: Document, fraction: float) -> bool:
-    """Return True if a document is held out, as the hash of its text decides.
+    """Return True if the hash of a document's text selects it as held-out.
 
-    The result depends on the text only, not on its name, its position or other
-    documents. About `fraction` of all documents are held out.
+    The hash depends only on the text, so other documents do not change the
+    result. About `fraction` of all documents are held out.
     """
     return is_below(content_hash(document), fraction)
 
@@ -92,21 +91,21 @@ def read_documents(
             installed with Python). In a folder and its subfolders, files that
             end in `.parquet`, `.txt`, `.text`, `.md`, `.jsonl` or `.json` are
             read. All except Parquet may be compressed (`.txt.gz`).
-        layout: "document" means that each text file is one document.
-            "sentences" means the original BERT's format, with one sentence on
-            each line and a blank line between documents. "auto" decides by
-            the start of each file. With any layout, each line of JSONL and
-            each row of Parquet or of a data set is a document.
+        layout: "document" if each text file is one document. "sentences" for
+            the original BERT's format, with one sentence on each line and a
+            blank line between documents. "auto" chooses one of the two by the
+            start of each file. In JSONL, Parquet and data sets, each line or
+            row is always one document.
         text_field: field or column with the text in JSONL, Parquet, data sets.
 
     Returns:
-        An iterator over the documents with text. A document's `group` is its
-        folder below `source`, or the data set's name.
+        An iterator over the documents that have text. A document's `group` is
+        its folder below `source`, or the data set's name.
 
     Raises:
         InputError: there is no file or no text, a file is not UTF-8, the
             layout is unknown, a package is not installed, or `column_rows`
-            raises it.
+            cannot read the source.
     """
     if layout not in LAYOUTS:
         raise InputError(
@@ -172,10 +171,10 @@ def _not_empty(documents: Iterator[Document], source: str):
 def read_file(
     path: str, name: str, group: str, layout: str, text_field: str
 ) -> Iterator[Document]:
-    """Yield a file's documents that hold text.
+    """Yield the documents of a file, except documents without text.
 
-    A text file with the layout "document", given or found, is in memory as a
-    whole. Of other files, one document or some rows are in memory at a time.
+    A text file that is one document is read as a whole. From other files, one
+    document or a few hundred rows are in memory at a time.
     """
     for number, paragraphs, given in _read_parts(path, layout, text_field):
         if paragraphs:
@@ -184,7 +183,8 @@ def read_file(
 
 
 def _read_parts(path: str, layout: str, text_field: str):
-    # The first value is the document's number, or None if it is the whole file.
+    # Yields (number, paragraphs, sentences_given). The number is None if the
+    # document is the whole file.
     kind = path.lower()
     if kind.endswith(PARQUET):
         for number, text in _read_column_texts(path, text_field):
@@ -212,7 +212,7 @@ def _open(path: str):
             yield gzip.GzipFile(fileobj=file) if packed else file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
-            f"{path} is not a whole gzip file ({error}). Compress it again."
+            f"{path} is not a complete gzip file ({error}). Compress it again."
         ) from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
@@ -230,7 +230,7 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
         return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        # `error.object` lacks the byte order mark if the decoder removed one.
+        # `error.object` is shorter than `raw` if a byte order mark was removed.
         where = offset + error.start + len(raw) - len(error.object)
         raise InputError(
             f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
@@ -241,9 +241,10 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
 def _find_layout(file, path: str, layout: str) -> str:
     """Return the layout of a file, "sentences" or "document".
 
-    For "auto", a file has the layout "sentences" if blank lines separate blocks
-    of two or more lines on average, at least 90 % of the lines end with
-    punctuation, and at least 90 % have exactly one sentence.
+    With "auto", the layout is "sentences" if all of these are true:
+    - Blank lines separate blocks of, on average, two or more lines.
+    - At least 90 % of the lines end with punctuation.
+    - At least 90 % of the lines have exactly one sentence.
     """
     if layout != "auto":
         return layout
@@ -267,7 +268,7 @@ def _split_blocks(lines) -> Iterator[list[str]]:
 
 
 def _split_paragraphs(text: str) -> list[str]:
-    """Return the blocks of a text if its lines are wrapped, else its lines."""
+    """Return the blocks between blank lines or, if not wrapped, the lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_split_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
@@ -285,8 +286,8 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{where} is not JSON ({error}). Expected an object on each "
-                "line."
+                f"{where} is not JSON ({error}). Expected a JSON object on "
+                "each line."
             ) from error
         if not isinstance(record, dict) or field not in record:
             has = sorted(record) if isinstance(record, dict) else record
@@ -298,7 +299,7 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
 
 
 def _to_encodable(value, where: str, field: str) -> str:
-    """Return a text that UTF-8 can encode; "" for None."""
+    """Return a value as text that UTF-8 can encode; "" for None."""
     if isinstance(value, bytes):
         value = _decode(value, f"{where},", 0)
     if not isinstance(value, str | None):
@@ -317,8 +318,8 @@ def _read_column_texts(
 
 
 _MARKUP = tuple("*#;:|{!=")  # first characters of lists, tables and headings
-# Maximum characters of a heading. A longer line is a passage even without a
-# terminator at its end, because Thai has no terminators.
+# Maximum characters of a heading. A longer line counts as a passage even if it
+# has no terminator at its end, because Thai text has none.
 _LONG = 200
 
 
@@ -343,9 +344,9 @@ def _select_passages(text: str, name: str, text_field: str) -> list[str]:
 def _is_passage(line: str) -> bool:
     """Return True if a line of an article consists of sentences.
 
-    Such a line ends with a terminator, has two sentences, or is longer than any
-    heading or list item. A line that begins with a blank may be a list item
-    that lost its asterisk, so a terminator at its end is not enough.
+    Such a line ends with a sentence terminator, has two sentences, or is longer
+    than any heading. The terminator does not count in a line that begins with
+    a blank, because the line may be a list item that lost its asterisk.
     """
     text = line.strip()
     if text.startswith(_MARKUP):

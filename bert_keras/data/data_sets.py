@@ -14,7 +14,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 
 PARQUET = ".parquet"
-# Our name of a split -> the split's names in data sets.
+# Name of a split in this package -> possible names of the split in data sets.
 SPLIT_NAMES = {
     "train": ("train",),
     "dev": ("validation", "dev"),
@@ -25,9 +25,9 @@ _NEEDS = {
     "hf": ("datasets", "datasets"),
     "parquet": ("pyarrow", "pyarrow"),
 }
-# From this version on, `datasets` does not run the scripts of data sets.
+# First version of `datasets` that does not run the scripts of data sets.
 WITHOUT_SCRIPTS = 4
-_AT_ONCE = 256  # rows of a batch that is converted to Python values
+_AT_ONCE = 256  # rows that are converted to Python values at a time
 _READ_AHEAD = 1 << 20  # bytes to read ahead in each column
 
 
@@ -44,7 +44,7 @@ def parse_data_set(source: str, split="train") -> tuple[str, str]:
             f"{source!r} names no data set; expected hf:NAME[/CONFIG][:SPLIT], "
             "for instance hf:stanfordnlp/imdb:train."
         )
-    # hf://OWNER/NAME, the form for weights, is accepted too.
+    # Accept hf://OWNER/NAME too, because weights are named in this form.
     name = match["name"].removeprefix("//")
     return name, match["split"] or split
 
@@ -54,16 +54,15 @@ def column_rows(
 ) -> Iterator[tuple[int, list]]:
     """Yield `(number, values)` for each row; the first number is 1.
 
-    `values` has a value for each column, of the type that the file stores, such
-    as str, bytes, a number, None or a list. For a class label of a data set,
-    the value is the class's name. A few hundred rows are in memory at a time.
+    `values` is a list with the row's value in each column: str, bytes, a
+    number, None or a list. A class label of a data set is converted to the
+    name of the class. A few hundred rows are in memory at a time.
 
     Args:
-        source: a file that ends in `.parquet`, local or remote, or a data
-            set's name.
+        source: a local or remote `.parquet` file, or a data set's name.
         columns: names of the columns to read.
         optional: columns that may be missing; their values are then None.
-        split: split to read if the name of a data set has none.
+        split: split to read if a data set's name does not contain a split.
 
     Raises:
         InputError: the library, file, data set, split or column is missing,
@@ -80,7 +79,7 @@ def _read_file_cells(source, columns, optional):
     _import("parquet", source)
     with _raise_input_errors(source), files.open_file(source) as file:
         for batch in _read_parquet(file, source, columns, optional):
-            batch.validate(full=True)  # refuses offsets outside the data
+            batch.validate(full=True)  # raises if offsets are out of range
             lists = [
                 batch.column(name).to_pylist()
                 if name in batch.schema.names
@@ -91,7 +90,7 @@ def _read_file_cells(source, columns, optional):
 
 
 def _read_parquet(file, source, columns, optional):
-    """Yield batches of rows, with one page of each column in memory."""
+    """Yield batches of rows. One page of each column is in memory at a time."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(
@@ -135,7 +134,7 @@ def _raise_input_errors(source):
         yield
     except InputError:
         raise
-    # pyarrow and datasets raise these, for example if a date is out of range.
+    # pyarrow and datasets raise these errors, for example for damaged files.
     except (
         OSError,
         ValueError,
@@ -159,8 +158,8 @@ def data_set_rows(source: str, split="train") -> Iterator[dict]:
 
     Args:
         source: a data set's name.
-        split: split to read if the name has none, such as "train", "dev" (in
-            most data sets "validation") or "test".
+        split: split to read if the name does not contain a split. "dev" also
+            finds the split "validation".
 
     Raises:
         InputError: the library, data set or split is missing, or the data
@@ -181,7 +180,7 @@ def _read_data_set_cells(source, columns, optional, split):
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
     if hasattr(rows, "select_columns"):
-        rows = rows.select_columns(present)  # other columns are not decoded
+        rows = rows.select_columns(present)  # do not decode other columns
     names = {name: _find_class_names(features[name]) for name in present}
     with _raise_input_errors(source):
         for row in rows:
@@ -203,7 +202,7 @@ def _decode_classes(value, names):
         return [_decode_classes(one, names) for one in value]
     if not names or value is None:
         return value
-    return names[value] if value >= 0 else None  # -1: an unpublished label
+    return names[value] if value >= 0 else None  # -1 is an unpublished label
 
 
 def _find_split(source, available, split):
@@ -233,7 +232,7 @@ def _open(source, split):
         raise InputError(
             f"{source} cannot be opened: {_get_first_line(error)}. Expected "
             "hf:OWNER/NAME[/CONFIG] of huggingface.co or hf:FOLDER with data "
-            "files. A data set that is a script is not read."
+            "files. A data set that needs a script is not read."
         ) from error
     rows = splits[_find_split(source, splits, split)]
     with _raise_input_errors(source):
@@ -258,7 +257,7 @@ def _open_hugging_face(datasets, name):
         if above.isidentifier() and importlib.util.find_spec(
             f"datasets.packaged_modules.{above}"
         ):
-            # For such a name, `datasets` would read the current folder.
+            # `datasets` would read files of this format in the current folder.
             raise ValueError(f"{above} is a format, not a data set")
     return datasets.load_dataset(above, config or None, streaming=True)
 

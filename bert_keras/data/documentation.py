@@ -1,8 +1,8 @@
-"""The documentation that is installed with Python, as English prose.
+"""Read the documentation that is installed with Python, as English prose.
 
-Every machine has this text: the docstrings of the standard library and of the
-libraries that this package needs, and Python's language reference
-(`pydoc_data.topics`). Source files are parsed with `ast`, not imported.
+The text consists of Python's language reference (`pydoc_data.topics`) and of
+the docstrings of the standard library and of this package's dependencies. So
+every machine has it. Source files are parsed with `ast`, not imported.
 """
 
 import ast
@@ -21,14 +21,14 @@ from bert_keras.data.sentences import split_sentences
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 _CODE = re.compile(r">>>|\.\.\. |\$ |In \[|import |from \w+ import |@\w")
 _RULE = re.compile(r"[-=~^*+#\"'`|\s]{3,}$")
-# Lines that are not part of a sentence: rules, tables, headings ("Args:"),
-# directives, and NumPy's "x : array".
+# Lines that are not part of a sentence: horizontal rules, tables, headings
+# ("Args:"), directives, and NumPy's "x : array".
 _NO_PROSE = re.compile(
     r"[-=~^*+#\"'`|\s]{3,}$|.*?(?:\||\S\t|\S {3,}\S)"
     r"|(?:#+ .*|[\w' /-]{1,40}:)$|\.\. |:[\w-]+:$|[`*\w][\w.,* ]{0,40} : "
 )
 _BULLET = re.compile(r"([-*+\u2022]|\(?\w{1,2}[.)]|#\.|\[\d+\])\s+")
-# "name (type): text", ":param name: text", "* name: text"
+# Labels before a text: "name (type): text", ":param name: text", "* name: text"
 _LABEL = re.compile(
     r"(?::\w+[^:]{0,60}:|[-*]?\s*[`*\"']*\w[\w.,*/`'\" =-]{0,40}[`*\"']*"
     r"\s*(?:\([^)]{0,80}\))?\s*:)\s+(?=\S)"
@@ -69,7 +69,7 @@ def prose(docstring: str) -> list[str]:
 def _split_blocks(text: str) -> list[list[str]]:
     """Return blocks of lines between blank lines, without code."""
     blocks = []
-    code_indent = None  # indent of the block that ended with "::", if any
+    code_indent = None  # indent of the last kept block if it ends with "::"
     for block in re.split(r"\n\s*\n", text):
         indent = len(block) - len(block.lstrip(" "))
         lines = [line.strip() for line in block.strip().split("\n")]
@@ -82,7 +82,7 @@ def _split_blocks(text: str) -> list[list[str]]:
 
 
 def _join_items(lines: list[str]) -> list[str]:
-    """Join wrapped lines; a bullet or an argument's name begins an item."""
+    """Join wrapped lines into items; a bullet or a label begins a new item."""
     items = [[]]
     for line, following in itertools.zip_longest(lines, lines[1:]):
         underlined = following is not None and _RULE.match(following)
@@ -106,7 +106,7 @@ def _remove_markup(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True if a text has at least 4 words, of which 2/3 are plain."""
+    """Return True if a text has 4 or more words, at least 2/3 of letters."""
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False
@@ -114,14 +114,14 @@ def _is_prose(text: str) -> bool:
     return 3 * plain >= 2 * len(words)
 
 
-# Direct and indirect dependencies of this package, if installed. Other packages
-# are not read, because the corpus would then differ between machines.
+# Direct and indirect dependencies of this package. Other packages are not read,
+# because they would make the corpus differ between machines.
 LIBRARIES = (
     "tensorflow keras tensorflow_text numpy absl google.protobuf grpc h5py "
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
     "safetensors setuptools urllib3 wrapt".split()
 )
-# Folders that are not read. TensorFlow's "keras" is an old copy of Keras.
+# Folders to skip. TensorFlow's "keras" is an old copy of Keras.
 _SKIPPED = frozenset(
     "keras test tests testing idle_test lib2to3 site-packages dist-packages "
     "_vendor vendor __pycache__ _api".split()
@@ -138,9 +138,9 @@ _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
     """Yield (name, library, sentences) of each module or topic.
 
-    The order is fixed. The library is "python" for the standard library. Each
-    sentence is yielded once only, so that no held-out sentence is trained on.
-    Modules without prose are skipped.
+    The order is fixed. The library is "python" for the standard library. A
+    sentence that occurs again is skipped, so training data and held-out data
+    have no sentence in common. Modules without prose are skipped.
     """
     seen: set[str] = set()
     for group, name, docstrings in _list_modules():
@@ -175,7 +175,7 @@ def _locate(library: str) -> list[str]:
 
 
 def _list_python_files(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield (dotted name, path) of modules under a folder, without tests."""
+    """Yield (dotted name, path) of the modules in a folder, except tests."""
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - _SKIPPED)
         for file in sorted(files):
@@ -190,7 +190,7 @@ def _list_python_files(folder: str) -> Iterator[tuple[str, str]]:
 def _find_docstrings(path: str) -> list[str]:
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in the sources
+            warnings.simplefilter("ignore")  # sources have invalid escapes
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
                 return []  # no docstrings, so skip the slow parser

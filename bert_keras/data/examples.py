@@ -1,4 +1,4 @@
-"""Draw the examples of a step from a store, by the seed and the step alone."""
+"""Draw, mask and pack the examples of a store, by the seed and the step."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
-# Approximate number of examples in a window, 16 MB at length 128. The number
-# varies, because windows consist of whole units.
+# Approximate number of examples in a window (see `EpochWindows`). They need
+# 16 MB at length 128. The number varies, because a window has whole units.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # `masked_rows` groups examples by length
+_WIDTHS = (32, 64, 128, 256)  # maximum lengths of the groups in `masked_rows`
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
@@ -28,11 +28,10 @@ _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 class EpochWindows:
     """Order of the examples of an endless, shuffled run.
 
-    A corpus consists of units (blocks of a store, parts of a shard), each with
-    a number of examples. In each epoch, the units are shuffled and grouped, in
-    the new order, into windows of about 32,768 examples. The examples are then
-    shuffled within each window. The order depends on (seed, epoch) alone, so a
-    run can begin at any step without loading earlier windows.
+    A unit is a block of a store or a part of a shard. Each epoch shuffles the
+    units and groups them, in the new order, into windows of about 32,768
+    examples. The examples of a window are shuffled when the window is loaded.
+    The order depends only on seed and epoch, so a run can begin at any step.
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
@@ -49,11 +48,11 @@ class EpochWindows:
         """Return the units and the first example of each window.
 
         Returns:
-            A list of W arrays, the indices of each window's units; and int64
-            `(W + 1,)`, the index of each window's first example in the epoch
-            and, last, the size of the epoch.
+            `(units, starts)` for W windows. `units` is a list of W arrays, the
+            indices of each window's units. `starts` is int64 `(W + 1,)`: the
+            index of each window's first example, then the size of the epoch.
         """
-        last = self._last  # a copy, as another thread may change `_last`
+        last = self._last  # another thread may replace `self._last` meanwhile
         if last[0] != number:
             self._last = last = (number, self._cut(number))
         return last[1]
@@ -71,11 +70,11 @@ class EpochWindows:
     def span(self, first: int, count: int):
         """Return the parts of windows that hold the examples of a batch.
 
-        The batch has `count` examples from index `first` of the run on.
+        `first` is the index in the run of the batch's first example.
 
         Returns:
             A list of (epoch, window, begin, end), in the order of the run. A
-            part has the window's examples from `begin` to `end` (excluded).
+            part has the window's examples `begin` to `end` (excluded).
         """
         parts = []
         while count > 0:
@@ -100,8 +99,9 @@ def fill_rows(lengths, width: int, most: int, rng):
         rng: NumPy generator that shuffles the rows and each row's examples.
 
     Returns:
-        int64 `(N,)`, the indices of the examples, sorted by their row; int64
-        `(N,)`, the row of each example in this order; and the number of rows.
+        `(order, rows, count)`. `order` is int64 `(N,)`, the indices of the
+        examples, sorted by row. `rows` is int64 `(N,)`, the row of each example
+        in this order. `count` is the number of rows.
     """
     rows, count = _pack_best_fit(np.asarray(lengths), width, most)
     rows = rng.permutation(count)[rows]
@@ -111,8 +111,8 @@ def fill_rows(lengths, width: int, most: int, rng):
 
 def _pack_best_fit(lengths, width: int, most: int):
     open_rows = [[] for _ in range(width + 1)]  # number of free tokens -> rows
-    rooms = 0  # bit r is set if an open row has r free tokens
-    held = []  # the number of examples in each row
+    rooms = 0  # bit r is set if `open_rows[r]` is not empty
+    counts = []  # the number of examples in each row
     rows = np.empty(len(lengths), np.int64)
     order = np.argsort(-lengths, kind="stable")
     for example, length in zip(
@@ -120,21 +120,21 @@ def _pack_best_fit(lengths, width: int, most: int):
     ):
         fitting = rooms >> length
         if fitting:
-            # The lowest set bit is for the rows with the fewest free tokens.
+            # The lowest set bit gives the row with the fewest free tokens.
             room = length + (fitting & -fitting).bit_length() - 1
             row = open_rows[room].pop()
             if not open_rows[room]:
                 rooms ^= 1 << room
         else:
-            room, row = width, len(held)
-            held.append(0)
+            room, row = width, len(counts)
+            counts.append(0)
         rows[example] = row
-        held[row] += 1
+        counts[row] += 1
         room -= length
-        if room and held[row] < most:
+        if room and counts[row] < most:
             open_rows[room].append(row)
             rooms |= 1 << room
-    return rows, len(held)
+    return rows, len(counts)
 
 
 class PackedPairs(NamedTuple):
@@ -170,23 +170,25 @@ def masked_rows(
     vocabulary: MaskingVocabulary,
     rng,
 ) -> dict:
-    """Mask each example by itself, and pack the examples into rows.
+    """Mask each example separately, and copy the examples into their rows.
 
     Args:
         lengths: int `(N,)`, number of tokens of each example.
         rows: int `(N,)`, ascending, the row of each example.
         count: number of rows.
-        examples: function that gets the indices of some examples `(n,)` and a
-            width that fits them. It returns rows `(n, width)`, like `gather`.
+        examples: function of indices of examples `(n,)` and of a width. It
+            returns these examples as rows `(n, width)`, like `gather`.
         rules: how examples are masked and packed.
         vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
 
     Returns:
-        dict: int32 token_ids, segment_ids, padding_mask, example_ids (from
-        1; 0 at padding), position_ids `(R, T)`, mask_positions, mask_ids
-        `(R, M)`, next_sentence_labels `(R, E)`; float32 mask_weights
-        `(R, M)` and example_weights `(R, E)`, 1 where there is an example.
+        dict of arrays for R rows of T tokens, M masks and E examples:
+        - int32 `(R, T)`: token_ids, segment_ids, padding_mask, position_ids,
+          example_ids (0 at padding, else from 1).
+        - int32 mask_positions and mask_ids `(R, M)`, next_sentence_labels
+          `(R, E)`.
+        - float32 mask_weights `(R, M)`, example_weights `(R, E)`; 0 at padding.
     """
     packed = _Packed(lengths, rows, count, rules, vocabulary)
     lower = 0
@@ -205,15 +207,15 @@ def masked_rows(
 
 
 class _Packed:
-    """Packed rows, into which `put` copies a group of examples."""
+    """Packed rows. `put` copies a group of examples into the rows."""
 
     def __init__(self, lengths, rows, count, rules, vocabulary):
         # (N,): for each example, the index of the first example in its row
         first = np.searchsorted(rows, np.arange(count))[rows]
         self._row = rows
-        self._number = np.arange(len(rows)) - first  # (N,), index in its row
+        self._number = np.arange(len(rows)) - first  # (N,): index in the row
         before = np.cumsum(lengths) - lengths
-        self._start = before - before[first]  # (N,), column of its first token
+        self._start = before - before[first]  # (N,): column of the first token
         self._rules = rules
         shape = count, rules.sequence_length  # (R, T)
         self._tokens = {
@@ -231,7 +233,7 @@ class _Packed:
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
-        # (tokens,): the example of each token, and the position in the example
+        # (tokens,): each token's example, and its position in the example
         example, inside = np.nonzero(masked["padding_mask"])
         where = row[example], start[example] + inside
         for name in _PER_TOKEN:
@@ -270,16 +272,16 @@ class _Packed:
 class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
-    An epoch has as many examples as there are full sequences in the store's
-    tokens, but at most as many as sentences. `draw_pairs` returns more pairs,
-    because it reuses text that a random next sentence replaced. So each window
-    keeps a random part of its pairs. With `rules.packed`, the examples of a
-    window are packed, and a row counts as one example.
+    An epoch has one example for each `sequence_length - 3` tokens of a block,
+    but at most one for each sentence. `draw_pairs` returns more pairs, because
+    text that a random next sentence replaced is used again. So each window
+    keeps a random part of its pairs. With `rules.packed`, pairs are packed into
+    rows, and each row counts as one example.
 
     Args:
         store: a `TokenStore`.
         rules: `SamplingRules`.
-        seed: int; the seed and the position in the run decide an example.
+        seed: int. The seed and the position in the run decide an example.
     """
 
     def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):
@@ -289,7 +291,7 @@ class DrawnExamples:
         self.windows = EpochWindows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
-        """Return shuffled pairs, one for each example of the window."""
+        """Return a window's examples: shuffled pairs or, if packed, rows."""
         units, starts = self.windows.epoch(epoch)
         size = int(starts[window + 1] - starts[window])
         parts = [self.draw(epoch, window, 0)]
@@ -300,7 +302,7 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """Return all pairs of a window, drawn by the rules and shuffled."""
+        """Draw and shuffle a window's pairs; each `attempt` draws others."""
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks
@@ -344,7 +346,7 @@ class DrawnExamples:
         return rows
 
     def join(self, parts: list, step: int) -> dict:
-        """Join the slices of windows that make up a step; return its rows."""
+        """Return the rows of a step from its parts, slices of windows."""
         return self.rows(type(parts[0]).join(parts), step)
 
 
@@ -352,7 +354,7 @@ def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:
     """Return the number of examples that an epoch draws from each block.
 
     Raises:
-        InputError: the arrays of the store do not fit each other.
+        InputError: the arrays of the store contradict each other.
     """
     try:
         sentence = store.documents[store.blocks]
@@ -361,7 +363,7 @@ def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:
         tokens = np.zeros(1)
     if (tokens <= 0).any():
         raise InputError(
-            f"The store {store.source} is damaged: blocks.bin does not fit "
+            f"The store {store.source} is damaged: blocks.bin does not match "
             "documents.bin and sentences.bin. Build the store again."
         )
     filled = -(-tokens // (rules.sequence_length - 3))

@@ -1,8 +1,8 @@
-"""Imports of the process from which workers are forked; see `workers.forks`.
+"""Import libraries in the process from which workers are forked.
 
-The imports take seconds. Meanwhile, the process ignores Ctrl-C and ends if its
-parent ends. The messages of the imports are dropped, because the parent prints
-the same ones.
+`workers.forks` starts the process. The imports take seconds. During the imports
+the process ignores Ctrl-C, and it ends if its parent ends. Messages of the
+imports are discarded, because the parent prints the same messages.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ def _end_with_parent(parent, is_ready):
 
 
 def _show_error(kind, error, trace):
-    """Print an error, unless the parent ended while starting a worker."""
+    """Print an error, except one of incomplete data from an ended parent."""
     if not issubclass(kind, (pickle.UnpicklingError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 

@@ -58,33 +58,33 @@ def create_pretraining_data(
 ) -> dict[str, dict]:
     """Convert raw documents to records for training and for evaluation.
 
-    Writes under `folder` the records `train` and `held_out`, and the token
-    stores that they were drawn from, `tokens/train` and `tokens/held_out`.
-    After an interruption, another call resumes where the first one stopped.
+    In `folder`, it writes the token stores `tokens/train` and `tokens/held_out`
+    and, drawn from the stores, the records `train` and `held_out`. After an
+    interruption, a second call resumes the work.
 
     Args:
-        documents: from `read_documents`.
+        documents: iterable of `Document`, such as from `read_documents`.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. May be remote; see
             `build_stores`.
         rules: how pairs and masks are drawn; by default as in the paper.
         seed: int.
-        copies: how often the training text is used, each time with other
-            pairs and masks (the original's `dupe_factor`). Held-out text is
-            used once.
-        held_out_share: about this fraction of the documents, chosen by the
-            hash of their content, goes to `held_out`; 0 for none.
+        copies: number of times that the training text is used, each time with
+            other pairs and masks (`dupe_factor` of the original BERT).
+            Held-out text is used once.
+        held_out_share: approximate fraction of the documents for `held_out`,
+            chosen by the hash of their text; 0 for none.
         sentences: "split" or "lines"; see `build_stores`.
         workers: number of processes; see `build_stores`.
-        progress: called with the stage ("tokens", "train" or "held_out"),
-            the number of documents or shards that are done, and their total
-            number (None if unknown).
-        records: False to write only the stores, from which training can draw
-            other examples in each epoch.
+        progress: function of the stage ("tokens", "train" or "held_out"), the
+            number of finished documents or shards, and their total number
+            (None if unknown).
+        records: False to write only the stores. From a store, training can
+            draw new examples in each epoch.
         held_out: see `build_stores`.
 
     Returns:
-        Dict of manifests, with the keys "train" and, if documents are held out,
+        Dict with the manifests of "train" and, if documents are held out, of
         "held_out". They describe the records or, without records, the stores.
 
     Raises:
@@ -115,8 +115,8 @@ def create_pretraining_data(
 def one_writer(folder: str, copies: int, progress: Callable | None = None):
     """Hold a folder's lock; yield a `progress` function that checks the lock.
 
-    After an error that left no file in a new folder, the folder and its new
-    parents are removed.
+    If the folder is new and still empty after an `InputError`, the folder and
+    its new parents are removed.
 
     Raises:
         InputError: another process holds the lock or took it over, or
@@ -190,19 +190,20 @@ def write_records(
 
     The text is used `copies` times. Each time, one shard is written for each
     window (see `EpochWindows`). A shard's bytes depend on the store, the rules,
-    the seed and the shard's number, not on the number of workers. Shards of an
-    earlier call are kept if their bytes have not changed since.
+    the seed and the shard's number, not on the number of workers. Intact shards
+    of an earlier call are kept.
 
     Args:
         store: the `TokenStore` of the text.
         folder: output folder; created if it is missing.
         rules: how pairs and masks are drawn.
         seed: int.
-        copies: how often the text is used, each time with other examples.
-        run: function like `map` that calls a picklable task with each item
-            of a list, in this process or others.
-        progress: function, called with the number of finished shards and the
-            number of all shards. The first call counts the kept shards.
+        copies: number of times that the text is used, each time with other
+            examples.
+        run: function like `map`, for a picklable task and a list of items. It
+            may use other processes.
+        progress: function of the number of finished shards, which includes
+            kept shards, and the number of all shards.
 
     Returns:
         The manifest.
@@ -213,7 +214,7 @@ def write_records(
     write = WriteShard(store, folder, rules, seed, copies)
     record_files.refuse_other(folder, write.settings)
     files.make_folder(folder)
-    files.remove_partials(folder)  # left by writers that were killed
+    files.remove_partials(folder)  # unfinished files of killed writers
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
     record_files.remove_others(folder, write.names)
     shards = write.find_done()
@@ -233,7 +234,7 @@ def write_records(
 
 
 class WriteShard:
-    """Task that writes the shard of a given number, and its manifest entry."""
+    """Task that writes a shard, given its number, and its manifest entry."""
 
     def __init__(self, store, folder, rules, seed, copies):
         self._arguments = store.source, folder, rules, seed, copies
@@ -286,10 +287,11 @@ class WriteShard:
         return os.path.join(self.entries, f"{name}.json")
 
     def read_entry(self, name: str) -> dict:
-        """Return the entry of a shard that was written with these settings.
+        """Return the manifest entry of a shard.
 
         Raises:
-            InputError: the entry is missing, damaged, or has other settings.
+            InputError: the entry is missing or damaged, or the shard was
+                written with other settings.
         """
         path = self._entry_path(name)
         types = {"shard": dict, "settings": dict}

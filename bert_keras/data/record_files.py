@@ -1,9 +1,9 @@
-"""TFRecords of examples under the original BERT's feature names.
+"""TFRecords of examples with the original BERT's feature names.
 
-TensorFlow's encoder serializes a whole batch at once, because building each
-message object in Python is slow. TensorFlow's parser reads these files and the
-original's. A folder's manifest has the name and the number of examples of each
-shard. The manifest is written last, so it is missing in an unfinished folder.
+`tf.io.encode_proto` serializes whole batches, because one Python object for
+each message is slow. `parser` also reads the original BERT's files. A folder's
+manifest has the name and the number of examples of each shard. The manifest is
+written last, so it is missing in an unfinished folder.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from bert_keras.manifest import write_manifest as write_checked
 from bert_keras.text.masking import generator
 
 MANIFEST = "manifest.json"
-# Our name of a feature -> the original's name.
+# Name of a feature in this package -> its name in the original BERT.
 FEATURES = {
     "token_ids": "input_ids",
     "padding_mask": "input_mask",
@@ -40,13 +40,13 @@ FEATURES = {
     "mask_weights": "masked_lm_weights",
     "next_sentence_labels": "next_sentence_labels",
 }
-# Parts that only packed rows have. The original has no packed rows.
+# Features that only packed rows have. The original BERT has no packed rows.
 _PACKED = ("example_ids", "position_ids", "example_weights")
 _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
 
 def row_shapes(rules: SamplingRules) -> dict[str, list[int]]:
-    """Return a dict of name -> shape, for the parts of a row."""
+    """Return a dict of name -> shape, for the features of a row."""
     shapes = dict.fromkeys(FEATURES, [rules.sequence_length])
     if rules.packed:
         shapes |= dict.fromkeys(_PACKED, [rules.sequence_length])
@@ -57,7 +57,7 @@ def row_shapes(rules: SamplingRules) -> dict[str, list[int]]:
 
 
 def is_float(name: str) -> bool:
-    """Return True if a part of a row is stored as floats, not integers."""
+    """Return True if a feature is stored as floats, not as integers."""
     return name.endswith("_weights")
 
 
@@ -93,7 +93,7 @@ def serialize(rows: dict) -> list[bytes]:
 def _serialize_messages(kind: str, **fields) -> tf.Tensor:
     """Return serialized messages of type `tensorflow.{kind}`, string `(B, 1)`.
 
-    `fields` are the values of each field of the message, `(B, values)`.
+    `fields` has the values of each field of the messages, `(B, values)`.
     """
     names, values = list(fields), list(fields.values())
     sizes = [[column.shape[1] for column in values]]
@@ -107,7 +107,7 @@ def parser(rules: SamplingRules):
     shapes = row_shapes(rules)
     types = {
         FEATURES.get(name, name): tf.io.FixedLenFeature(
-            shape or [1],  # the original writes a list of one label
+            shape or [1],  # the original BERT writes a list of one label
             tf.float32 if is_float(name) else tf.int64,
         )
         for name, shape in shapes.items()
@@ -132,22 +132,22 @@ def readable(path: str):
         yield
     except tf.errors.OpError as error:
         raise InputError(
-            f"{path} holds no readable TFRecords, or the file is damaged "
-            f"({cut_middle(error.message, 200)}). Make it again."
+            f"{path} is damaged or has no TFRecords "
+            f"({cut_middle(error.message, 200)}). Make the records again."
         ) from None
 
 
 def check_lengths(path: str, rules: SamplingRules):
     """Raise `InputError` if the first record is not a row of these rules.
 
-    Without this check, TensorFlow's parser would allocate arrays of the sizes
-    in the rules before it fails.
+    Without this check, TensorFlow's parser would first allocate arrays of the
+    sizes in the rules, which may be huge, and then fail.
     """
     feature = _first_features(path)
     for name, shape in row_shapes(rules).items():
         key, expected = FEATURES.get(name, name), math.prod(shape)
         kind = "float_list" if is_float(name) else "int64_list"
-        # For a missing key, the map returns an empty feature.
+        # `feature` returns an empty feature for a missing key.
         count = len(getattr(feature[key], kind).value)
         if count != expected:
             raise InputError(
@@ -169,7 +169,7 @@ _SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
 
 
 def write_manifest(folder: str, manifest: dict) -> dict:
-    """Write the manifest of finished shards; return it."""
+    """Write the manifest of finished shards; return the manifest."""
     manifest = {
         "format": "bert_keras pre-training records",
         "version": 1,
@@ -230,27 +230,27 @@ def check_shards(folder: str) -> dict:
     """Compare every byte of the shards with the manifest; return the manifest.
 
     Raises:
-        InputError: a shard is missing, empty, cut, changed, or not in the
-            manifest; the message names it.
+        InputError: a shard is missing, changed or not in the manifest. The
+            message names the shard.
     """
     manifest = read_manifest(folder)
     shards = {shard["name"]: shard for shard in manifest["shards"]}
     check_files(
         folder,
         shards,
-        "Delete it, and run the command that wrote it again. The command then "
-        "writes only the missing shards.",
+        "Delete the file and repeat the command that made the records. The "
+        "command then writes only the missing shards.",
     )
     for name in files.list_folder(folder):
         if ".tfrecord" in name and name not in shards:
             raise InputError(
-                f"{os.path.join(folder, name)} is not in the manifest next to "
-                "it. Remove it, or make the records again."
+                f"{os.path.join(folder, name)} is not in the manifest of the "
+                "folder. Remove the file, or make the records again."
             )
     return manifest
 
 
-# Number of consecutive examples of a shard that stay together as a unit.
+# Number of consecutive examples of a shard in a unit (see `EpochWindows`).
 _BLOCK_SIZE = 8_192
 _SHUFFLE = 4  # key of the random generator that shuffles a window
 
@@ -290,7 +290,7 @@ class RecordedExamples:
         return records[rng.permutation(len(records))]
 
     def join(self, parts: list[np.ndarray], step: int) -> dict:
-        """Join the slices of windows that make up a step; return its rows."""
+        """Return the rows of a step from its parts, slices of windows."""
         records = np.concatenate(parts)
         with readable(self._folder):
             parsed = self._parse(records)
@@ -302,9 +302,9 @@ class RecordedExamples:
             if values.size and not 0 <= values.min() <= values.max() < limit:
                 raise InputError(
                     f"The records have {name} from {values.min()} to "
-                    f"{values.max()}. Expected numbers from 0, and positions "
-                    f"below {self.rules.sequence_length}. Make the records "
-                    "again."
+                    f"{values.max()}. Expected no negative number, and "
+                    f"positions below {self.rules.sequence_length}. Make the "
+                    "records again."
                 )
         return rows
 
@@ -315,7 +315,7 @@ def _read(path: str, start: int, count: int) -> np.ndarray:
         batch = next(records.batch(count).as_numpy_iterator(), np.array([]))
     if len(batch) != count:
         raise InputError(
-            f"{path} ends after {start + len(batch)} of at least "
-            f"{start + count} examples, so it was cut. Make it again."
+            f"{path} has {start + len(batch)} examples; expected at least "
+            f"{start + count}. Make the records again."
         )
     return batch

@@ -1,4 +1,4 @@
-"""Sampling rules, and sentence pairs and rows that are drawn by the rules."""
+"""Draw sentence pairs by sampling rules; convert the pairs to rows of ids."""
 
 import dataclasses
 import hashlib
@@ -18,14 +18,14 @@ from bert_keras.text.masking import (
     count_predictions,
 )
 
-# Type of a field's default -> accepted types, and their name in messages.
+# Type of a field's default -> (accepted types, description for messages).
 _TYPES = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
     bool: (bool, "True or False"),
     tuple: ((tuple, list), "three percentages"),
 }
-SHORTEST = 8  # [CLS], two [SEP], and a few tokens in each segment
+SHORTEST = 8  # minimum for [CLS], two [SEP] and some tokens of each segment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,17 +33,17 @@ class SamplingRules:
     """Rules for drawing pairs and masks; the defaults are the paper's.
 
     Args:
-        sequence_length: tokens of a row, with [CLS], [SEP] and [PAD].
+        sequence_length: tokens of a row, including [CLS], [SEP] and [PAD].
         max_predictions: maximum number of masked tokens in an example; None
             for `mask_rate` times `sequence_length`, rounded up.
         short_probability: fraction of documents whose examples are shorter,
             so that a model also sees short sequences.
         mask_rate: fraction of an example's tokens to predict.
-        mask_mix: percentages of the tokens to predict that are replaced by
-            [MASK], replaced by a random token, and left as they are.
+        mask_mix: percentages of these tokens that become [MASK], that become a
+            random token, and that stay unchanged.
         whole_word: mask all tokens of a word or none.
-        packed: put several examples into a row of `sequence_length` tokens,
-            at most one for each 16 tokens, so that there is little padding.
+        packed: put several examples into one row, to reduce padding. A row has
+            at most one example for each 16 tokens of `sequence_length`.
     """
 
     sequence_length: int = 128
@@ -63,10 +63,10 @@ class SamplingRules:
     def masks_per_row(self) -> int:
         """Maximum number of masked tokens in a row.
 
-        In a packed row, an example of n tokens has `round(mask_rate * n)` masks
-        but at least 1. Rounding adds at most 0.5. The minimum of 1 adds at most
-        `1 - 5 * mask_rate`, because an example has at least 5 tokens. So the
-        larger of these two numbers is added for each example.
+        In a packed row, an example of n tokens has `round(mask_rate * n)`
+        masked tokens, but at least 1. Rounding adds at most 0.5 to the product.
+        The minimum adds at most `1 - 5 * mask_rate`, because an example has at
+        least 5 tokens. So each example can add the larger of the two numbers.
         """
         if not self.packed:
             return self.max_predictions
@@ -78,7 +78,7 @@ class SamplingRules:
         if self.max_predictions is None:
             count = count_predictions(self.sequence_length, self.mask_rate)
             object.__setattr__(self, "max_predictions", count)
-        # Types are checked, because a file of rules may hold "128" or null.
+        # Check types, because rules from a JSON file may have "128" or null.
         for field in dataclasses.fields(self):
             value, default = getattr(self, field.name), type(field.default)
             default = int if field.default is None else default
@@ -96,7 +96,7 @@ class SamplingRules:
             )
         if not 1 <= self.max_predictions <= self.sequence_length:
             raise InputError(
-                "max_predictions must be 1 to sequence_length "
+                "max_predictions must be between 1 and sequence_length "
                 f"({self.sequence_length}); got {self.max_predictions}."
             )
         if not 0 <= self.short_probability <= 1:
@@ -108,12 +108,12 @@ class SamplingRules:
 
 
 def vocabulary_hash(vocabulary: list[str]) -> str:
-    """Return the SHA-256, in hex, of the tokens in their order."""
+    """Return the SHA-256 of the tokens in their order, as hex digits."""
     return hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()
 
 
 class Pairs(NamedTuple):
-    """Pairs of segments of the store's `tokens`; each field int64 `(N,)`."""
+    """Pairs of segments A and B of a store's `tokens`, as int64 `(N,)`."""
 
     a_start: np.ndarray
     a_length: np.ndarray
@@ -141,20 +141,20 @@ class Pairs(NamedTuple):
 def draw_pairs(
     store, first: int, last: int, rules: SamplingRules, rng
 ) -> Pairs:
-    """Draw pairs of the documents `first` to `last` (excluded), in order.
+    """Draw pairs from the documents `first` to `last` (excluded), in order.
 
     Equals the original's `create_instances_from_document` (paper, section
-    A.2). Sentences are gathered until they fill the target length. Segment A
-    has a random number of these sentences, at least one. Segment B has the
-    rest, with label 0. Half the time, and always if there is no rest, B is text
-    of another document, with label 1. The text begins at a random sentence and,
-    with A, fills the target length. The next pair then begins with the rest.
-    A document's target length is the full length or, with `short_probability`,
-    a random length of at least 2. If a pair is too long, the longer segment
-    loses tokens at random ends.
+    A.2). Consecutive sentences form a chunk that fills the target length.
+    Segment A has a random number of the chunk's sentences, at least one.
+    Segment B has the rest, with label 0. Half the time, and always if there is
+    no rest, B is instead text of another document, with label 1. This text
+    begins at a random sentence and fills the target length. The next chunk then
+    begins with the rest. A document's target length is the full length or, with
+    `short_probability`, a random length of at least 2. `truncate` cuts pairs
+    that are too long.
 
-    Unlike in the original, B is never from A's own document. The original draws
-    such a B in 1 of 1,024 random pairs if there are two documents.
+    Unlike the original, this function never draws B from A's own document. With
+    two documents, the original does so in 1 of 1,024 random pairs.
 
     Args:
         store: a `TokenStore` of at least two documents.
@@ -163,12 +163,12 @@ def draw_pairs(
         rules: `SamplingRules`.
         rng: NumPy generator.
     """
-    room = rules.sequence_length - 3  # [CLS], [SEP], [SEP]
+    room = rules.sequence_length - 3  # without [CLS] and two [SEP]
     bounds = store.documents[first : last + 1].tolist()
     base = bounds[0]
     offsets = store.sentences[base : bounds[-1] + 1].tolist()
     short = rng.random(last - first) < rules.short_probability
-    # (documents,): the target length, short for some as in the original.
+    # (documents,): the target lengths. Some are short, as in the original.
     targets = np.where(short, rng.integers(2, room + 1, last - first), room)
     uniform = iter(rng.random(2 * (bounds[-1] - base)).tolist()).__next__
     chunks = []
@@ -194,10 +194,11 @@ def draw_pairs(
 def _append_chunks(offsets, begin, end, target, document, uniform, chunks):
     """Append (start, split, end, random, document, target) of each chunk.
 
-    A has the sentences from `start` to `split`, B those from `split` to `end`.
+    A has the sentences `start` to `split`. B has the sentences `split` to `end`
+    or, if `random`, other text.
     """
     while begin < end:
-        # The first sentence end at which the chunk is long enough.
+        # The chunk ends at the first sentence end that fills the target length.
         stop = bisect_left(offsets, offsets[begin] + target, begin + 1, end)
         count = stop - begin
         if count == 1:
@@ -206,17 +207,17 @@ def _append_chunks(offsets, begin, end, target, document, uniform, chunks):
             continue
         # A has 1 to count - 1 sentences.
         split = begin + 1 + int(uniform() * (count - 1))
-        # The paper, section 3.1: half the time B is a random text.
+        # Paper, section 3.1: half the time, B is a random text.
         random = uniform() < 0.5
         chunks.append((begin, split, stop, random, document, target))
-        # After a random B, the next chunk begins with the rest of this one.
+        # After a random B, the next chunk begins with the rest of this chunk.
         begin = split if random else stop
 
 
 def _draw_other_documents(store, document, length, rng):
     """Return the start and length of a random text for each pair.
 
-    The text is never from `document`, the index of A's own document.
+    The text is never from the document of A, which has the index `document`.
     """
     other = rng.integers(0, store.num_documents - 1, len(document))
     other += other >= document  # skips A's document
@@ -232,13 +233,13 @@ def _draw_other_documents(store, document, length, rng):
 
 
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
-    """Cut pairs to `room` tokens. The longer text, or B at a tie, loses tokens.
+    """Cut pairs to `room` tokens by removing tokens of the longer segment.
 
-    Each token is removed from the front or from the back with the same
-    probability, so the number removed from the front is binomial.
+    B loses a token if both are equally long. The token is the first or the last
+    with equal probability, so the number removed at the front is binomial.
     """
-    # Only the longer text loses tokens until both are equal. So each text keeps
-    # at least half of the room, or all its tokens if it has fewer.
+    # The longer segment loses tokens until both are equally long. So a segment
+    # keeps half of `room`, or all its tokens if it is shorter.
     a_length = np.minimum(
         pairs.a_length, np.maximum((room + 1) // 2, room - pairs.b_length)
     )
@@ -264,10 +265,10 @@ def gather(
         next_sentence_labels `(B,)`.
     """
     column = np.arange(length)  # (T,)
-    a_end = pairs.a_length[:, None] + 1  # (B, 1), the column of [SEP]
+    a_end = pairs.a_length[:, None] + 1  # (B, 1): column of the first [SEP]
     b_end = a_end + pairs.b_length[:, None] + 1
     in_b = column > a_end  # (B, T)
-    # The index of each column's token in `tokens`.
+    # `source` is the index of each column's token in `tokens`.
     source = np.where(
         in_b,
         (pairs.b_start[:, None] - a_end - 1) + column,

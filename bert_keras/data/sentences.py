@@ -10,12 +10,12 @@ Closing quotation marks and brackets after a terminator belong to the sentence.
 
 import re
 
-# Terminators that need white space after them to end a sentence.
+# These terminators end a sentence only if white space follows.
 _SPACED = r".!?\u2026\u203c\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53\u2e54"
 
-# The other characters of Sentence_Terminal. The Tibetan shad and the Greek
-# question mark, which Unicode leaves out, are added. The Burmese mark that may
-# also separate phrases is removed.
+# The other characters of Sentence_Terminal need no white space. The set has two
+# characters more than Unicode's, the Tibetan shad and the Greek question mark.
+# It lacks the Burmese mark that may also separate phrases.
 _UNSPACED = (
     r"\u037e\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d"
     r"\u083e\u0964\u0965\u0f0d\u0f0e\u104b\u1362\u1367\u1368\u166e\u1735"
@@ -43,17 +43,18 @@ _OPENING = (
 
 
 def _make_boundary_pattern(terminators: str) -> re.Pattern:
-    # U+1361 is the word separator of Ethiopic, which has no space.
+    # Ethiopic script separates words by U+1361 instead of a space.
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
 
-# Few texts need `_BEYOND`, and a pattern without it is several times faster.
+# Few texts need `_BEYOND`, and the pattern without `_BEYOND` is much faster.
 _BOUNDARY = _make_boundary_pattern(_SPACED + _UNSPACED)
 _BOUNDARY_BEYOND = _make_boundary_pattern(_SPACED + _UNSPACED + _BEYOND)
 _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
 _NEEDS_NO_SPACE = re.compile(rf"[{_UNSPACED}{_BEYOND}]")
 _NEXT_LETTER = re.compile(rf"[{_OPENING}\s]*(\w?)")
-# Georgian letters are lower case in Unicode, even at the start of a sentence.
+# Unicode calls Georgian letters lower case, even at the start of a sentence.
+# So they do not show that a sentence goes on.
 _ONE_CASE = frozenset(map(chr, range(0x10D0, 0x1100)))
 _LAST_WORD = re.compile(r"[\w.&'\u2019-]*$")
 _DOTTED = re.compile(r"(\w\.)+\w")
@@ -72,7 +73,7 @@ _TITLES = _split_words(
     "i.e eg ie al ed eds trans approx ca resp wrt def thm lem prop ex exs "
     "z.b d.h bzw u.a s.o s.u m.m"
 )
-# After one of these, the sentence ends if a word of `_FIRST_WORDS` follows.
+# These abbreviations end a sentence only if a word of `_FIRST_WORDS` follows.
 _ABBREVIATIONS = _split_words(
     "etc inc ltd co corp bros jr jan feb mar apr jun jul aug sep sept oct nov "
     "dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k u.n e.u "
@@ -96,8 +97,8 @@ def split_sentences(paragraph: str) -> list[str]:
 
     The sentences are in order, stripped and not empty. Together they have all
     characters of the paragraph except white space. A sentence of more than
-    1,000 characters is cut after the last clause mark in the first 1,000, else
-    after the last space there, else after 1,000 characters.
+    1,000 characters is cut within the first 1,000: after the last comma or
+    other clause mark, else after the last space, else at the end.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
@@ -117,12 +118,12 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def ends_sentence(text: str) -> bool:
-    """Return True if a text ends with a terminator, and maybe closing marks."""
+    """Return True if a text ends with a terminator, ignoring closing marks."""
     return _AT_END.search(text) is not None
 
 
 def document_sentences(document) -> list[str]:
-    """Return a `Document`'s sentences; split paragraphs if necessary."""
+    """Return a `Document`'s sentences; split its paragraphs if necessary."""
     if document.sentences_given:
         return document.paragraphs
     return [

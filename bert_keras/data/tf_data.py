@@ -1,4 +1,4 @@
-"""Workarounds for `tf.data`: passes that end slowly, and hangs at exit."""
+"""Workarounds for faults of `tf.data`: slow ends of passes, hangs at exit."""
 
 import atexit
 import functools
@@ -9,10 +9,10 @@ import tensorflow as tf
 
 
 def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the data set without the thread that tunes `tf.data`.
+    """Return the data set without the autotuning thread of `tf.data`.
 
-    The thread doubles its sleep each time. At the end of a pass, TensorFlow
-    2.21 sometimes waits for the thread, for example 1.1 s in a pass of 1.4 s.
+    The thread sleeps twice as long each time. At the end of a pass, TensorFlow
+    2.21 may wait until the thread wakes, for example 1.1 s in a pass of 1.4 s.
     Without the thread, `tf.data.AUTOTUNE` has no effect; use numbers instead.
     """
     options = tf.data.Options()
@@ -20,18 +20,18 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-# A data set that is alive when the interpreter ends still calls its Python
-# functions from TensorFlow's threads. A late call waits for the interpreter,
-# and the interpreter waits for the data set, so the process hangs. Therefore
-# `_Calls.end`, at exit, refuses new calls and waits until running calls have
-# returned. The calls soon stop, because a data set fills only its buffers.
+# When the interpreter exits, TensorFlow's threads may still call the Python
+# functions of a data set. Such a call waits for the interpreter, which waits
+# for the data set, so the process hangs. Therefore `_Calls.end` runs at exit:
+# it refuses new calls and waits until running calls have returned. New calls
+# soon stop, because a data set only fills its buffers.
 
 _QUIET = 0.3  # seconds without a call after which no call is expected
 _MAX_WAIT = 10  # maximum seconds to wait at exit
 
 
 class _Calls:
-    """Counter of the running calls. It can also refuse new calls."""
+    """Counter of running calls, which can also refuse new calls."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -72,10 +72,10 @@ def _end_in_time():
 
 
 def python_call(function, arguments, types):
-    """Call `tf.numpy_function` so that no late call makes the process hang.
+    """Call `tf.numpy_function` without the risk of a hang at exit.
 
     Args:
-        function: gets NumPy arrays, returns a list of arrays.
+        function: gets NumPy arrays and returns a list of arrays.
         arguments: list of tensors.
         types: dtypes of the returned arrays.
     """

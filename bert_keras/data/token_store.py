@@ -1,13 +1,14 @@
 """Read and write token stores, which hold a corpus as arrays of ids on disk.
 
 `tokens.bin` has the ids of all sentences, concatenated (uint16 if the
-vocabulary is small enough, else int32). Three int64 arrays hold start indices
-and, as last entry, the end. `sentences.bin` says where in `tokens.bin` each
-sentence begins, `documents.bin` where in `sentences.bin` each document begins,
-and `blocks.bin` where in `documents.bin` each block begins. A block has about
-65,536 tokens. `store.json`, the manifest, is written last. The arrays are
-memory-mapped, so only used pages are in memory. A remote store is first copied
-to this machine.
+vocabulary is small enough, else int32). Three files have int64 arrays of start
+indices and, as last entry, the end:
+- `sentences.bin` has the index in `tokens.bin` where each sentence begins.
+- `documents.bin` has the index in `sentences.bin` where each document begins.
+- `blocks.bin` has the index in `documents.bin` where each block begins.
+A block has about 65,536 tokens. The manifest `store.json` is written last. The
+arrays are memory-mapped, so only used pages are in memory. A remote store is
+first copied to this machine.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ _TOKENIZER = {
     "keep_special_tokens": bool,
 }
 _WIDTHS = {"<u2": 2, "<i4": 4}  # dtype of the ids -> bytes of an id
-_LARGE = 2**26  # bytes; smaller files may stay in memory
+_LARGE = 2**26  # bytes; the pages of smaller files stay in memory
 _CHECKED = 2**22  # array entries that are checked at a time
 _BLOCK = 65_536  # tokens of a block
 _FIX = "Build the store again."
@@ -55,7 +56,7 @@ class TokenStore:
     """A token store, opened for reading.
 
     Args:
-        folder: folder of the store, from `build_stores`; may be remote.
+        folder: folder that `build_stores` wrote; may be remote.
 
     Raises:
         InputError: the folder has no finished store, or the size of a file
@@ -94,7 +95,7 @@ class TokenStore:
     def release(self):
         """Release the memory of mapped pages.
 
-        Otherwise every page that was read counts as memory of this process.
+        Without this call, all read pages count as memory of this process.
         """
         for mapped in self._mapped:
             if len(mapped) > _LARGE and hasattr(mmap, "MADV_DONTNEED"):
@@ -133,8 +134,8 @@ def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
     if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
         raise InputError(
             f"{folder} was made with another vocabulary, which has "
-            f"{manifest['vocabulary_size']} tokens. The model's vocabulary has "
-            f"{len(vocabulary)}. Build the data with the model's vocabulary."
+            f"{manifest['vocabulary_size']} tokens; expected {len(vocabulary)} "
+            "tokens. Build the data with the model's vocabulary."
         )
 
 
@@ -155,26 +156,25 @@ def _check_manifest(manifest: dict):
     entries = manifest["files"]
     check_entries(entries)
     if entries.keys() != {VOCABULARY, *(f"{name}.bin" for name in ARRAYS)}:
-        raise ValueError("'files' must be the arrays and the vocabulary")
+        raise ValueError("'files' must list the arrays and the vocabulary")
     width = _WIDTHS.get(manifest["dtype"])
     if width is None:
         raise ValueError(
-            f"'dtype' must be {' or '.join(_WIDTHS)}, and is "
-            f"{manifest['dtype']!r}"
+            f"'dtype' must be {' or '.join(_WIDTHS)}; got {manifest['dtype']!r}"
         )
     for name in ARRAYS:
         count, size = manifest[name], entries[f"{name}.bin"]["bytes"]
         size_due = count * width if name == "tokens" else 8 * (count + 1)
         if not count or size != size_due:
             raise ValueError(
-                f"{name!r} is {count}, and {name}.bin has {size} bytes"
+                f"{name!r} is {count}, but {name}.bin has {size} bytes"
             )
 
 
 def _check_arrays(store: "TokenStore"):
     """Raise `InputError` if indices or ids in the arrays are out of range.
 
-    Hashes do not exclude such arrays, because anyone can write a manifest.
+    Correct hashes are not enough, because anyone can write a manifest.
     """
     pairs = (
         ("sentences", store.sentences, len(store.tokens)),
@@ -187,11 +187,11 @@ def _check_arrays(store: "TokenStore"):
             bool((some[1:] > some[:-1]).all()) for some in _slices(array, 1)
         )
         if array[0] != 0 or array[-1] != end or not ascends:
-            fault = f"{name}.bin does not go up from 0 to {end}"
+            fault = f"{name}.bin does not increase from 0 to {end}"
     highest = max(int(some.max()) for some in _slices(store.tokens))
     lowest = min(int(some.min()) for some in _slices(store.tokens))
     if not 0 <= lowest <= highest < len(store.vocabulary):
-        fault = f"tokens.bin has ids from {lowest} to {highest}, and "
+        fault = f"tokens.bin has ids from {lowest} to {highest}, but "
         fault += f"{VOCABULARY} has {len(store.vocabulary)} tokens"
     if fault:
         raise InputError(
@@ -205,10 +205,10 @@ def _slices(array: np.ndarray, extra: int = 0):
 
 
 def _fetch(folder: str, manifest: dict) -> str:
-    """Return the folder of a store or, if it is remote, of a local copy.
+    """Return the folder of a store, or of a local copy of a remote store.
 
-    The copy is in `files.cache_folder()`, in a folder named by the manifest's
-    hash. So each machine copies a store once, and again only if the store is
+    The copy is in `files.cache_folder()`. Its folder is named by the hash of
+    the manifest, so a machine copies a store only once, until the store is
     built again. Each copied file is compared with the manifest.
     """
     if not files.is_remote(folder):
@@ -295,7 +295,7 @@ class StoreWriter:
         """
         starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
         firsts = np.cumsum(per_document) - per_document
-        block = starts[firsts] // _BLOCK  # of each document's first token
+        block = starts[firsts] // _BLOCK  # block of each document's first token
         opens = np.flatnonzero(np.diff(block, prepend=self._block))
         self._block = block[-1] if len(block) else self._block
         first_document = self.totals["documents"]
@@ -318,7 +318,7 @@ class StoreWriter:
         )
         arrays = {
             f"{name}.bin": {
-                # `sha256` is of the bytes as written, not as read from disk.
+                # This hash is of the bytes in memory, to detect disk errors.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }

@@ -1,7 +1,7 @@
 """Apply a function to many items in several processes; keep their order.
 
-`Pool.imap` and `Executor.map` read all items first. Here only a few items are
-read ahead, so memory does not grow with the size of the corpus.
+`Pool.imap` and `Executor.map` read all items first. `in_order` reads only a few
+items ahead, so memory does not grow with the size of the corpus.
 """
 
 import collections
@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
-# Minimum number of items to start workers; an item takes tenths of a second.
+# Minimum number of items to start workers, which takes seconds. An item takes
+# tenths of a second.
 MIN_ITEMS = 32
 
 
@@ -32,11 +33,11 @@ def in_order(
 
     Args:
         function: must be picklable if there are several workers. Each worker
-            gets one copy, whose attributes stay from one call to the next.
+            gets one copy and keeps it for all its calls.
         items: iterable, read lazily, a few items ahead.
         workers: number of processes; 1 uses this process only.
-        min_items: minimum number of items to start workers. With fewer, this
-            process handles all of them.
+        min_items: minimum number of items to start workers. With fewer items,
+            this process does all the work.
 
     Raises:
         InputError: a worker process was killed.
@@ -54,19 +55,19 @@ def in_order(
             yield from _run_ahead(pool, items, 2 * workers)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
-                "A worker process was ended from outside, as the system does "
-                "when memory is short. Use fewer workers."
+                "A worker process was killed, probably because the machine ran "
+                "out of memory. Use fewer workers."
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def forks():
-    """Return the context of processes that start with TensorFlow imported.
+    """Return a multiprocessing context that starts workers quickly.
 
-    The import takes seconds, and a fork takes tenths of a second. So workers
-    are forks of one process (see `fork_server`). They have the environment
-    variables with which that process started.
+    To import TensorFlow takes seconds, but a fork takes tenths of a second. So
+    workers are forks of one process that imported it (see `fork_server`). They
+    inherit the environment variables with which that process started.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
@@ -86,7 +87,7 @@ def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
 def hide_gpus():
     """Hide the GPUs from this process, without messages of TensorFlow.
 
-    `fork_server` does not hide them, because its other children may use GPUs.
+    `fork_server` does not hide them, because other forks of it may use GPUs.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if "tensorflow" in sys.modules:
@@ -96,7 +97,7 @@ def hide_gpus():
 
 @contextlib.contextmanager
 def without_stderr():
-    """Drop what this process, native code included, writes to stderr."""
+    """Discard output to stderr of this process, also from native code."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -111,11 +112,11 @@ _function = None
 
 
 def _begin(function: Callable):
-    """Prepare a worker, which does not use GPUs and ends with its parent."""
+    """Prepare a worker: set its function, hide GPUs, end with the parent."""
     global _function
     _function = function
     hide_gpus()
-    # Ctrl-C goes to all processes of a terminal; only the parent handles it.
+    # Ctrl-C reaches all processes of a terminal. Only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -123,7 +124,7 @@ def _begin(function: Callable):
 def _end_with_parent():
     """End this process when its parent has ended, even by kill -9.
 
-    Otherwise the process would wait for its next item for ever, because the
+    Without this, the process would wait for its next item for ever, because the
     other workers keep the queue open.
     """
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
