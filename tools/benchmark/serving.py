@@ -1,23 +1,23 @@
-r"""Times this package and two other libraries from text to probabilities.
+r"""Times classification of texts by this package and two other libraries.
 
     python tools/benchmark/serving.py --model=runs/reviews/model \
         --texts=dev.tsv:sentence --output=latency.json
 
-In: a classifier's folder. Its weights go into a SavedModel (float32 and
-bfloat16), a Hugging Face folder for transformers and a file for ONNX Runtime.
-Each system runs in a separate process, and the systems take turns. They get the
-same strings, of 16, 128 and 512 tokens, one at a time and 32 together.
---texts=FILE:COLUMN (any table; may be repeated) adds texts of natural lengths.
-Out, for each system: wall time and processor time in milliseconds for each
-text, and the ratio of processor time to that of the first system. The
-probabilities of all systems must agree to 1e-3 (bfloat16: 0.05). On a busy
-machine --threads=1 avoids threads that wait for each other.
+In: the folder of a classifier. The script writes the classifier as SavedModel
+(float32 and bfloat16), for transformers and for ONNX Runtime. Each of these
+four systems runs in its own process, and the systems take turns. All systems
+get the same texts of 16, 128 and 512 tokens, one text or 32 texts at a time.
+--texts=FILE:COLUMN adds the texts of a table; it may be repeated.
+Out: for each system, the wall time and processor time of a text in
+milliseconds, and the processor time relative to the first system. The script
+fails if probabilities differ by more than 1e-3 (bfloat16: 0.05). On a busy
+machine, --threads=1 prevents threads from waiting for each other.
 
 Takes about five minutes for a small model. Needs:
 pip install 'bert_keras[onnx,peers]'.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import os
@@ -53,10 +53,10 @@ def define_flags():
     script.define_overwrite()
     flags.DEFINE_integer("turns", 15, "Number of turns of each system.", 1)
     flags.DEFINE_integer(
-        "threads", 0, "Threads of each system; 0 means its default.", 0
+        "threads", 0, "Threads of each system; 0 keeps the default.", 0
     )
     flags.DEFINE_list("lengths", ["16", "128", "512"], "Lengths in tokens.")
-    flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of further texts.")
+    flags.DEFINE_multi_string("texts", [], "FILE:COLUMN with more texts.")
     flags.mark_flag_as_required("model")
 
 
@@ -79,14 +79,14 @@ def write_models(model, preprocess, folder):
 
 
 def make_texts(vocabulary, tokens, count):
-    """Return `count` texts of `tokens` tokens, including [CLS] and [SEP]."""
+    """Return `count` random texts of `tokens` tokens, with [CLS] and [SEP]."""
     words = [p for p in vocabulary if p.isascii() and p.isalpha()]
     draw = np.random.default_rng(0)
     return [" ".join(draw.choice(words, tokens - 2)) for _ in range(count)]
 
 
 def read_batches(spec):
-    """Return batches of 32 texts of FILE:COLUMN, in the order of the file."""
+    """Return the texts of FILE:COLUMN in batches of 32, in the file's order."""
     path, _, column = spec.rpartition(":")
     rows = [text for _, (text,) in read_rows(path, [column])]
     size = max(BATCHES)
@@ -94,7 +94,7 @@ def read_batches(spec):
 
 
 def measure_case(title, steps, batches):
-    """Print and return times; raise InputError if the answers differ."""
+    """Measure, print and return times; raise InputError if answers differ."""
     answers, _ = turns.take_turns(steps, [[batch] for batch in batches])
     systems = {}
     count = sum(map(len, batches)) / len(batches)
@@ -102,7 +102,9 @@ def measure_case(title, steps, batches):
         for answer, first in zip(given, answers[FULL], strict=True):
             gap = np.abs(np.subtract(answer["result"], first["result"])).max()
             if gap > (0.05 if name == HALF else 1e-3):
-                raise InputError(f"{name} and {FULL} differ by {gap:.2g}.")
+                raise InputError(
+                    f"Probabilities of {name} and {FULL} differ by {gap:.2g}."
+                )
         systems[name] = turns.summarize(given, count)
     turns.print_systems(title, systems, "a text")
     return systems
@@ -133,11 +135,11 @@ def main(values):
         variables = dict.fromkeys(THREADS, threads) if threads else {}
         with turns.start_workers(jobs, variables) as (workers, left_out):
             for name, reason in left_out.items():
-                progress.console.print(f"{name} is left out: {reason}")
+                progress.console.print(f"{name} is skipped: {reason}")
             steps = {name: worker.ask for name, worker in workers.items()}
             results = {}
             for title, batches in cases.items():
-                turns.take_turns(steps, [batches[:1]])  # warm
+                turns.take_turns(steps, [batches[:1]])  # warm up
                 results[title] = measure_case(title, steps, batches)
     if values.output:
         machine = turns.machine()

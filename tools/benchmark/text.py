@@ -5,19 +5,19 @@ r"""Times the tokenizer, and the making of pre-training data from text.
 
 In: plain text and an uncased vocabulary. Out: tables on the terminal, and JSON.
 
-This package and `tokenizers` tokenize in turns. The results are seconds per
-megabyte for batches of lines, on as many cores as the process may use, and
-seconds per line for one line at a time, eager and in a graph. Lines for which
-the two return different ids are counted and left out.
+This package's tokenizer and the library `tokenizers` take turns. The results
+are seconds per megabyte for batches of lines, on all available cores, and
+seconds per line for single lines, eager and in a graph. Lines are skipped if
+the two tokenizers return different ids.
 
-The results for pre-training data are rates in processor time on one core:
-megabytes a second from text to the token store and from text to records, and
-sequences a second of batches that are sampled on the fly, single and packed.
+For pre-training data, the results are rates in processor time on one core:
+megabytes per second from text to a token store and from text to records, and
+sequences per second of batches that are sampled on the fly, packed or not.
 
 Takes a minute for 8 megabytes.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import functools
@@ -37,7 +37,7 @@ from bert_keras.json_files import write_json
 from official_tasks import progress, script
 
 PEER, OURS = "tokenizers", "WordPieceTokenizer"
-BATCH = 1000  # lines
+BATCH = 1000  # lines of a batch
 
 
 def define_flags():
@@ -45,8 +45,8 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("megabytes", 8, "Maximum megabytes to read.", 1)
-    flags.DEFINE_integer("turns", 5, "How often to time each tokenizer.", 1)
+    flags.DEFINE_integer("megabytes", 8, "Millions of characters to read.", 1)
+    flags.DEFINE_integer("turns", 5, "Number of turns of each tokenizer.", 1)
     flags.DEFINE_float("seconds", 3, "Seconds for each type of batch.", 0.01)
     flags.mark_flags_as_required(["input", "vocabulary"])
 
@@ -76,7 +76,7 @@ def read_part(pattern, megabytes):
 
 
 def time_tokenizers(documents, values):
-    """Return the times of both tokenizers over lines with equal ids."""
+    """Return the times of both tokenizers, for lines that get equal ids."""
     import tensorflow as tf
     import tokenizers
 
@@ -91,7 +91,7 @@ def time_tokenizers(documents, values):
     pairs = zip(lines, encode(lines), ours(lines).to_list(), strict=True)
     kept = [line for line, ids, others in pairs if ids == others]
     left_out = len(lines) - len(kept)
-    progress.console.print(f"{len(kept):,} lines; {left_out:,} have other ids")
+    progress.console.print(f"{len(kept):,} lines; {left_out:,} are skipped")
     batches = [kept[i : i + BATCH] for i in range(0, len(kept), BATCH)]
     mapped = (
         tf.data.Dataset.from_tensor_slices(kept)
@@ -131,10 +131,10 @@ def time_tokenizers(documents, values):
 def measure(unit, runs, count, size):
     """Let tokenizers take turns; print a table and return its rows.
 
-    Times are divided by `size`, the number of units (such as lines) of a run.
+    `size` is the number of units (such as lines) of a run. Times are per unit.
     """
     steps = {n: functools.partial(time_step, run) for n, run in runs.items()}
-    turns.take_turns(steps, [()])  # warm
+    turns.take_turns(steps, [()])  # warm up
     answers, _ = turns.take_turns(steps, [()] * count)
     rows = {name: turns.summarize(x, size) for name, x in answers.items()}
     turns.print_systems(f"tokenizing, {unit}", rows, unit)

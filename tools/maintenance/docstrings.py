@@ -1,4 +1,4 @@
-"""Extension of griffe that renders docstrings' examples; see mkdocs.yml."""
+"""Extension of griffe for the examples in docstrings; see mkdocs.yml."""
 
 import re
 
@@ -8,7 +8,7 @@ DOCTEST = re.compile(r"^Example:\n(?=>>> )(.*?)(?=\n\n|\Z)", re.M | re.S)
 
 
 class Docstrings(griffe.Extension):
-    """Extension that rewrites docstrings before they are rendered."""
+    """Extension that converts "Example:" and a doctest to a section."""
 
     def on_package(self, *, pkg, **kwargs):
         for function in _functions_and_classes(pkg):

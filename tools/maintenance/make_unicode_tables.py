@@ -1,10 +1,9 @@
-r"""Writes the Unicode tables that the tokenizer is pinned to.
+r"""Writes the Unicode tables that the tokenizer uses.
 
-In: the `unicodedata` of the running Python, which must be version 14.0
-(Python 3.11), and the installed tensorflow-text, to find the characters that it
-treats as `WordPiece` does. Out: bert_keras/text/unicode_14.npz. Takes seconds.
-Run the script only to change the contents of the file, never to follow a newer
-Unicode, which would change the ids that texts get with published vocabularies:
+In: `unicodedata` of Python 3.11, which has Unicode 14.0, and the installed
+tensorflow-text. Out: bert_keras/text/unicode_14.npz. Takes seconds. Run the
+script only to change which tables the file has. Do not use a newer Unicode,
+because it changes the ids of some texts. Published weights need the old ids:
 
     python3.11 tools/maintenance/make_unicode_tables.py \
         bert_keras/text/unicode_14.npz
@@ -21,7 +20,7 @@ from bert_keras.text.wordpiece import WordPiece
 VERSION = "14.0.0"
 SIGMA = "\u03a3"
 
-# Ideographs that BERT's authors put between spaces, by their ranges.
+# Ranges of the ideographs around which the original BERT inserts spaces.
 IDEOGRAPHS = [
     range(0x4E00, 0xA000),
     range(0x3400, 0x4DC0),
@@ -32,7 +31,7 @@ IDEOGRAPHS = [
     range(0xF900, 0xFB00),
     range(0x2F800, 0x2FA20),
 ]
-# Visible ASCII characters without letters and digits.
+# Ranges of visible ASCII characters, except letters and digits.
 ASCII_PUNCTUATION = [
     range(0x21, 0x30),
     range(0x3A, 0x41),
@@ -57,11 +56,11 @@ def kind(character):
 
 
 def sigma_role(character):
-    """Return the effect of a character on a capital sigma next to it.
+    """Return a character's effect on the lower case of an adjacent sigma.
 
-    It is 1 if the search for a cased neighbour skips the character
-    (Case_Ignorable), 2 if the search stops at it and it is cased, else 0.
-    str.lower shows the effect, which unicodedata lacks.
+    A search for cased characters near the sigma decides its lower case. Return
+    1 if the search skips the character (Case_Ignorable), 2 if the character is
+    cased, else 0. `unicodedata` lacks these properties, but str.lower has them.
     """
     alone = (character + SIGMA).lower()[-1] == "\u03c2"
     after_a_letter = ("a" + character + SIGMA).lower()[-1] == "\u03c2"
@@ -75,13 +74,13 @@ def make_table(function):
 
 
 def make_pairs(function):
-    """Return str (N, 2): each character that changes, and its new form."""
+    """Return str (N, 2): each character that `function` changes, its result."""
     pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
 
 def find_plain(lowercase):
-    """Return a table: 1 if tensorflow-text treats a character as `WordPiece`.
+    """Return a table: 1 where tensorflow-text and `WordPiece` agree, else 0.
 
     Characters that are not in Unicode 3.2 get 0, because their treatment
     depends on the ICU version of tensorflow-text.
@@ -94,7 +93,7 @@ def find_plain(lowercase):
 
 
 def plain_among(characters, lowercase):
-    """Return the code points that both tokenizers treat alike inside a word."""
+    """Return the code points on which both tokenizers agree inside a word."""
     characters = [c for c in characters if not may_move(c, lowercase)]
     reference = WordPiece(["[UNK]"], lowercase)
     texts = [f"a{character}a" for character in characters]
@@ -116,14 +115,14 @@ def may_move(character, lowercase):
 
 
 def tensorflow_words(texts, lowercase):
-    """Return the words that tensorflow-text splits each text into."""
+    """Split each text into words by tensorflow-text."""
     import tensorflow_text as tf_text
 
     normalizer = tf_text.FastBertNormalizer(lowercase)
     normalized = normalizer.normalize(texts)
     characters = {c for text in normalized.numpy() for c in text.decode()}
     visible = [c for c in sorted(characters) if c not in " \0"]
-    # Every character is a token: "##" marks those that continue a word.
+    # Each character is two tokens: one begins a word, one ("##") continues it.
     vocabulary = ["[UNK]", *visible, *("##" + c for c in visible)]
     splitter = tf_text.FastWordpieceTokenizer(vocabulary, token_out_type=str)
     return [
@@ -133,7 +132,7 @@ def tensorflow_words(texts, lowercase):
 
 
 def merge_words(pieces):
-    """Return the words that word pieces spell."""
+    """Join word pieces into words."""
     words = []
     for piece in pieces:
         if len(piece) > 2 and piece.startswith("##"):
@@ -158,8 +157,8 @@ def main(path):
             lambda character: unicodedata.normalize("NFD", character)
         ),
     }
-    # `WordPiece` must use the new tables, because `find_plain` compares
-    # tensorflow-text with it.
+    # `find_plain` compares tensorflow-text with `WordPiece`, which must use the
+    # new tables.
     unicode.table = tables.__getitem__
     for name, lowercase in (("plain_uncased", True), ("plain_cased", False)):
         tables[name] = find_plain(lowercase)

@@ -3,13 +3,14 @@ r"""Packs a trained model as a preset of the package.
     python tools/maintenance/pack_preset.py --model=runs/mini/model \
         --data=runs/mini_data --output=bert_keras/packaged/bert_keras_mini_en
 
-In: the folder of a pre-trained model, and the data of its held-out documents.
-Out: in --output, which may hold README.md and LICENSE already, the weights in
-bfloat16 (half the bytes), as `save_preset` writes them. It prints each file's
-hash, and both folders' held-out metrics in float32. Takes minutes on one core.
+In: the folder of a pre-trained model, and a folder of pre-training data. Out:
+the files of `save_preset`, with bfloat16 weights, in --output. README.md and
+LICENSE may already be there. The script prints the size and hash of each file,
+and the metrics of model and preset on held-out documents, computed in float32.
+Takes minutes on one core.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import os
@@ -22,9 +23,9 @@ from bert_keras.manifest import describe_files
 from official_tasks import script
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
-# Length -> (rows of a batch of 1,024 tokens, predictions of a row).
+# Sequence length -> (rows, predictions of a row) for batches of 1,024 tokens.
 LENGTHS = {128: (8, 20), 512: (2, 77)}
-# Maximum default sequence length of the preset, because longer rows cost more.
+# Upper limit for the preset's default sequence length. Longer rows cost more.
 USUAL_LENGTH = 128
 
 
@@ -32,7 +33,7 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of the trained model.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
     flags.DEFINE_integer(
-        "batches", 100, "Batches of 1,024 tokens for each metric.", 1
+        "batches", 100, "Number of batches (1,024 tokens) for metrics.", 1
     )
     flags.DEFINE_string("output", None, "Folder of the preset.")
     flags.mark_flags_as_required(["model", "data", "output"])
@@ -47,8 +48,8 @@ def pack(model_folder, folder):
 
     checkpoint = open_checkpoint(model_folder)
     model = model_class(checkpoint).from_preset(checkpoint)
-    # State no origin or license: the preset itself is the origin of its
-    # weights, and its LICENSE file holds for them.
+    # Write no origin and no license. The preset is the origin of its weights,
+    # and the preset's LICENSE file applies to them.
     encoder = getattr(model, "encoder", model)
     encoder.origin = encoder.license = None
     length = BertPreprocessor.from_preset(checkpoint).sequence_length

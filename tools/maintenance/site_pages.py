@@ -2,10 +2,10 @@
 
     python tools/maintenance/site_pages.py
 
-In: README.md, docs/, and the code: docstrings of the public names, sizes,
-presets, signatures, each script's --help. Out: the site in build/site; open
-build/site/index.html. A broken link in a page or docstring fails the build.
-Takes about 20 seconds.
+In: README.md, docs/ and the code, from which the script makes pages of public
+docstrings, sizes, presets, signatures and --help texts. Out: the site in
+build/site; open build/site/index.html. The build fails if a page or a docstring
+has a broken link. Takes about 20 seconds.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "build" / "pages"
-WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # a word of a command
+WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # word or quoted text
 
 
 def main():
@@ -41,7 +41,7 @@ def main():
 
 
 def render_notebook(path):
-    """Return a notebook as Markdown: text, code and what the code printed."""
+    """Return a notebook as Markdown, with its text, code and output."""
     parts = []
     for cell in json.loads(path.read_text())["cells"]:
         source = "".join(cell["source"])
@@ -56,7 +56,7 @@ def render_notebook(path):
 
 
 def as_page(text):
-    """Adapt the links of a Markdown text to the site, and fence commands."""
+    """Return a Markdown text with links for the site and fenced commands."""
     for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),
@@ -70,7 +70,7 @@ def as_page(text):
 
 
 def fence_commands(text):
-    """Return the text with each indented block turned into a fenced one."""
+    """Return a text with fenced code blocks instead of indented blocks."""
     lines, fenced, indented = [], False, False
     for line in text.split("\n"):
         fenced ^= line.startswith("```")
@@ -88,7 +88,7 @@ def fence_commands(text):
 
 
 def wrap_command(line, width=72):
-    """Return a long command on several lines; quoted words are not split."""
+    """Wrap a long command to several lines, without breaks inside quotes."""
     if len(line) <= width or not line.startswith("python "):
         return line
     lines = [""]
@@ -100,13 +100,13 @@ def wrap_command(line, width=72):
 
 
 def api():
-    """Return the page of the public names, each with its docstring."""
+    """Return the page of the public names with their docstrings."""
     import bert_keras
 
     parts = [
-        "# API\n\nEverything here is a name of `bert_keras`. B is the batch, T "
-        "the tokens of a row, D the hidden size, M the masked positions, V the "
-        "vocabulary, C the classes, K the choices.\n"
+        "# API\n\nThe public names of `bert_keras`. Letters in shapes: B batch "
+        "size, T tokens of a row, D hidden size, M masked positions of a row, "
+        "V vocabulary size, C classes, K choices.\n"
     ]
     for name, module in bert_keras._MODULES.items():
         parts.append(f"::: bert_keras.{module}.{name}\n")
@@ -147,16 +147,16 @@ def tables():
         [
             "# Sizes, presets, signatures",
             "## Sizes",
-            "By name: `BertEncoder(**SIZES[name])`, `pretrain --size=NAME`.",
+            "Usage: `BertEncoder(**SIZES[name])` or `pretrain --size=NAME`.",
             table(("name", *columns), sizes),
             "## Presets",
-            "Names that `from_preset` takes. `hf://org/name` is a model of "
-            "the Hugging Face Hub; [Weights](formats.md) lists the formats.",
+            "Names for `from_preset`. It also takes `hf://org/name`, a model "
+            "of the Hugging Face Hub, and [other formats](formats.md).",
             table(("name", "keras-hub's name"), presets),
             "## Signatures",
-            "Signatures of each model's export, the default first. "
-            "[Serving](serving.md) lists inputs and outputs. Every export "
-            "also has `tokenize`.",
+            "An export of a model has these signatures. The first one is the "
+            "default. Every export also has `tokenize`. [Serving](serving.md) "
+            "lists inputs and outputs.",
             table(("model", "signatures"), signatures),
         ]
     )
@@ -173,7 +173,7 @@ SHOWN_TASKS += ("embedding", "ranking", "squad2", "ner")
 
 
 def scripts():
-    """Return the page of every script's --help."""
+    """Return the page with the --help text of every script."""
     from official_tasks.commands import find_commands
 
     parts = ["# Scripts and their flags"]

@@ -1,4 +1,4 @@
-"""Fills in the settings that depend on the machine: texts, weights, files."""
+"""Fill in job settings that depend on the machine, such as paths and dtype."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from bert_keras.modeling.sizes import SIZES
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.training.strategy import choose_dtype
 
-# Name -> path in --data. The first --lines lines of each file are used.
+# Name -> path in --data. Commands read the first --lines lines of a file.
 FILES = {
     f"{task}_{part}": f"{folder}/{part}{ending}"
     for task, folder, ending in (
@@ -41,9 +41,9 @@ MODELS = {
 class Inputs:
     """Settings of jobs that depend on the machine.
 
-    `folder` holds the files that are made for jobs. `batch` replaces the batch
-    size of each row, unless it is 0. `lines` is the maximum number of lines or
-    questions that a whole command reads.
+    `folder` is for files that are made for jobs. `batch` replaces the batch
+    size of every row, unless `batch` is 0. `lines` is the maximum number of
+    lines or questions that a command reads.
     """
 
     folder: str | os.PathLike
@@ -65,17 +65,18 @@ class Inputs:
             filled["words"] = [w.format_map(self) for w in settings["words"]]
         return filled
 
-    @functools.cache  # noqa: B019 - lives as long as the run
+    @functools.cache  # noqa: B019 - the object is needed until the script ends
     def __getitem__(self, name):
         """Return the path of a file or folder; make it at the first call.
 
         "base": random weights of base size.
-        a key of `MODELS`: the weights of --init with this head.
-        "served_" or "onnx_" before the key: that model as SavedModel or ONNX.
-        "lines" or a key of `FILES`: the first lines of these files.
+        A key of `MODELS`: the weights of --init with this head.
+        "served_" or "onnx_" before such a key: its SavedModel or ONNX file.
+        "lines": the first lines of --input.
+        A key of `FILES`: the first lines of this file.
         "squad": the first questions of SQuAD's dev split.
         "questions": the same questions as JSON lines.
-        "output": a file that a job may write.
+        "output": a path to which a job may write.
         """
         path = os.path.join(self.folder, name)
         kind, _, model = name.rpartition("_")
@@ -103,7 +104,7 @@ class Inputs:
 
     def _find(self, pattern):
         pattern = os.path.join(self["data"], pattern)
-        # If no file matches, return the pattern. The reader's error names it.
+        # If no file matches, return the pattern, to show it in a later error.
         return next(glob.iglob(pattern), pattern)
 
     def _write(self, path, lines):
@@ -129,7 +130,7 @@ class Inputs:
             self["init"], sequence_length=384 if name == "spans" else 128
         )
         model = MODELS[name](self["init"])
-        # The speed does not depend on what the head has learned.
+        # An untrained head is as fast as a trained head.
         if kind == "served":
             bert_keras.export_saved_model(
                 model, preprocess, path, allow_untrained=True
@@ -142,7 +143,7 @@ class Inputs:
     def _write_base(self, path):
         vocabulary = self.require("vocabulary", "vocabulary")
         tokenizer = bert_keras.WordPieceTokenizer(vocabulary)
-        # The other libraries use this form of GELU.
+        # Other libraries use the exact GELU by default.
         encoder = bert_keras.BertEncoder(
             len(tokenizer.vocabulary), **SIZES["base"], activation="gelu_exact"
         )

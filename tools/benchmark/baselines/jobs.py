@@ -1,8 +1,8 @@
-"""The jobs that workers do; each imports only what it needs.
+"""Jobs for workers. A job imports only the libraries that it needs.
 
-A job is a function of its settings. It returns a function that takes one step,
-and the number of examples in a step. Jobs run this package, transformers on
-PyTorch, ONNX Runtime with the `tokenizers` package, or any command.
+A job is a function of its settings. It returns a function that takes one step
+and waits for its end, and the number of examples in a step. Jobs run this
+package, transformers on PyTorch, ONNX Runtime with `tokenizers`, or a command.
 """
 
 import json
@@ -18,7 +18,7 @@ VOCABULARY = 30_522
 
 
 def command(settings):
-    """Run `python` with the arguments "words" in this environment."""
+    """Run `python` with the arguments `settings["words"]`."""
     words = [sys.executable, *settings["words"]]
 
     def run():
@@ -30,7 +30,7 @@ def command(settings):
 
 
 def dense_rows(settings):
-    """Return (inputs, labels) of random ids without padding, for Keras."""
+    """Return random inputs and labels without padding, for Keras."""
     batch, length = settings["batch"], settings["length"]
     random = np.random.default_rng(0)
     ids = random.integers(1000, VOCABULARY, (batch, length), "int32")
@@ -50,7 +50,7 @@ def dense_rows(settings):
 
 
 def step(settings):
-    """Pre-train by `train_on_batch`, on any backend and device."""
+    """Pre-train BERT of this package by `train_on_batch`, on any backend."""
     import keras
 
     import bert_keras
@@ -75,10 +75,10 @@ def step(settings):
 
 
 def transformers_step(settings):
-    """Train BertForPreTraining, eager or compiled.
+    """Pre-train BERT of transformers, eager or compiled.
 
-    The model does not gather masked positions: it computes vocabulary logits at
-    all positions.
+    The model computes vocabulary logits at all positions, not only at masked
+    positions.
     """
     import torch
     from transformers import BertConfig, BertForPreTraining
@@ -92,7 +92,7 @@ def transformers_step(settings):
             hidden_size=size["hidden_dim"],
             num_attention_heads=size["num_heads"],
             intermediate_size=size["intermediate_dim"],
-            hidden_act="gelu_pytorch_tanh",  # as in this package
+            hidden_act="gelu_pytorch_tanh",  # default of this package
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
@@ -136,12 +136,12 @@ def choose_device():
 
 def classify(settings):
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  (registers its operations)
+    import tensorflow_text  # noqa: F401  (registers operations)
 
     served = tf.saved_model.load(settings["folder"])
     signature = served.signatures["classify"]
 
-    def run(texts, served=served):  # the signature needs a live `served`
+    def run(texts, served=served):  # keep `served` alive for `signature`
         answer = signature(text=tf.constant(texts))
         return answer["probabilities"].numpy()[0].tolist()
 
@@ -164,7 +164,7 @@ def transformers_classify(settings):
 
 
 def onnxruntime_classify(settings):
-    """Classify by ONNX Runtime, from files of tools/export.py."""
+    """Classify by ONNX Runtime, with an export of `export_on_ids`."""
     import onnxruntime
     from tokenizers import BertWordPieceTokenizer
 

@@ -1,7 +1,7 @@
-"""The rows of `steps.py`, each with a title and the jobs that it compares.
+"""Rows of `steps.py`. A row has a title and the jobs that are compared.
 
-`compare` makes a row of whole commands, one for each library. Settings that
-depend on the machine are filled in by `inputs.Inputs.fill`.
+`compare` makes a row of whole commands, one for each library. Later,
+`inputs.Inputs.fill` fills in the settings that depend on the machine.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ TEXT = "An hour well spent."
 
 
 class Job(NamedTuple):
-    """The name of a function of `jobs.py`, and its settings for JSON."""
+    """Name of a function of `jobs.py`, and the settings to call it with."""
 
     function: str
     settings: dict
@@ -30,8 +30,7 @@ class Row(NamedTuple):
 def step(size, batch, dtype, length=128):
     """Return a row of pre-training steps on random ids.
 
-    All libraries use Adam with decoupled decay, gradients clipped to 1, and
-    dropout 0, as not every library can set both dropout rates.
+    All libraries use AdamW, clip gradients to norm 1, and use no dropout.
     """
     settings = {
         "size": size,
@@ -55,11 +54,11 @@ def step(size, batch, dtype, length=128):
 
 
 def compare(title, turns=3, **commands):
-    """Return a row of whole commands, from start to end of the process.
+    """Return a row that times whole commands, from start to end of the process.
 
-    `commands` is a dict: system -> words after `python`. `{name}` in a word
-    stands for a file or folder of `Inputs`. Set `turns` to 1 if a second turn
-    would only resume the first.
+    `commands` is a dict: system -> words after `python`. `{name}` in a word is
+    replaced by the path `Inputs[name]`. Set `turns` to 1 if a second turn would
+    only resume the first turn.
     """
     jobs = {
         name: Job("command", {"words": words, "warm": 0})
@@ -81,21 +80,20 @@ def _predict(model, signature, ending, *input_words):
 
 
 def _train(task, train, dev, dtype):
-    """Return a row that fine-tunes for an epoch, bucketed by length."""
     words = [f"--task={task}", f"--dtype={dtype}", "--init={init}"]
     words += [f"--train={train}", f"--dev={dev}"]
     words += ["--learning_rate=1e-4", "--epochs=1"]
     finetune = ["-m", "official_tasks.finetune"]
     output = f"--output={{output}}-{task}-{dtype}"
     return compare(
-        f"fine-tuning on {task} for an epoch, start and score too, {dtype}",
+        f"fine-tuning on {task} for an epoch, with start and score, {dtype}",
         turns=1,
         bert_keras=[*finetune, output, *words],
         transformers=["{here}/trainer.py", *words],
     )
 
 
-# The first answer of a new process that loads the weights of a folder.
+# Code that loads weights from a folder and computes a first answer.
 FIRST = f"""
 import sys, bert_keras
 preprocess = bert_keras.BertPreprocessor.from_preset(sys.argv[1])

@@ -3,12 +3,13 @@ r"""Fine-tune with `transformers.Trainer` and print the score as JSON.
     python trainer.py --task=mrpc --train=MRPC/train.tsv --dev=MRPC/dev.tsv \
         --init=all-MiniLM-L6-v2 --learning_rate=1e-4 --seed=0
 
-The settings are the defaults of `official_tasks.finetune`: batches of 32,
-bucketed by length, AdamW with decoupled decay of 0.01 except on biases and
-norms, epsilon 1e-6, 10 % linear warm-up, linear decay, gradients clipped to 1,
-and rows of 128 tokens. SQuAD has windows of 384 tokens; a window begins every
-128 tokens. The script scores after each epoch and prints the best score;
---epochs=0 scores only. Needs transformers, scikit-learn, SciPy and seqeval.
+The settings are the defaults of `official_tasks.finetune`. Batches have 32 rows
+of up to 128 tokens, bucketed by length. AdamW has epsilon 1e-6 and weight decay
+0.01, except for biases and norms. The learning rate has 10 % linear warm-up and
+linear decay. Gradients are clipped to norm 1. SQuAD has windows of 384 tokens;
+a window begins every 128 tokens. The script scores after each epoch and prints
+the best score. With --epochs=0 it only scores. It needs transformers,
+scikit-learn, SciPy and seqeval.
 """
 
 import argparse
@@ -27,8 +28,8 @@ from torch.utils.data import SequentialSampler
 
 from official_tasks.tasks.metrics import token_f1
 
-# Task -> (columns of the texts, column of the label, True if the first line is
-# a header, name of the metric).
+# Task -> (columns of the texts, column of the label, True if the first line of
+# the file is a header, name of the metric).
 TABLES = {
     "cola": ((3,), 1, False, "matthews"),
     "sst2": ((0,), 1, True, "accuracy"),
@@ -42,11 +43,11 @@ METRICS = {
     "matthews": sklearn.metrics.matthews_corrcoef,
     "spearman": lambda true, scores: scipy.stats.spearmanr(true, scores)[0],
 }
-IGNORED = -100  # PyTorch's cross-entropy leaves these positions out.
+IGNORED = -100  # PyTorch's cross-entropy ignores positions with this label.
 
 
 def read_table(path, task):
-    """Return two lists from a GLUE file: each row's texts, each row's label."""
+    """Return two lists from a GLUE file: all texts of each row, and all labels."""
     text_columns, label_column, header, _ = TABLES[task]
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -75,7 +76,7 @@ def read_columns(path):
 
 
 def encode_tags(tokenizer, sentences, names):
-    """Return encoded rows; a word's first token gets the tag's index."""
+    """Return rows of ids and labels. Only a word's first token has a label."""
     rows = []
     for words, tags in sentences:
         row = tokenizer(
@@ -109,8 +110,9 @@ def encode_windows(tokenizer, questions):
             *(question["question"], question["context"]),
             truncation="only_second",
             max_length=384,
-            # Number of tokens that two windows share. A window then begins
-            # every 128 tokens. The question's ids include [CLS] and [SEP].
+            # Number of tokens that two windows share, if a window begins every
+            # 128 tokens. 383 excludes the last [SEP]. The question's ids
+            # include [CLS] and [SEP].
             stride=383
             - 128
             - len(tokenizer(question["question"])["input_ids"]),
@@ -122,7 +124,7 @@ def encode_windows(tokenizer, questions):
             start = window.char_to_token(first, 1)
             end = window.char_to_token(first + len(answer["text"]) - 1, 1)
             if start is None or end is None:
-                start = end = 0  # [CLS], as part of the answer lies outside
+                start = end = 0  # [CLS], because part of the answer is outside
             row = {n: windows[n][i] for n in tokenizer.model_input_names}
             rows.append({**row, "start_positions": start, "end_positions": end})
             places.append((number, window))
@@ -130,7 +132,7 @@ def encode_windows(tokenizer, questions):
 
 
 def score_answers(logits, questions, places):
-    """Return the mean F1 of the questions' best spans of up to 30 tokens."""
+    """Return the mean F1 of each question's best span of at most 30 tokens."""
     best = {}
     for start, end, (number, window) in zip(*logits, places, strict=True):
         size = len(window)
@@ -241,7 +243,7 @@ def train(options):
             data_collator=padding(tokenizer),
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
-        # `places` has the order of the rows, which the default sampler changes.
+        # `places` has the rows' order. The default sampler would change it.
         if options.task == "squad1":
             trainer._get_eval_sampler = SequentialSampler
         trainer.train() if options.epochs else trainer.evaluate()

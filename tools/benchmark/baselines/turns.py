@@ -1,4 +1,4 @@
-"""Starts workers, lets them take turns, and prints the measurements."""
+"""Start workers, let them take turns, and print the measurements."""
 
 import contextlib
 import json
@@ -19,21 +19,21 @@ from official_tasks import progress
 
 HERE = Path(__file__).resolve().parent
 ROOT = str(HERE.parents[2])
-THIS = "bert_keras"  # the system that the others are compared with
-# Seconds to wait before each turn, because threads of the last system still use
-# the processor for a while to look for work.
+THIS = "bert_keras"  # other systems are compared with this system
+# Seconds to wait before each turn. Without the pause, waiting threads of the
+# previous system would still use the processor.
 PAUSE = 0.3
 
 
 class Worker:
-    """A job in a separate process, prepared and waiting for its turn.
+    """Job that is prepared in a separate process and waits for its turn.
 
     `job` is the name of a function of `jobs.py`. If the job fails, the
     constructor or `ask` raises an InputError.
     """
 
     def __init__(self, job, settings, variables=None):
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - close()
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see `close`
         self._process = subprocess.Popen(
             [sys.executable, HERE / "worker.py", job, json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -46,8 +46,8 @@ class Worker:
         self.report = self._answer()
 
     def ask(self, *arguments):
-        """Take a step; return what `time_step` returns, and "peak" (MB)."""
-        with contextlib.suppress(BrokenPipeError):  # `_answer` raises instead
+        """Take a step; return the dict of `time_step`, with "peak" in MB."""
+        with contextlib.suppress(BrokenPipeError):  # `_answer` raises an error
             self._process.stdin.write(json.dumps(arguments) + "\n")
             self._process.stdin.flush()
         return self._answer()
@@ -69,10 +69,10 @@ class Worker:
 
 @contextlib.contextmanager
 def start_workers(jobs, variables=None):
-    """Start a worker for each job; yield two dicts, and end the workers.
+    """Start a worker for each job; yield two dicts; close the workers.
 
-    The first dict is name -> `Worker`. The second is name -> error message, for
-    each worker that failed to start. An error of the first worker is raised.
+    The first dict is name -> `Worker`. The second dict is name -> error
+    message, for each worker that failed. An error of the first job is raised.
     """
     workers, left_out = {}, {}
     try:
@@ -90,17 +90,17 @@ def start_workers(jobs, variables=None):
 
 
 def take_turns(steps, rounds, update=lambda done: None):
-    """Call each function once a round; the order rotates.
+    """Call each function once in each round. The order rotates.
 
     Args:
-        steps: name -> function that returns a dict as `worker.time_step` does.
+        steps: name -> function that returns a dict like `worker.time_step`.
             After an InputError the function is not called again. An InputError
             of the first function is raised.
         rounds: list with the arguments of each round.
         update: function of the number of finished rounds.
 
     Returns:
-        Two dicts: name -> list of answers; and name -> error message, for each
+        Two dicts: name -> list of results, and name -> error message for each
         function that raised an InputError.
     """
     answers, left_out = {name: [] for name in steps}, {}
@@ -122,9 +122,9 @@ def take_turns(steps, rounds, update=lambda done: None):
 
 
 def summarize(answers, examples=1):
-    """Return a dict of seconds an example: "median", "least" and "most".
+    """Return the median, least and most seconds for an example, as a dict.
 
-    "processor" is the median processor time.
+    The key "processor" has the median processor seconds.
     """
     seconds = [answer["seconds"] / examples for answer in answers]
     processor = [answer["processor"] / examples for answer in answers]
@@ -140,9 +140,9 @@ def measure_row(row, inputs, turns):
     """Measure the jobs of a row.
 
     Returns:
-        dict with "systems" (name -> dict of the results of `summarize`, the
-        peak memory and the worker's report) and "left_out" (name -> error
-        message).
+        Dict of two dicts. "systems" is name -> dict with the result of
+        `summarize`, the peak memory and the worker's report. "left_out" is
+        name -> error message.
     """
     turns = min(turns, row.turns or turns)
     jobs = {
@@ -163,18 +163,18 @@ def measure_row(row, inputs, turns):
     }
     left_out |= late
     for name, reason in left_out.items():
-        progress.console.print(f"{name} is left out: {reason}")
+        progress.console.print(f"{name} is skipped: {reason}")
     return {"systems": systems, "left_out": left_out}
 
 
 def print_systems(title, systems, unit="an example"):
     """Print a table with a line for each system, times in milliseconds.
 
-    `systems` is a dict: name -> dict from `summarize`, in seconds, which may
-    also have "peak_megabytes".
+    `systems` is name -> dict from `summarize`. The dict may also have the key
+    "peak_megabytes".
     """
     first = next(iter(systems.values()))["processor"]
-    columns = [f"ms {unit}", "least", "most", "CPU ms", "by the first"]
+    columns = [f"ms {unit}", "least", "most", "CPU ms", "CPU ratio"]
     rows = [
         [
             name,
@@ -188,7 +188,7 @@ def print_systems(title, systems, unit="an example"):
 
 
 def print_table(title, columns, rows):
-    """Print a table; each row has a name, then numbers, right-aligned."""
+    """Print a table. Each row has a name and right-aligned numbers."""
     table = Table("", title=title, title_justify="left")
     for name in columns:
         table.add_column(name, justify="right")
@@ -205,7 +205,7 @@ def machine() -> dict:
     if fast_bfloat16():
         kinds = ("amx_bf16", "avx512_bf16", *kinds)
     model = platform.machine()
-    with contextlib.suppress(OSError, TypeError):  # not Linux on x86
+    with contextlib.suppress(OSError, TypeError):  # if not Linux on x86
         text = Path("/proc/cpuinfo").read_text("utf-8")
         model = re.search("model name.*: (.*)", text)[1]
     return {

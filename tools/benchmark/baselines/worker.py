@@ -1,11 +1,10 @@
-"""One job in a separate process, which `turns.py` starts.
+"""Runs a job of `jobs.py`. `turns.py` starts this script as a process.
 
     python worker.py JOB SETTINGS
 
-JOB is a function of `jobs.py` and SETTINGS a JSON dict. The job returns a
-function that takes one step and waits for its end, and the number of examples
-in a step. The worker then takes a step for each line that it reads; the line is
-a JSON list of the step's arguments.
+JOB is the name of a function of `jobs.py`, and SETTINGS is a JSON dict. For
+each line of stdin, the worker takes a step of the job, and prints times and
+peak memory as JSON. The line is a JSON list of arguments for the step.
 """
 
 import importlib
@@ -15,7 +14,7 @@ import resource
 import sys
 import time
 
-# Several workers share one device, so none may allocate all its memory.
+# Workers share a device, so no worker may allocate all memory of the device.
 ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -25,8 +24,8 @@ ENVIRONMENT = {
 
 
 def host_megabytes():
-    """Return the peak MB of this process, or of an ended child if greater."""
-    # `getrusage` of this process would count its parent's memory too.
+    """Return the peak MB of this process or, if larger, of an ended child."""
+    # `RUSAGE_SELF` would include the memory of the parent.
     with open("/proc/self/status", encoding="utf-8") as file:
         lines = dict(line.split(":", 1) for line in file)
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -38,7 +37,7 @@ def read_gpu():
     torch, tf = sys.modules.get("torch"), sys.modules.get("tensorflow")
     if os.environ["KERAS_BACKEND"] == "jax" and "jax" in sys.modules:
         device = sys.modules["jax"].devices()[0]
-        memory = device.memory_stats()  # None on a CPU
+        memory = device.memory_stats()  # None if the device is a CPU
         return memory and (device.device_kind, memory["peak_bytes_in_use"])
     if torch and torch.cuda.is_available():
         return torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()
@@ -50,7 +49,7 @@ def read_gpu():
 
 
 def peak_megabytes():
-    """Return the peak memory of the GPU in use, else of the process."""
+    """Return the peak MB of the GPU or, without a GPU, of the process."""
     gpu = read_gpu()
     return gpu[1] / 2**20 if gpu else host_megabytes()
 
@@ -69,7 +68,7 @@ def read_processor_seconds():
 
 
 def time_step(step, *arguments, repeats=1):
-    """Take steps; return a dict: mean "seconds" and "processor", "result"."""
+    """Take steps; return the mean times of a step and the last result."""
     began = time.perf_counter(), read_processor_seconds()
     for _ in range(repeats):
         result = step(*arguments)
@@ -82,19 +81,19 @@ def time_step(step, *arguments, repeats=1):
 
 def main(job, settings):
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to stderr, not to the answers
+    os.dup2(2, 1)  # libraries that print to stdout now print to stderr
 
     def answer(**values):
         print(json.dumps(values), file=answers, flush=True)
 
     settings = json.loads(settings)
     os.environ.update(ENVIRONMENT | settings.get("environment", {}))
-    jobs = importlib.import_module("jobs")  # after ENVIRONMENT is set
+    jobs = importlib.import_module("jobs")  # import after setting variables
     step, examples = getattr(jobs, job)(settings)
-    for _ in range(settings.get("warm", 3)):  # traces, compiles, fills caches
+    for _ in range(settings.get("warm", 3)):  # trace, compile, fill caches
         step()
     gpu = read_gpu()
-    # A GPU's step is short, and the next step starts before it ends. So several
+    # On a GPU, a step is short and may overlap with the next step. So several
     # steps are timed together.
     repeats = settings.get("gpu_steps", 1) if gpu else 1
     answer(
@@ -109,5 +108,5 @@ def main(job, settings):
         )
 
 
-if __name__ == "__main__":  # processes that a job starts import this file too
+if __name__ == "__main__":  # child processes of a job import this file too
     main(*sys.argv[1:])
