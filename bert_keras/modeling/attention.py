@@ -134,16 +134,16 @@ class SelfAttention(layers.KeepsArguments):
         scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
-        # No cast to float32: for half precision, TensorFlow's softmax computes
-        # in float32 already, and a cast takes 3.2 % of a step.
+        # No cast is needed: TensorFlow's softmax computes in float32 for half
+        # precision. A cast would take 3.2 % of a step.
         probabilities = ops.softmax(scores)
-        # As in the original, the weights may not sum to 1 after dropout.
+        # As in the original, the weights are not normalised after dropout.
         weights = dropout(probabilities, self.dropout, seed)
         return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
     def _project(self, inputs, tokens, seed):
         """Return the scaled query, the key and the value, by three products."""
-        # Sites 3 to 5, for LoRA's dropout. The other dropouts have 0 to 2.
+        # LoRA's dropouts have sites 3 to 5, because 0 to 2 are in use.
         query, key, value = (
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
@@ -153,17 +153,17 @@ class SelfAttention(layers.KeepsArguments):
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
         batch, length, width = ops.shape(inputs)
-        # Without -1, because TensorFlow cannot infer it for an empty batch.
+        # Pass all sizes, because TensorFlow cannot infer -1 for an empty batch.
         heads = (batch, length, self.num_heads, width // self.num_heads)
         split = [ops.reshape(x, heads) for x in projected]  # (B, T, N, H)
         return [ops.transpose(x, (0, 2, 1, 3)) for x in split]  # (B, N, T, H)
 
     def _project_at_once(self, inputs):
-        """Return the result of `_project` by one product, for training.
+        """Return the result of `_project`, computed by one product.
 
-        On a CPU, a layer's training step takes 4 % less time at width 256 than
-        with `_project`, and the same time at 768. Prediction for one row of 16
-        tokens would take a fifth more time at 768, so it uses `_project`.
+        On a CPU, a layer's training step takes 4 % less time at width 256 and
+        the same time at 768. Predictions use `_project`, because one product
+        takes a fifth more time for a row of 16 tokens at width 768.
         """
         batch, length, width = ops.shape(inputs)
         projections = self.query, self.key, self.value
@@ -193,7 +193,7 @@ class TransformerLayer(layers.SeededLayer):
     """Self-attention and a feed-forward network, two residual sub-layers.
 
     The feed-forward network projects to `intermediate_dim`, applies GELU and
-    projects back. Dropout is applied to the output of each sub-layer, then its
+    projects back. After each sub-layer, dropout is applied, the sub-layer's
     input is added, and the sum is normalised in float32. Equals one iteration
     of the loop in `transformer_model` of the original (the paper, section 3).
 
@@ -260,7 +260,7 @@ class TransformerLayer(layers.SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # TensorFlow can fuse a dense layer with exact GELU as its activation.
+        # TensorFlow can fuse exact GELU with the product, as its activation.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
         )
@@ -297,8 +297,8 @@ class TransformerLayer(layers.SeededLayer):
         if attention_probabilities and training and self.rematerialize:
             raise InputError(
                 "attention_probabilities is True in training with "
-                "rematerialize=True, which keeps no probabilities. Call the "
-                "encoder with training=False, or make it without "
+                "rematerialize=True, but then no probabilities are kept. Call "
+                "the encoder with training=False, or make it without "
                 "rematerialize."
             )
         layer = functools.partial(
@@ -327,7 +327,7 @@ class TransformerLayer(layers.SeededLayer):
             x, probabilities = x
         # The norm follows the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, site=1))
-        # Vaswani et al., section 3.3, but GELU (the BERT paper, A.2).
+        # Vaswani et al., section 3.3, but with GELU (the BERT paper, A.2).
         y = self.intermediate(x, seed=seed, site=7)  # (B, T, intermediate_dim)
         y = self.output_projection(y, seed=seed, site=8)  # (B, T, D)
         y = self.output_norm(self._sum(x, y, seed, site=2))

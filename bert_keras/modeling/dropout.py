@@ -50,8 +50,8 @@ def dropout(x, rate, seed, site=0):
 def _random_int16(shape, seed):
     """Draw uniform 16-bit integers, two from each random 32-bit word."""
     *lead, last = shape
-    # The bound 2**31 - 1 is exclusive, so this word is never drawn. 2**31 would
-    # not be an int32. `ops.view` splits each word along the last axis.
+    # The bound 2**31 - 1 is exclusive, so this word is never drawn. A bound of
+    # 2**31 would overflow int32. `ops.view` splits words along the last axis.
     words = keras.random.randint(  # (..., last / 2 rounded up, 1)
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
@@ -66,11 +66,11 @@ def _random_int16(shape, seed):
 def add_replica(seed):
     """Add 2**20 times the replica's number to the first number of a seed.
 
-    Under `tf.distribute`, seed generators have the same state on all replicas,
-    so without this all replicas would drop the same units. Sites, which are
-    also added to the first number, stay below 2**20. The second number counts
-    calls. A change of it would repeat the mask of another call. On JAX the seed
-    is unchanged, because one mask is drawn for the whole global batch.
+    Under `tf.distribute`, seed generators have the same state on all replicas.
+    Without the sum, all replicas would drop the same units. Sites are added to
+    the first number too, but stay below 2**20. The second number counts calls:
+    a sum there would give one replica the seed of another replica's later call.
+    On JAX the seed is unchanged: one mask is drawn for the whole global batch.
     """
     if tf is None:
         return seed

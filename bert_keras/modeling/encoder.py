@@ -249,7 +249,7 @@ class BertEncoder(Portable, keras.Model):
         if tokens is not None:
             # Padding gets copies of real tokens' vectors, which nothing reads.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
-        # Vectors of [CLS], named C in the paper: (B, D); packed (B, E, D)
+        # Vectors of [CLS] (C in the paper): (B, D), or (B, E, D) if packed
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
             "sequence_output": states[-1],
@@ -307,7 +307,7 @@ class BertEncoder(Portable, keras.Model):
         attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
-        # Keras would trace a call, which takes long for large models.
+        # Keras would trace a call to find the shapes: slow for large models.
         batch, length = name_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
 

@@ -24,7 +24,7 @@ if keras.backend.backend() == "tensorflow":
 
 
 def custom_gradient(function):
-    """Do the same as `ops.custom_gradient`, but let graphs be freed.
+    """Wrap `function` like `ops.custom_gradient`, but let graphs be freed.
 
     Args:
         function: takes tensors. Returns its value and a function that maps
@@ -122,7 +122,7 @@ def _order_after(x, upstream):
     first computation and keep the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
-    # `zero` is always 0, but compilers do not simplify the comparison.
+    # `zero` below is always 0, but compilers do not detect this.
     is_known = tf.cast(first, tf.bool)
     zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))
     return x + tf.cast(zero, x.dtype)

@@ -82,7 +82,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         )
 
     def build(self, sequence_output_shape, mask_positions_shape=None):
-        # A head loaded without its encoder has its own `Embedding`, not built.
+        # A head that is loaded alone has its own `Embedding`, not yet built.
         if not self.embedding.built:
             self.embedding.build()
         self.dense.build(sequence_output_shape)
@@ -358,7 +358,7 @@ def _first(encoded, pooling_mask):
     return gather_positions(encoded["sequence_output"], positions)[:, 0]
 
 
-# Name -> function of the encoder's outputs and a mask that returns (B, D).
+# Each function maps the encoder's outputs and a mask to vectors (B, D).
 POOLINGS = {
     "mean": _mean,
     "max": _max,

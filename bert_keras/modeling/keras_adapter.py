@@ -14,8 +14,8 @@ from keras import tree
 from bert_keras.modeling.gradients import tf
 
 # Keras averages the loss over the rows of one replica. The models of this
-# package average it over the global batch. For this, `step.py` reads each loss
-# of `compile`, its reduction and its weight with the next functions.
+# package average the loss over the global batch. So `step.py` reads the losses
+# of `compile`, their reductions and their weights with the next functions.
 
 
 def has_losses(model):
@@ -30,7 +30,7 @@ def build_losses(model, labels):
 
 
 def compiled_losses(model):
-    """Return a list of (path, loss, weight, name), the losses of `compile`."""
+    """Return the losses of `compile`, a list of (path, loss, weight, name)."""
     return model._compile_loss._flat_losses if has_losses(model) else []
 
 
@@ -110,11 +110,11 @@ def learning_rate_schedule(optimizer):
 class TaskTrainer:
     """Model mixin that works around four defects of `fit` in Keras 3.15.
 
-    All are in Keras's trainer for TensorFlow. MultiWorkerMirroredStrategy has
-    two: `fit` averages a batch over the workers to build the model, and reduces
-    scalar logs along an axis that they lack. Under MirroredStrategy, the loop
-    of `steps_per_execution` reads a placeholder that gets no value. Without a
-    strategy, the first step is traced twice.
+    All are in Keras's trainer for TensorFlow. Two make `fit` fail under
+    MultiWorkerMirroredStrategy: averaging the first batch over the workers, and
+    reducing scalar logs along an axis. Under MirroredStrategy, the loop of
+    `steps_per_execution` fails, because it reads a placeholder without a value.
+    Without a strategy, the first step is traced twice.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -211,7 +211,7 @@ def _with_local_logs(make_function):
 def _take_steps_from_the_host(model, function, steps):
     def execute(iterator):
         outputs = None
-        model.steps_per_execution = 1  # Keras reads 1 when it traces `function`
+        model.steps_per_execution = 1  # read when Keras traces `function`
         try:
             for _ in range(steps):
                 outputs = function(iterator)

@@ -1,7 +1,7 @@
 """Formulas with hand-written gradients, for speed, memory or precision.
 
 The layers call these functions where a backend's own gradient is slower, keeps
-more tensors or is less precise. Each function returns the usual value.
+more tensors or is less precise. The values are those of the plain formulas.
 """
 
 import functools
@@ -13,7 +13,7 @@ from keras import ops
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import custom_gradient, tf
 
-# For tensors of this many elements, XLA saves more time than its launch takes.
+# Minimum size for XLA. Below it, a launch takes more time than XLA saves.
 LARGE = 2**18
 
 
@@ -213,7 +213,7 @@ def gather(x, indices):
     """
     if tf is not None:
         return tf.gather(x, indices)
-    # JAX would count negative indices from the end.
+    # JAX counts negative indices from the end, so move them out of range.
     indices = ops.where(indices < 0, indices - x.shape[0], indices)
     return ops.take(x, indices, axis=0)
 

@@ -17,7 +17,7 @@ from bert_keras.modeling.weights import KeepsLora
 def make_initializer():
     """Return BERT's initializer: normal, std 0.02, truncated at 2 std.
 
-    Return zeros instead if weights are loaded next; see `modes`.
+    Return zeros within `modes.use(draw_weights=False)`.
     """
     if modes.current().draw_weights:
         return keras.initializers.TruncatedNormal(stddev=0.02)
@@ -78,8 +78,8 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
         dropped = dropout(x, self.lora_dropout, seed, site)
         change = None if dropped is x else self._multiply_lora(dropped - x)
-        x = ops.matmul(x, self.kernel)  # (B T, units); includes LoRA's product
-        if change is not None:
+        x = ops.matmul(x, self.kernel)  # (B T, units)
+        if change is not None:  # `kernel` includes LoRA, but without dropout
             x = x + change
         x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)
@@ -118,7 +118,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class KeepsArguments(keras.layers.Layer):
-    """A layer whose config is read from attributes named as the arguments."""
+    """A layer that stores its arguments as attributes and in its config."""
 
     def get_config(self):
         keras_names = list_argument_names(keras.layers.Layer)
@@ -136,8 +136,8 @@ class SeededLayer(KeepsArguments):
     def build_seed(self, *rates):
         """Create the seed generator if any rate is above 0.
 
-        Call this method in `build`, because only then the generator's path
-        begins with the layer's path.
+        Call this method in `build`, so that the generator's path begins with
+        the layer's path.
 
         Raises:
             InputError: a rate is not in [0, 1).
@@ -314,7 +314,7 @@ class BertEmbeddings(SeededLayer):
         if segment_ids is None:
             segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
-        # For default ids, the last two are (1, D) and (T, D), and broadcast.
+        # With default ids, segment vectors are (1, D), position vectors (T, D).
         x = x + self.segment(segment_ids) + self.position(position_ids)
         seed = self.draw_seed(training)
         x = dropout(self.norm(x), self.dropout, seed)

@@ -25,7 +25,7 @@ def share_memory(array):
     if the array changes, so do not write to the array or to a file behind it.
     The first update of the variable writes to new memory, not to the array.
 
-    The array itself is returned on another backend or for another dtype. So is
+    On other backends and for other dtypes, the array itself is returned. So is
     an array whose address is not a multiple of 64: TensorFlow would crash.
     """
     from bert_keras.modeling.gradients import tf

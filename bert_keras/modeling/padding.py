@@ -32,8 +32,8 @@ class RealTokens:
         flat = ops.reshape(is_real, (-1,))  # (B T,)
         (positions,) = ops.nonzero(flat)
         # `positions` (L,): index of each real token among the B T positions.
-        # `tokens` (B, T): index from 0 to L - 1 of the real token whose vector
-        # each position gets: the last real token up to this position.
+        # `tokens` (B, T): for each position, the last real token at or before
+        # it, as an index from 0 to L - 1.
         self.positions = ops.cast(positions, "int32")
         tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
         self.tokens = ops.reshape(tokens, shape)

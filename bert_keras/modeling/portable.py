@@ -16,7 +16,7 @@ from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
 class Portable:
     """Mixin that loads, saves, copies and exports a model."""
 
-    copy_structure: Callable[[Any], Any]  # from a dtype policy to a new model
+    copy_structure: Callable[[Any], Any]  # takes a dtype policy
 
     @classmethod
     def from_preset(cls, preset: PathLike, **arguments: Any) -> Self:
@@ -41,9 +41,9 @@ class Portable:
         optimizer's state is not written.
 
         Args:
-            folder: output folder. It is new or has an earlier preset.
-            preprocessor: the `BertPreprocessor` of the training data, which
-                has the vocabulary.
+            folder: output folder: a new one, or one with an earlier preset.
+            preprocessor: the `BertPreprocessor` that the model was trained
+                with. It has the vocabulary.
 
         Raises:
             InputError: the preprocessor is missing or does not fit the model.
@@ -162,7 +162,7 @@ class Portable:
         LoRA's matrices are merged into the copy's kernels. Frozen weights stay
         frozen.
         """
-        # `copy_weights` replaces the values, so zeros save random numbers.
+        # `copy_weights` replaces all values, so no random values are drawn.
         with modes.use(draw_weights=False):
             copy = self.copy_structure(policy)
         weights.copy_weights(self, copy)

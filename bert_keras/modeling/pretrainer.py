@@ -30,7 +30,7 @@ class BertPretrainer(TaskModel):
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
         mlm_activation: "gelu_tanh" or "gelu_exact", for the masked-LM head;
-            None: the encoder's. In keras-hub's presets the two differ.
+            None: the encoder's. keras-hub's presets have "gelu_exact" here.
         mlm_norm_epsilon: epsilon of the masked-LM head's normalisation; None:
             the encoder's.
 
@@ -91,11 +91,11 @@ def pretraining_losses():
 class CrossEntropy(keras.losses.Loss):
     """Cross entropy of integer labels and logits.
 
-    Compared with Keras's `SparseCategoricalCrossentropy`, the gradient keeps
-    fewer tensors, only the logits, and XLA can compute the loss in one pass. By
+    Keras's `SparseCategoricalCrossentropy` keeps more tensors for the gradient.
+    This loss keeps only the logits, and XLA can compute it in one pass. By
     default, the result is sum(weight x loss) / sum(weight). Keras's default
     divides by the number of positions, including padding. If a label is outside
-    of 0 to C - 1, its loss is NaN.
+    of 0 to C - 1, the loss is NaN.
 
     Call arguments:
         y_true: int (...).
@@ -206,7 +206,7 @@ def causal_targets(inputs, attention):
 
 
 def _shift(rows, attention):
-    """Move the value of each next position to this position; fill with 0."""
+    """Return, for each position, the next position's value; 0 at the end."""
     gap = ops.zeros_like(rows[:, :1])  # (B, 1)
     if attention == "left_to_right":
         return ops.concatenate([rows[:, 1:], gap], axis=1)

@@ -24,7 +24,7 @@ class Recipe(NamedTuple):
     how: str
 
     def find_layers(self, num_layers: int) -> list[int]:
-        """Return the indices of the recipe's hidden states, all 0 or above.
+        """Return the recipe's indices of hidden states, counted from 0.
 
         Raises:
             InputError: the encoder lacks one of the layers.

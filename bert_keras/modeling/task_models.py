@@ -52,26 +52,27 @@ class BertClassifier(TaskModel):
             regression and ranking, which have one output.
         problem: "single" (one label per text), "multi" (any number of labels
             per text), "regression", or "ranking" (one score: how well a
-            passage, the second text, answers a query, the first text). The
-            problem changes the loss, the outputs of exports and the settings in
-            a preset. Logits are computed in the same way for all problems.
+            passage, the second text, answers a query, the first text). Logits
+            are computed in the same way for all problems. The loss, the outputs
+            of exports and the settings in a preset depend on the problem.
         dropout: fraction of the pooled output dropped; None: the encoder's.
         bilstm_dim: width of a new bidirectional LSTM before the head, or None.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
-        pair: True if each row of the training data had two texts. Only
-            exports use this argument.
+        pair: True if each row of the training data had two texts. Exports
+            read this argument; the logits do not depend on it.
         thresholds: for "multi", a number above 0 and below 1 for each label;
             None: 0.5 for each. A text gets the labels whose probability is at
-            least their threshold. Only exports use this argument.
+            least their threshold. Exports read this argument; the logits do not
+            depend on it.
         recipe: name of the recipe that makes features from layers of the frozen
             encoder, such as "concat_last_four" or "concat:-1,-2"; None to
             fine-tune the encoder.
-        pooling: with `recipe`, how the features of a text's tokens are pooled:
+        pooling: with `recipe`, the pooling of the features of a text's tokens:
             "mean" (also if None), "max", "cls" or "last".
         long_text: "windows" if the model was trained on windows of texts that
-            are longer than a row, otherwise "truncate". Only exports use this
-            argument.
+            are longer than a row, otherwise "truncate". Exports read this
+            argument; the logits do not depend on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -193,7 +194,7 @@ def _check_thresholds(thresholds, labels, problem):
 class BertSpanPredictor(TaskModel):
     """Logits of the start and of the end of an answer, for each token.
 
-    Padding and the question get logits too, but predictions exclude them.
+    Padding and the question get logits too, but are never part of an answer.
     Equals `create_model` of the original's `run_squad.py`. The original's loss
     is the mean of two cross entropies: `compile(loss=span_losses(),
     loss_weights={"start": 0.5, "end": 0.5})`.
@@ -204,11 +205,11 @@ class BertSpanPredictor(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         bilstm_dim: width of a new bidirectional LSTM before the head, or None.
-        may_be_none: True if some questions in training had no answer. Only
-            exports use this argument.
+        may_be_none: True if some questions in training had no answer. Exports
+            read this argument; the logits do not depend on it.
         null_threshold: "no answer" is predicted if its score exceeds the best
-            answer's score by more than this number. Only exports use this
-            argument.
+            answer's score by more than this number. Exports read this argument;
+            the logits do not depend on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -383,7 +384,7 @@ class BertChooser(TaskModel):
 
 
 class _RowPerChoice(keras.layers.Layer):
-    """Reshaping of inputs (B, K, T) to (B K, T); adds missing inputs."""
+    """Layer that reshapes inputs to (B K, T) and adds missing inputs."""
 
     def call(self, inputs):
         ids = inputs["token_ids"]
@@ -405,7 +406,7 @@ class _RowPerChoice(keras.layers.Layer):
 
 
 class _ChoicesOfRows(keras.layers.Layer):
-    """Reshaping of scores (B K, 1) to (B, K)."""
+    """Layer that reshapes scores (B K, 1) to (B, K)."""
 
     def call(self, scores, token_ids):
         return ops.reshape(scores, ops.shape(token_ids)[:2])  # (B, K)
@@ -422,7 +423,7 @@ class _Trace:
 
     def __init__(self, key, tokenizer, function):
         self.key, self.function = key, function
-        self.tokenizer = tokenizer  # keeps its id, a part of `key`, unique
+        self.tokenizer = tokenizer  # kept alive, because `key` contains its id
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -456,7 +457,7 @@ class BertEmbedder(TaskModel):
             `include_prompt=False` adds this mask.
 
     Returns:
-        float32 (B, D), or (B, K, D); D is `truncate_dim`, if that is set.
+        float32 (B, D), or (B, K, D); D is `truncate_dim` if it is set.
 
     Raises:
         InputError: the pooling is unknown, or `truncate_dim` is below 1 or
@@ -511,17 +512,17 @@ class BertEmbedder(TaskModel):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
         axes = {len(v.shape) for v in values if hasattr(v, "shape")}
         if loop.__name__ == "predict" and axes != self._axes:
-            # Otherwise TensorFlow would make one graph for inputs of any rank.
+            # `_fold` needs a known rank, so each rank gets a new graph.
             self._axes, self.predict_function = axes, None
         return super()._run(loop, x, *args, **kwargs)
 
     def encode(
         self, texts: Sequence[str], preprocessor: Any, batch_size: int = 64
     ) -> Any:
-        """Return the vectors of many texts, as fast as an export does.
+        """Return the vectors of many texts, as fast as an export.
 
         Texts are sorted by length and batched. Padding is skipped. The first
-        call traces a graph, which later calls with the same tokenizer use.
+        call traces a graph. Later calls with the same tokenizer reuse it.
 
         Args:
             texts: N strings.
@@ -579,5 +580,5 @@ class BertEmbedder(TaskModel):
             for name, x in inputs.items()
         }
         vectors = call(rows, *args, **kwargs)  # (B K, D)
-        width = self.output.shape[-1]  # D, also if the graph's D is unknown
+        width = self.output.shape[-1]  # D; a graph may not know it
         return ops.reshape(vectors, (examples, texts, width))  # (B, K, D)

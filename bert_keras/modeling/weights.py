@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-if TYPE_CHECKING:  # importing this module must not import Keras
+if TYPE_CHECKING:  # some importers of this module do not need Keras
     import keras
 
 POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
@@ -51,7 +51,7 @@ def in_encoder(name):
 
 
 def copy_weights(source, target):
-    """Copy weights to `target`, whose published names `source` also has."""
+    """Copy the weights of `source` to `target` by their published names."""
     sources = published_weights(source)
     for name, weight in published_weights(target).items():
         weight.assign(sources[name].numpy())
@@ -100,7 +100,7 @@ def drop_unused_pooler(model, names):
 
 
 def _hash_values(weight):
-    """Return a hash of the values; None if they are all the same."""
+    """Return a hash of the values, or None if all values are equal."""
     values = weight.numpy()
     if not values.size or values.min() == values.max():
         return None
@@ -127,7 +127,7 @@ class _MergedWeight:
 
     def assign(self, values):
         self.base.assign(values)
-        # One zero matrix makes the product 0, and both can still be trained.
+        # LoRA's product is then 0, but LoRA can still be trained.
         self.up.assign(np.zeros(self.up.shape))
 
 
