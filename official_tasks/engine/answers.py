@@ -272,7 +272,7 @@ def _find_best(probabilities, labels):
 
 
 def _as_json(value):
-    """Return an output as a JSON value: float32 in its shortest form."""
+    """Return an output as a JSON value, with float32 in its shortest form."""
     if not hasattr(value, "tolist"):
         return value
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:

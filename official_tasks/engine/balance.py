@@ -16,8 +16,8 @@ def balance(task, encoded):
     """Return `Encoded` rows with weights, and the loss to train with.
 
     If each row or token has one class, its weight is multiplied by the class
-    weight. If a text may have several labels, the weights stay the same. The
-    returned loss then balances each label: texts with and without the label.
+    weight. If a text may have several labels, the weights stay the same, and
+    the returned loss balances texts with and without each label.
 
     Args:
         task: `Task`.

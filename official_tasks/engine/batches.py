@@ -1,4 +1,4 @@
-"""Encoded rows as padded batches, reproducible from any step.
+"""Padded batches of encoded rows, which a resumed run reproduces.
 
 A batch depends only on the rows, the batch size, the seed, the number of steps
 and the step. So a resumed run gets the same batches as an uninterrupted run.

@@ -231,7 +231,7 @@ def summarize(runs) -> dict:
 
 
 def _describe_labels(task, examples, predictions):
-    """Return columns for the prediction file, and rows that look wrong.
+    """Return columns for the prediction file, and rows with a wrong label.
 
     The columns are a dict: name -> array (R,). The rows are a list of dicts.
     """

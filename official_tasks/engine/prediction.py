@@ -165,8 +165,10 @@ def _parse_list(row_name, column, value, item_type):
     except ValueError:
         items = None
     if not items or not isinstance(items, list):
+        content = "integers" if item_type is int else "texts"
         raise InputError(
-            f"{row_name}: expected a list in JSON, got {value[:60]!r}"
+            f"{row_name}: expected a list of {content} in {column!r}, as JSON, "
+            f"got {value[:60]!r}"
         )
     if item_type is not int:
         return [to_text(row_name, column, item) for item in items]
@@ -175,7 +177,7 @@ def _parse_list(row_name, column, value, item_type):
         type(row) is list and set(map(type, row)) == {int} for row in rows
     ):
         raise InputError(
-            f"{row_name}: expected a list of integers in {column!r}, or lists "
-            f"of them, got {json.dumps(items)[:60]}"
+            f"{row_name}: expected a list of integers in {column!r}, or a list "
+            f"of such lists, got {json.dumps(items)[:60]}"
         )
     return items
