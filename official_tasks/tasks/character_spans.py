@@ -21,8 +21,8 @@ from bert_keras.text.unicode_tables import (
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
-# _WORD matches a word of BERT's tokenizer in a string of character types: a
-# punctuation character, an ideograph, or a run of other characters.
+# A text becomes a string with one character type per character. There, _WORD
+# matches a punctuation character, an ideograph, or a run of other characters.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"
@@ -30,14 +30,14 @@ _WORD = re.compile(
 
 
 def tag_words(text, spans, where) -> TaggedText:
-    """Split a text into words, and label the words of its spans B- and I-.
+    """Split a text into words, and give the words of spans B- and I- labels.
 
     A span that begins or ends inside a word labels the entire word.
 
     Args:
         text: str.
-        spans: list of spans in a form that the module names, or the list as
-            JSON; None if unknown.
+        spans: list in a form of the module's docstring, or the list as JSON.
+            None if unknown.
         where: file and line, for messages.
 
     Raises:

@@ -47,7 +47,7 @@ class TaggedText(NamedTuple):
         return self.words
 
     def split_sentences(self, values) -> list[list]:
-        """Split a list with a value for each word into lists by sentence."""
+        """Split a list with one value per word into one list per sentence."""
         ends = [*self.starts[1:], len(self.words)]
         return [
             list(values[start:end])
@@ -110,13 +110,13 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     """Return the sentences of a file of columns.
 
     The first column has the words, the last column the labels. Columns are
-    split at tabs if the first line of words has a tab, else at blanks. If all
-    words have the same language prefix, such as WikiANN's `en:`, it is removed.
+    split at tabs if the first line of words has a tab, else at blanks. A
+    language prefix of all words, such as WikiANN's `en:`, is removed.
 
     Args:
         path: the file.
-        labelled: whether the file has labels. With None, it has labels if all
-            its lines end in a label.
+        labelled: whether the file has labels. None: True if all lines end in a
+            label.
 
     Raises:
         InputError: the file is missing, empty or not UTF-8, the number of
@@ -167,7 +167,7 @@ def _check(path, number, row, width, labelled):
     if labelled and width < 2:
         raise InputError(
             f"{where}: expected a word and its label, separated by a tab or "
-            f"a blank, got only {row[0]!r}. Only predict reads unlabelled files"
+            f"a blank, got only {row[0]!r}. Give predict a file without labels"
         )
     if len(row) != width:
         raise InputError(

@@ -51,8 +51,8 @@ TEXT_OPTIONS = {
     ),
     "long_text": Option(
         None,
-        "truncate cuts long texts. windows splits them into overlapping rows "
-        "and averages the outputs. By default the setting of the trained "
+        "truncate: cut long texts; windows: split long texts into overlapping "
+        "rows and average the outputs. By default the setting of the trained "
         "model; a new model truncates.",
     ),
     **DROP_UNLABELLED,
@@ -273,7 +273,7 @@ SPANS_OPTIONS = {
     **TABLE_OPTIONS,
     "question": Option("question", "Column of the question."),
     "context": Option("context", "Column of the text with the answer."),
-    "answer": Option("answer", "Column of the answer; an empty cell is none."),
+    "answer": Option("answer", "Column of the answer; empty: no answer."),
     "start": Option(
         None, "Column of the character index where the answer starts, from 0."
     ),

@@ -23,7 +23,7 @@ def format_lines(locations) -> str:
 
 
 def note_rows(rows) -> list[str]:
-    """Return notes on empty texts, texts that are numbers, repeated texts.
+    """Return notes on empty texts, numbers as texts, and repeated texts.
 
     Args:
         rows: list of ((file, line number), example).

@@ -82,8 +82,8 @@ def embedding_task(**options):
         raise InputError(f"--objective={objective}: expected {missing}")
     if objective == "cosine" and chosen.recall_at:
         raise InputError(
-            "--recall_at only applies to a search. Leave --recall_at out, "
-            "because --objective=cosine (the default with --label) has none"
+            "--recall_at only applies to a search, and --objective=cosine (the "
+            "default with --label) does not search. Leave --recall_at out"
         )
     # In a search of --passages, a row of test needs no partner.
     source = PairTable("embedding", chosen, is_search=objective != "cosine")
@@ -197,7 +197,7 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
-            # Equal texts get equal numbers: they are no negatives in the loss.
+            # In the loss, texts with equal numbers are no negatives.
             numbers: dict[str, int] = {}
             for text in texts:
                 numbers.setdefault(text, len(numbers))
@@ -233,8 +233,8 @@ class EmbeddingTask(RetrievalTask):
         model = BertEmbedder(
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
-        # An evaluation may cut vectors below the largest Matryoshka size. Only
-        # training may not, so `loss` checks --truncate_dim.
+        # An evaluation may cut vectors below the largest Matryoshka size, but
+        # training may not. Training calls `loss`, which checks --truncate_dim.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")
@@ -357,7 +357,7 @@ class Ranking(NamedTuple):
 
     @classmethod
     def best(cls, cosines, depth):
-        """Return the `Ranking` of the `depth` largest cosines (Q, P).
+        """Rank the `depth` passages with the largest cosines, of (Q, P).
 
         NaN ranks first. Passages with equal cosines keep their order.
         """

@@ -34,9 +34,9 @@ def encode_texts(preprocess, *segments):
 
 
 def encode_with_prompt(preprocess, texts):
-    """Encode texts after the prompt of `preprocess`, as `encode_texts` does.
+    """Encode texts, each with the prompt of `preprocess` before the text.
 
-    If the prompt is not pooled, the inputs have a pooling_mask.
+    See `encode_texts`. If the prompt is not pooled, add a pooling_mask.
     """
     import tensorflow as tf
 
@@ -116,8 +116,8 @@ def average_windows(encoded, values, count):
     """Return `(count, C)`: means over each text's windows, weighted by length.
 
     Args:
-        encoded: `Encoded` with the inputs of `encode_windows`. Its notes have
-            the rows' texts as "text".
+        encoded: `Encoded` with the inputs of `encode_windows`, and in its
+            notes the index of each row's text as "text".
         values: `(R, C)`, the outputs for the rows.
         count: number of texts.
     """
@@ -141,8 +141,8 @@ class WindowedRows(NamedTuple):
         before: int64 `(R,)`, the number of tokens before the window in the row.
         indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
-        counts: ragged bool `(R, None)`, True where a token counts. This is the
-            first window with the most context for the token.
+        counts: ragged bool `(R, None)`, True where a token counts: in the first
+            window with the most context for the token.
     """
 
     inputs: dict
@@ -161,7 +161,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
     Args:
         preprocess: `BertPreprocessor`, which sets the length of the rows.
         texts: ragged int32 ids `(B, None)`.
-        stride: number of tokens; at most a window's length is used.
+        stride: number of tokens, capped at the length of a window.
         lead: ragged ids `(B, None)`, a segment for each text, such as a
             question. The segment precedes each window of the text, uncut.
     """
@@ -199,7 +199,7 @@ def _cut_windows(preprocess, texts, stride, lead):
     room = tf.fill([texts.nrows()], tf.constant(room, tf.int64)) - lead_lengths
     cut = windows(texts, room, tf.minimum(room, stride))
     segments = [cut.ids]
-    before = tf.ones_like(cut.text)  # [CLS]
+    before = tf.ones_like(cut.text)  # only [CLS]
     if lead is not None:
         segments.insert(0, tf.gather(lead, cut.text))
         before = segments[0].row_lengths() + 2  # [CLS] lead [SEP]

@@ -45,7 +45,7 @@ class GlueRow(NamedTuple):
             official file does not have the split's name.
         data_set_texts: fields of the texts on the Hub; None: as in the files.
         submission_parts: file names of a submission; () for `folder`.tsv.
-        raw: split -> file name in the distribution that GLUE's files came from.
+        raw: split -> name of the original file, from which GLUE made its file.
         index: the column that numbers the rows of the test file.
         may_be_ragged: whether official files may have rows of the wrong width.
     """

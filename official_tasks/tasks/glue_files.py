@@ -97,7 +97,7 @@ def read_label(row, text, path, number):
         expected = f"one of {', '.join(row.spelled)}"
     raise InputError(
         f"{path}, line {number}: expected {expected} as the label of the "
-        f"task {row.name}, got {text[:40]!r}. Is the file of another task?"
+        f"task {row.name}, got {text[:40]!r}. Is it a file of another task?"
     )
 
 
@@ -153,7 +153,7 @@ def _find_label_column(row, header, path, split):
 
 
 def _select_raw_rows(row, path, split):
-    """Return a function from a row's cells to True if the split has the row.
+    """Return a function of a row's cells that is True for rows of the split.
 
     MRPC's raw file contains train and dev. The file dev_ids.tsv, which GLUE's
     download script fetches, lists the pairs of ids in dev.

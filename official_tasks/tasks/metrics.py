@@ -92,7 +92,7 @@ def macro_f1(confusion: np.ndarray) -> float:
 
 
 def f1(confusion: np.ndarray) -> float:
-    """Return the F1 of class 1 of 2, GLUE's metric for MRPC and QQP."""
+    """Return the F1 of class 1 of two classes, as GLUE does for MRPC, QQP."""
     return float(per_class(confusion)["f1"][1])
 
 
@@ -218,10 +218,10 @@ def _compute_ideal_dcg(gains):
     return _compute_dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
-# Entities are found and scored as by the Perl script conlleval, which prints
-# percent. Here scores are fractions of 1, and no entity crosses the end of a
-# sentence. conlleval knows only B-, I-, E- and O. If S-, L- or U- occur, labels
-# are read as BIOES or BILOU, as by seqeval.
+# Entities are found and scored as by the Perl script conlleval. They end with
+# their sentence. Scores are fractions of 1; conlleval prints percent. It knows
+# only B-, I-, E- and O. If S-, L- or U- occur, labels are read as BIOES or BILOU,
+# as by seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
@@ -396,8 +396,8 @@ def scores_v2(
 
     Returns:
         dict of "exact_match", "f1", "total" and "missing", the number of
-        questions without a prediction. The prefixes "answerable_" and
-        "unanswerable_" mark the first three over these questions only. With
+        questions without a prediction. The first three with the prefix
+        "answerable_" or "unanswerable_" cover only these questions. With
         `odds`, "best_exact_match" and "best_f1" are the scores at
         "best_exact_match_threshold" and "best_f1_threshold".
     """

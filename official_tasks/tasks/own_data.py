@@ -17,14 +17,14 @@ from official_tasks.tasks.data_notes import (
 from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import make_dialect, read_rows, to_text
 
-HELD_OUT_FRACTION = 0.1  # dev's fraction of train, without a dev file
+HELD_OUT_FRACTION = 0.1  # fraction of train for dev if there is no dev file
 _OR_DATA_SET = " Formats: CSV, TSV, JSONL, Parquet, hf:NAME."
 TABLE_OPTIONS = {
     **{
         split: Option(None, FILE_OPTIONS[split].help + _OR_DATA_SET)
         for split in SPLITS
     },
-    "split_seed": Option(0, "Seed that selects the rows of dev from train."),
+    "split_seed": Option(0, "Random seed for splitting dev from train."),
     "separator": Option(
         None, "Character between the columns of CSV; by default a comma."
     ),
@@ -127,7 +127,7 @@ class Table(Source):
         """Return ((file, line), example) for each row, before `prepare`.
 
         Raises:
-            InputError: rows cannot be used. The message has a line for each.
+            InputError: rows cannot be used. The message lists these rows.
         """
         rows: list = []
         notes: list[str] = []
@@ -201,7 +201,7 @@ class Table(Source):
     def _held_out(self) -> set[int]:
         """Indices of the rows in a random tenth of the groups.
 
-        With `is_stratified`, this is a tenth of the groups of each label. A
+        With `is_stratified`, a tenth of the groups of each label is drawn. A
         group has the label of its first row.
         """
         rows = self.load("train")
@@ -249,7 +249,7 @@ class Table(Source):
 
 
 def _to_cells(where, names, values, objects) -> dict:
-    """Return column -> cell; convert list elements to text, but not objects."""
+    """Return a dict of cells; list elements become text, except in `objects`."""
     return {
         name: [to_text(where, name, one) for one in value]
         if isinstance(value, list) and name not in objects

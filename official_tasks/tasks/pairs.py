@@ -112,7 +112,7 @@ class PairTable(Table):
         ):
             if key in texts:
                 raise InputError(
-                    f"{path}, line {line}: the id {key!r} stands twice"
+                    f"{path}, line {line}: the id {key!r} occurs twice"
                 )
             texts[key] = text
         if not texts:

@@ -93,7 +93,7 @@ def define_task_flags(default=None, more=None):
         "split_seed",
     )
     script.applies_only(
-        "with --predictions of evaluate",
+        "to evaluate with --predictions",
         lambda v: ("predictions" in v and v.predictions) or is_file(v),
         "null_odds",
     )
@@ -235,8 +235,8 @@ def load_task_class(path):
     """Return the one `Task` subclass that a Python file defines."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    # Dataclasses look up their module in sys.modules. Because of the prefix,
-    # the file replaces no module that has the same name.
+    # Dataclasses look up their module in sys.modules. The prefix keeps the file
+    # from replacing a module of the same name.
     name = f"task_in_{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)

@@ -105,11 +105,11 @@ class Source:
         )
 
     def existing_files(self, *splits) -> list[Path]:
-        """Return the splits' files, without data sets and incomplete parts."""
+        """Return the splits' files; skip data sets, parts that lack a file."""
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):
-                # `read` raises an error for missing files.
+                # Ignore missing files here: `read` raises the error.
                 with contextlib.suppress(InputError):
                     paths += self.paths(part)
         return [path for path in paths if isinstance(path, Path)]

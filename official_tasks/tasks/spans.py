@@ -71,12 +71,12 @@ class SpanTask(Problem):
     Args:
         source: `Source` that reads `Question`s.
         may_be_none: True if questions may have no answer, as in SQuAD 2.0.
-            With None, a question without an answer in train or dev decides.
+            None: True if a question in train or dev has no answer.
         stride: number of tokens between the starts of successive windows.
         null_threshold: "no answer" is predicted if its score exceeds the best
             answer's score by more than this number. None takes the model's
             threshold, which is 0 for a new model.
-        null_odds: the null_odds.json that `read_predictions` reads.
+        null_odds: path of a null_odds.json for `read_predictions`.
         defaults: `Defaults`.
     """
 
@@ -286,7 +286,7 @@ class SpanTask(Problem):
         return answer.text
 
     def read_predictions(self, path, examples):
-        """Return an `Answer` per question; None if the file lacks it."""
+        """Return an `Answer` per question; None if the question is missing."""
         texts = _read_by_id(path, str, '{"question id": "answer", ...}')
         ids = {q.id for q in examples}
         if not ids & texts.keys():

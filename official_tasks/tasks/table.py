@@ -97,7 +97,7 @@ def read_rows(
     for number, values in rows:
         where = f"{path}, {line_or_row(path)} {number}"
         with collect_faults(faults):
-            if isinstance(values, str):  # a message instead of cells
+            if isinstance(values, str):  # an error message, not cells
                 raise InputError(f"{where}: {values}")
             yield (
                 number,
@@ -235,7 +235,7 @@ def _separator_hint(header, kind, dialect):
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
-        return ". Give the right name by the flag of the column"
+        return ". Set the flag of the missing column to one of these"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")
@@ -306,7 +306,7 @@ def to_text(where, column, value) -> str:
     if isinstance(value, float) and math.isnan(value):
         return ""  # pandas writes NaN for a missing number
     is_json = isinstance(value, bool | int | float)
-    return json.dumps(value) if is_json else str(value)  # str for dates
+    return json.dumps(value) if is_json else str(value)  # str() for dates
 
 
 def read_number(text: str) -> float | None:

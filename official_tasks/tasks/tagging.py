@@ -40,7 +40,7 @@ FEATURE_OPTIONS = {
 TAG_OPTIONS = {
     **FILE_OPTIONS,
     "document_context": Option(
-        False, "Read a sentence together with others of its document."
+        False, "Read each sentence with others of its document."
     ),
     **FEATURE_OPTIONS,
 }
@@ -173,8 +173,8 @@ class TagTask(Problem):
         )
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, pieces, max(room // 2, 1))
-        # Each array has a value for each word piece of each window. `piece` is
-        # an index into `pieces`; `counts` is True where a counted word begins.
+        # Each array has one value per word piece of each window. `piece` is an
+        # index into `is_first`. `counts` is True where a counted word begins.
         piece = rows.indices.values.numpy()
         counts = rows.counts.values.numpy() & is_first[piece]
         row = rows.indices.value_rowids().numpy()

@@ -125,7 +125,7 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     ):
         embedding_task(dev=wrong, **columns).read("dev")
     again = write(tmp_path / "again.csv", [("p1", "a")] * 2, ("_id", "text"))
-    with pytest.raises(InputError, match="line 3: the id 'p1' stands twice"):
+    with pytest.raises(InputError, match="line 3: the id 'p1' occurs twice"):
         embedding_task(dev=dev, **columns | {"passages": again}).read("dev")
     empty = write(tmp_path / "empty.csv", [], ("_id", "text"))
     with pytest.raises(InputError, match="empty.csv: expected at least one"):
