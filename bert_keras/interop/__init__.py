@@ -1,1 +1,1 @@
-"""Readers and writers of weights formats. They never run code from a file."""
+"""Readers and writers of weight formats. No reader runs code from a file."""

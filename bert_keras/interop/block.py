@@ -1,10 +1,10 @@
 """The `bert_keras` block of config.json in a Hugging Face folder.
 
-The block holds what the Hugging Face format has no fields for: the model class
-and its arguments, the direction of attention, the pooling of sentence
-embeddings, the source of the weights, and the names of untrained weights. It
-also has a hash of config.json, and the size and SHA-256 of every other file.
-The reader raises an error that names the file if a file has changed.
+The block holds data for which the Hugging Face format has no fields: the model
+class and its arguments, the direction of attention, the pooling of sentence
+embeddings, the source of the weights, and the names of untrained weights. The
+block also holds a hash of config.json, and the size and SHA-256 of each other
+file. If a file has changed, the reader raises an error that names the file.
 """
 
 import functools
@@ -21,25 +21,25 @@ NAME = "bert_keras"
 VERSION = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD_FORMAT = (
-    "Convert the model with tools/convert_checkpoint.py --format=huggingface "
-    "of the version of bert_keras that wrote it"
+    "Install the version of bert_keras that wrote the model, and convert the "
+    "model with tools/convert_checkpoint.py --format=huggingface"
 )
 SAVE_AGAIN = (
-    "Save or fetch the folder again; if the change is intended, remove the "
+    "Save or fetch the folder again. If the change is intended, remove the "
     f'"{NAME}" block from config.json'
 )
 
 
 def write_config(folder, config, model, weights_entry):
-    """Write config.json with the block.
+    """Write config.json with the `bert_keras` block.
 
-    Write all other files first, because the block has their hashes.
+    Call this function last, because the block holds the other files' hashes.
 
     Args:
         folder: the output folder.
-        config: dict of Hugging Face's fields.
+        config: dict of the fields that Hugging Face reads.
         model: `BertEncoder` or a task model.
-        weights_entry: dict of "bytes" and "sha256" of the weights file.
+        weights_entry: dict with the weights file's "bytes" (size) and "sha256".
     """
     names = {os.path.relpath(path, folder) for path in files.walk(folder)}
     entries = describe_files(folder, sorted(names - {WEIGHTS}))
@@ -52,7 +52,7 @@ def write_config(folder, config, model, weights_entry):
 def _describe(model):
     encoder = getattr(model, "encoder", model)
     arguments = {} if model is encoder else dict(model.arguments())
-    if "examples_per_row" in arguments:  # each run sets this number
+    if "examples_per_row" in arguments:  # depends on the run, not the model
         arguments["examples_per_row"] = None
     block = {
         "version": VERSION,
@@ -69,10 +69,10 @@ def _describe(model):
 
 
 def read_block(folder, config):
-    """Return the `Fields` of the block, or None if there is no valid block.
+    """Return the `Fields` of the `bert_keras` block, or None without a block.
 
-    Every file is compared with its hash, except the weights file. `add_check`
-    compares the weights file when its weights are loaded.
+    Each file except the weights file is compared with its hash in the block.
+    `add_check` compares the weights file later, when the weights are loaded.
 
     Args:
         folder: the model's folder.
@@ -84,8 +84,8 @@ def read_block(folder, config):
             "an earlier version of bert_keras wrote this format",
             OLD_FORMAT,
         )
-    # transformers copies the block when it saves a model from such a folder.
-    # The hashes in the copy are wrong, so the block is ignored.
+    # A folder that transformers saved may hold a copy of an older block.
+    # The hashes in the copy do not fit the new files, so the block is ignored.
     if NAME not in config or "transformers_version" in config:
         return None
     block = config.object(NAME)
@@ -93,7 +93,7 @@ def read_block(folder, config):
         raise WeightsError(
             config.path,
             "a newer version of bert_keras wrote this file",
-            "Install that version of bert_keras",
+            "Install a newer version of bert_keras",
             expected=f"a file of format version {VERSION} or lower",
             found=block.raw("version"),
         )
@@ -111,7 +111,7 @@ def read_block(folder, config):
 
 
 def check_file(folder, block, name):
-    """Raise `WeightsError` if a file differs from its entry in the block."""
+    """Raise `WeightsError` if a file's size or hash differs from the block."""
     entry = block.object("files").object(name)
     parts = name.split("/")
     if len(parts) > 2 or not all(map(files.is_plain_name, parts)):
@@ -128,7 +128,7 @@ def check_file(folder, block, name):
 
 
 def add_check(found, folder, block):
-    """Return the tensors with a check of the weights file, which runs once."""
+    """Return the tensors with one shared check of the weights file's hash."""
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )
@@ -136,7 +136,7 @@ def add_check(found, folder, block):
 
 
 def read_arguments(block):
-    """Return the head's arguments as a dict; check types of known arguments."""
+    """Return dict of the head's arguments; refuse values of a wrong type."""
     settings = block.object("arguments", {})
     checks = {
         "labels": settings.texts,
@@ -159,12 +159,12 @@ def read_arguments(block):
         if name in settings:
             settings.integer(name, maximum=2**20)
     if "name" in settings.values:
-        settings.refuse("name", "no name, as the caller chooses one", "a name")
+        settings.refuse("name", "no model name in this file", "a name")
     return dict(settings.values)
 
 
 def apply(block, checkpoint, folder):
-    """Set the attributes of `checkpoint` that the block states."""
+    """Copy the settings in the block to the `Checkpoint`."""
     checkpoint.encoder["attention"] = block.text("attention")
     checkpoint.encoder["pooler_activation"] = block.choice(
         "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]

@@ -1,4 +1,4 @@
-"""Conversion of a preset to a Hugging Face folder, and check of the result."""
+"""Conversion of a preset to a Hugging Face folder, with a check of outputs."""
 
 import dataclasses
 import re
@@ -15,8 +15,8 @@ from bert_keras.interop.presets import list_names, open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
-# Names of tensors that `Conversion.skipped` does not list: optimizer slots,
-# counters, position ids, and copies of tied weights.
+# Patterns of tensor names that `Conversion.skipped` does not list: optimizer
+# slots, counters, position ids, and copies of tied weights.
 SPARE = (
     r"(adam|lamb|slot|optimizer)",
     r"(global_step|save_counter|iterations?|good_steps|loss_scale)",
@@ -34,10 +34,10 @@ class Conversion:
         format: format of the source.
         task: name of the model class.
         difference: the greatest absolute difference between the outputs of
-            the source's model and of the converted folder's model.
-        left_out: weights that neither the source nor the folder has.
-        untrained: weights in the folder that are still random.
-        skipped: tensors of the source that no model of bert_keras has.
+            the source model and of the converted model.
+        left_out: names of weights that neither the source nor the folder has.
+        untrained: names of weights in the folder that are still random.
+        skipped: names of tensors in the source that no bert_keras model has.
     """
 
     source: str
@@ -65,9 +65,9 @@ def convert(source, folder, lowercase=None):
     """Convert one preset, load the result and compare the outputs.
 
     Args:
-        source: any preset.
-        folder: the folder to write; see `save_model`.
-        lowercase: True for lower-cased text; None takes the source's case.
+        source: path or name of a preset; see `open_checkpoint`.
+        folder: the output folder; see `save_model`.
+        lowercase: True if texts are lower-cased; None: as the source states.
 
     Returns:
         The `Conversion`.
@@ -77,7 +77,7 @@ def convert(source, folder, lowercase=None):
     model = _load(cls, checkpoint)
     text = None
     if checkpoint.read_text or lowercase is not None:
-        # Imported here, as it needs TensorFlow. A preset without text does not.
+        # This import loads TensorFlow. Only presets with a vocabulary need it.
         from bert_keras.text.preprocessor import BertPreprocessor
 
         text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
@@ -96,7 +96,7 @@ def convert(source, folder, lowercase=None):
 
 
 def model_class(checkpoint):
-    """Return the class of a checkpoint's model, one of `HEADS`."""
+    """Return the model class of a checkpoint, a class in `HEADS`."""
     if checkpoint.head_fault is not None:
         raise checkpoint.head_fault
     if checkpoint.by_class:
@@ -106,7 +106,7 @@ def model_class(checkpoint):
             if head in checkpoint.by_class
         )
         raise InputError(
-            f"The head's tensors in {checkpoint.source} fit {fits}, and its "
+            f"The head's tensors in {checkpoint.source} fit {fits}, but "
             "config.json names no class. Add the right class to config.json, "
             'such as "architectures": ["BertForSequenceClassification"].'
         )
@@ -119,7 +119,7 @@ def model_class(checkpoint):
 
 
 def _load(cls, checkpoint, **arguments):
-    """Load the model without warnings; `Conversion` lists its new weights."""
+    """Load a model without a warning: `Conversion` lists its new weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         return cls.from_preset(checkpoint, **arguments)
@@ -132,8 +132,8 @@ def _is_spare(name):
 def compare_models(first, second):
     """Return the greatest absolute difference between two models' outputs.
 
-    Both models get the same random rows. Outputs at padding are left out.
-    Weights that the second model's checkpoint lacked are copied from the first.
+    Both models get the same random inputs. Outputs at padding are ignored. A
+    weight that the second checkpoint lacks is copied from the first model.
     """
     weights = published_weights(first)
     for name, weight in published_weights(second).items():
@@ -149,12 +149,12 @@ def compare_models(first, second):
 
 
 def real_outputs(model, inputs, outputs):
-    """Return dict of name -> output as an array, without positions of padding.
+    """Return dict of output name -> array, without the positions of padding.
 
     Args:
-        model: the model, or one with the same outputs.
+        model: the model; `model.token_outputs` names its outputs per token.
         inputs: the model's inputs, from `sample_inputs`.
-        outputs: dict of arrays, or one array, which is named `logits`.
+        outputs: dict of output name -> array, or the array of the logits.
     """
     if not isinstance(outputs, dict):
         outputs = {"logits": outputs}

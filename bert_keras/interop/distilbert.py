@@ -1,8 +1,8 @@
 """Translation of DistilBERT's Hugging Face settings and tensors to BERT's.
 
-DistilBERT has no segments and no pooler. Where BERT has its tanh pooler, the
-classes for classification and multiple choice have `pre_classifier`, a dense
-ReLU layer on the first token. So `pooler_activation` of the encoder is "relu".
+DistilBERT has no segments and no pooler. Its classes for classification and
+multiple choice have a dense ReLU layer, `pre_classifier`, on the first token.
+It is loaded as the pooler, so the encoder's `pooler_activation` is "relu".
 """
 
 import re
@@ -13,7 +13,7 @@ from bert_keras.interop.tensor_files import Fields
 from bert_keras.interop.tensors import Tensor
 
 MODEL_TYPE = "distilbert"
-# Setting of BERT -> (setting of DistilBERT, its default).
+# BERT's setting -> (DistilBERT's setting, DistilBERT's default).
 _SETTINGS = {
     "num_hidden_layers": ("n_layers", 6),
     "num_attention_heads": ("n_heads", 12),
@@ -24,7 +24,7 @@ _SETTINGS = {
     "hidden_act": ("activation", "gelu"),
     "classifier_dropout": ("seq_classif_dropout", 0.2),
 }
-# Parts of tensor names: DistilBERT -> BERT.
+# Part of a tensor name in DistilBERT -> the same part in BERT.
 _PARTS = {
     r"^distilbert\.": "",
     r"^transformer\.layer\.": "encoder.layer.",
@@ -46,7 +46,7 @@ _SEGMENTS = "embeddings.token_type_embeddings.weight"
 
 
 def translate_config(config):
-    """Return `Fields` of BERT's config.json with DistilBERT's settings."""
+    """Return the `Fields` of DistilBERT's settings, renamed as in BERT."""
     values = dict(config.values)
     for name, (other, default) in _SETTINGS.items():
         values[name] = config.raw(other, default)
@@ -60,14 +60,14 @@ def translate_config(config):
 
 
 def translate_name(name):
-    """Return a tensor's name in BERT; a name of BERT is returned unchanged."""
+    """Return BERT's name of a DistilBERT tensor; keep a name of BERT."""
     for pattern, replacement in _PARTS.items():
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def translate_tensors(stored, encoder):
-    """Return the tensors under BERT's names, with segment embeddings of 0.
+    """Rename the tensors as in BERT, and add segment embeddings of 0.
 
     Args:
         stored: dict of DistilBERT's names -> `Tensor`.

@@ -1,4 +1,4 @@
-"""Weights by name: packaged, released by Google, or on the Hugging Face Hub."""
+"""Weights by name, from this package, Google or the Hugging Face Hub."""
 
 import contextlib
 import difflib
@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
-# Maximum size of a zip's unpacked files. A large model has 1.4 GB.
+# Maximum size of all unpacked files of a zip. BERT-large has 1.4 GB.
 MAX_UNPACKED = 2 * 1024**3
-# Name -> date in its URL. The uncased base model was released twice. Papers
+# Name -> date in the URL. Google released the uncased base model twice. Papers
 # used the first release, so this table has the first date.
 RELEASED = {
     **{name: "2020_02_20" for name in SIZES if name.startswith("uncased_L")},
@@ -43,7 +43,7 @@ RELEASED = {
     "wwm_uncased_L-24_H-1024_A-16": "2019_05_30",
     "wwm_cased_L-24_H-1024_A-16": "2019_05_30",
 }
-# keras-hub's name of the weights -> their name in `RELEASED`.
+# Name in keras-hub -> name of the same weights in `RELEASED`.
 ALIASES = {
     "bert_tiny_en_uncased": "uncased_L-2_H-128_A-2",
     "bert_small_en_uncased": "uncased_L-4_H-512_A-8",
@@ -61,7 +61,7 @@ def _with_owner(owner, names):
     return {name: f"{owner}/{name}" for name in names.split()}
 
 
-# Name without an owner -> repository on the Hugging Face Hub.
+# Name without its owner -> repository on the Hugging Face Hub.
 HUB_NAMES = {
     **_with_owner(
         "google-bert",
@@ -102,7 +102,7 @@ HUB_NAMES = {
         "mxbai-embed-large-v1 mxbai-embed-2d-large-v1 mxbai-embed-xsmall-v1",
     ),
 }
-# keras-hub's names of embedding models -> names in `HUB_NAMES`.
+# Name in keras-hub -> name of the same embedding model in `HUB_NAMES`.
 _EMBEDDERS = {
     "all_minilm_l6_v2_en": "all-MiniLM-L6-v2",
     "all_minilm_l6_v1_en": "all-MiniLM-L6-v1",
@@ -130,7 +130,7 @@ _EMBEDDERS = {
     "mxbai_embed_2d_large_v1_en": "mxbai-embed-2d-large-v1",
     "mxbai_embed_xsmall_v1_en": "mxbai-embed-xsmall-v1",
 }
-# Words in a preset's name that mean an architecture other than BERT.
+# Words in a preset's name that show an architecture other than BERT.
 OTHER_ARCHITECTURES = re.compile(
     r"\b(albert|bertweet|camembert|deberta|electra|modernbert|mpnet|xlnet|"
     r"(xlm-|distil)?roberta)\b"
@@ -142,15 +142,14 @@ def presets() -> list[str]:
     """Return the names that `from_preset` accepts besides paths and org/name.
 
     Returns:
-        list of str: names of the weights in this package, which need no
-        network, of Google's releases, and of weights on the Hugging Face Hub.
-        Weights that keras-hub has too are also listed under keras-hub's name.
+        list of str: names of the weights in this package, of Google's releases
+        and of weights on the Hugging Face Hub. keras-hub's names of the same
+        weights are listed too. Weights in this package need no network.
     """
     return [*packaged_names(), *RELEASED, *ALIASES, *HUB_NAMES]
 
 
 def packaged_names():
-    """Return the names of the weights that come with this package."""
     paths = glob.glob(os.path.join(glob.escape(PACKAGED), "*", CONFIG))
     return sorted(os.path.basename(os.path.dirname(path)) for path in paths)
 
@@ -158,14 +157,14 @@ def packaged_names():
 def suggest_names(preset):
     """Return a sentence that names the presets closest to an unknown name.
 
-    If the name is of another architecture, the sentence names a package that
-    loads it. If no preset is close, "" is returned. Case, the owner on the Hub,
-    and the choice between blank, "_" and "-" are ignored.
+    If the name shows another architecture, the sentence names a package for
+    that architecture. Return "" if no preset is close. The comparison ignores
+    case and the owner on the Hub, and treats "_", "-" and a blank as equal.
     """
     simple = _simplify(preset)
     if other := OTHER_ARCHITECTURES.search(simple):
         return (
-            f" {other[0]} is not the architecture BERT. Load {preset} "
+            f" {preset} has the architecture {other[0]}, not BERT. Load it "
             f"with {huggingface.name_package(other[0])}."
         )
     known = {_simplify(name): name for name in reversed(presets())}
@@ -182,9 +181,9 @@ def _simplify(name):
 
 
 def fetch_release(name):
-    """Return the folder of one of Google's releases; download it if missing.
+    """Return the folder of a release of Google. Download a missing release.
 
-    The folder is below `KERAS_HOME`, by default ~/.keras.
+    The folder is inside `KERAS_HOME`, by default ~/.keras.
     """
     folder = os.path.join(files.keras_home(), "models", "bert_keras", name)
     if not os.path.isdir(folder):
@@ -198,17 +197,14 @@ def fetch_release(name):
 
 
 def _unpack(path, folder):
-    """Unpack the checkpoint, settings and vocabulary directly into `folder`.
-
-    zipfile compares each file with its size and its checksum in the zip.
-    """
+    """Unpack the checkpoint, settings and vocabulary into `folder`."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = _find_members(archive)
             size = sum(member.file_size for member in members.values())
             if size > MAX_UNPACKED:
                 raise zipfile.BadZipFile(
-                    f"{size} bytes unpacked, more than {MAX_UNPACKED}"
+                    f"it has {size} bytes unpacked, more than {MAX_UNPACKED}"
                 )
             for name, member in members.items():
                 with (
@@ -218,8 +214,8 @@ def _unpack(path, folder):
                     shutil.copyfileobj(source, target)
     except (
         *(zipfile.BadZipFile, zlib.error, EOFError),
-        # Raised for an encrypted file. Its subclass NotImplementedError is
-        # raised for an unknown compression.
+        # `zipfile` raises RuntimeError for an encrypted file, and its subclass
+        # NotImplementedError for an unknown compression.
         RuntimeError,
     ) as error:
         raise InputError(
@@ -228,7 +224,7 @@ def _unpack(path, folder):
 
 
 def _find_members(archive):
-    """Return dict of file name without folders -> `ZipInfo` to unpack."""
+    """Return dict of base name -> `ZipInfo` of each file to unpack."""
     members = {}
     for member in archive.infolist():
         name = member.filename.rpartition("/")[2]
@@ -238,7 +234,7 @@ def _find_members(archive):
 
 
 def _download(name, path):
-    # keras.utils.get_file is not used, as it prints and has no timeout.
+    # `keras.utils.get_file` would print a progress bar, and has no timeout.
     url = URL.format(date=RELEASED[name], name=name)
     logger.info("Fetching %s to %s", url, path)
     try:
@@ -259,7 +255,7 @@ def _download(name, path):
 
 
 PREFIX = "hf://"
-# Settings, tokenizer and safetensors; nothing that can run code.
+# The settings, tokenizer and safetensors of a model. None of them can run code.
 MODEL = (
     *(
         CONFIG,
@@ -279,7 +275,7 @@ WANTED = (
 
 
 def hub_name(preset):
-    """Return `org/name` if the preset is a name on the Hub, else None."""
+    """Return `org/name` if the preset has the form of a Hub name, else None."""
     name = preset.removeprefix(PREFIX)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and ".." not in name:
         return name
@@ -292,24 +288,24 @@ def hub_name(preset):
 
 
 def fetch_from_hub(name, revision=None):
-    """Download `org/name`; return its folder and `hf://org/name@commit`.
+    """Download `org/name`. Return (folder, "hf://org/name@commit").
 
-    `huggingface_hub` decides on the access token, cache and offline mode.
+    `huggingface_hub` handles the access token, the cache and the offline mode.
     """
-    hub = huggingface_hub(f"There is no folder {name} here. Downloading it")
+    hub = huggingface_hub(f"There is no folder {name} here. Its download")
     folder = _call_hub(
         hub.snapshot_download,
         name,
         revision=revision,
         allow_patterns=list(WANTED),
     )
-    commit = os.path.basename(folder)  # the cache names folders by commit
+    commit = os.path.basename(folder)  # a folder is named by its commit
     if not huggingface.has_weights(folder):
         listed = _call_hub(hub.list_repo_files, name, revision=commit)
         unread = list(filter(huggingface.is_unread, listed))
         if unread:
             raise InputError(
-                f"{name} has no safetensors on the Hub, only {unread[0]}. "
+                f"{name} has no safetensors file on the Hub, only {unread[0]}. "
                 f"{huggingface.CONVERT}."
             )
     return folder, f"{PREFIX}{name}@{commit}"
@@ -319,7 +315,7 @@ def huggingface_hub(purpose):
     """Return the package `huggingface_hub`; raise `InputError` if missing.
 
     Args:
-        purpose: beginning of the message; "needs huggingface-hub" follows.
+        purpose: beginning of the message, before " needs huggingface-hub".
     """
     try:
         import huggingface_hub
@@ -332,12 +328,12 @@ def huggingface_hub(purpose):
 
 @contextlib.contextmanager
 def hub_errors(message):
-    """Turn errors of the Hub in a `with` block into an `InputError`.
+    """Raise `InputError` for an error of the Hub in a `with` block.
 
     Args:
-        message: function that takes the Hub's reason and returns the message.
+        message: function that gets the Hub's error text and returns a message.
     """
-    from httpx import HTTPError  # if the Hub cannot be reached
+    from httpx import HTTPError  # raised if the Hub cannot be reached
     from huggingface_hub.errors import HFValidationError
 
     try:
@@ -351,9 +347,9 @@ def hub_errors(message):
 def _call_hub(function, name, **arguments):
     with hub_errors(
         lambda reason: (
-            f"There is no folder {name} here, and the Hugging Face Hub did "
-            f"not provide it ({reason}).{suggest_names(name)} Check the path "
-            "or name, or download the folder and pass its path."
+            f"There is no folder {name} here, and {name} cannot be fetched "
+            f"from the Hugging Face Hub ({reason}).{suggest_names(name)} Check "
+            "the path or name, or download the folder and pass its path."
         )
     ):
         return function(name, **arguments)

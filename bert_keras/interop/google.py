@@ -1,4 +1,4 @@
-"""Reader of the checkpoints of Google's BERT.
+"""Reader of the checkpoints of Google's original BERT.
 
 The files are bert_config.json, vocab.txt and bert_model.ckpt.
 """
@@ -14,7 +14,7 @@ from bert_keras.interop.tensor_files import read_json
 
 CONFIG, VOCABULARY = "bert_config.json", "vocab.txt"
 
-# The library's names <-> variable names of the original's checkpoints.
+# Weight names in bert_keras -> variable names in Google's checkpoints.
 _LAYER = "bert/encoder/layer_{}"
 _DENSE = {
     "encoder/layer_{}/attention/query": f"{_LAYER}/attention/self/query",
@@ -32,7 +32,7 @@ _NORM = {
     "encoder/layer_{}/output_norm": f"{_LAYER}/output/LayerNorm",
     "mlm/norm": "cls/predictions/transform/LayerNorm",
 }
-# The files store these kernels as (outputs, inputs).
+# Google's checkpoints store the kernels of heads as (outputs, inputs).
 _HEADS = layers_in("google")
 _OUTPUTS = {"nsp": "cls/seq_relationship/output"}
 for _layer in _HEADS.values():
@@ -53,13 +53,13 @@ TRANSPOSED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
 
 def open_google(prefix, source=None):
-    """Return the `Checkpoint` of the original's files.
+    """Return the `Checkpoint` of files that the original BERT wrote.
 
     Args:
-        prefix: path of the checkpoint without `.index`; settings and
-            vocabulary are next to it.
+        prefix: path of the checkpoint without `.index`. Settings and
+            vocabulary are in the same folder.
         source: path that the user passed, for messages. The word "cased" or
-            "uncased" in its last part states the case of the text.
+            "uncased" in the last part of the path states the text's case.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
     found, skipped = tensors.rename_tensors(
@@ -87,10 +87,10 @@ def open_google(prefix, source=None):
 
 
 def read_config(path):
-    """Return the arguments of `BertEncoder` in a `bert_config.json`.
+    """Return the arguments of `BertEncoder` that a `bert_config.json` states.
 
-    The file must state the sizes, except the number of positions (default 512)
-    and of segments (2). `gelu` is the tanh form of GELU, as in the original.
+    The file must state all sizes except the number of positions (default 512)
+    and of segments (default 2). In Google's code, `gelu` is GELU's tanh form.
     """
     config = read_json(path)
     config.choice("hidden_act", ["gelu"], "gelu")
@@ -114,19 +114,19 @@ def read_config(path):
     }
 
 
-# Matches whole words only, so not "lowercased" or "showcased".
+# Match whole words only, and not "lowercased" or "showcased".
 _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return {"the name NAME": True if "uncased", False if "cased"}, or {}."""
+    """Return {"the name NAME": True for uncased, False for cased}, or {}."""
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)
     return {f"the name {name}": match[1] == "un"} if match else {}
 
 
 def _find_head(found):
-    """Return (name, arguments) of the model class whose head is stored."""
+    """Return (class name, arguments) of the model whose head was found."""
     for head, layer in _HEADS.items():
         for name in layer:
             bias = found.get(f"{name}/bias")

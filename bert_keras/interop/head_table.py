@@ -1,4 +1,4 @@
-"""The table of heads: their classes, tensors, labels, and names on the Hub.
+"""The table of heads, with the class, tensors and Hub names of each head.
 
 The readers of all formats, publishing and serving use the table. To add a head,
 add a row here and a model class in `modeling`.
@@ -12,18 +12,18 @@ class Head:
     """A row of `HEADS`: one model class.
 
     Attributes:
-        architectures: classes of transformers with this head. A saved folder
-            names the first one if the head has all parts.
+        architectures: classes of transformers with this head. config.json of
+            a saved folder names the first class if the head has all parts.
         auto_class: class of transformers that loads any of `architectures`.
         task: the Hub's `pipeline_tag`.
-        layer: published name of the head's only dense layer, or None.
-        outputs: number of outputs of the layer; None: one for each label.
+        layer: name of the head's only dense layer in bert_keras, or None.
+        outputs: number of outputs of the layer; None for one per label.
         tensors: dict of format -> name of the layer in that format.
         parts: prefixes of weight names, one for each part that a file may lack.
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class has an argument `dropout`.
-        is_tied: True if the head's output matrix is the token table.
-        signatures: names of the signatures of an export, the default first.
+        is_tied: True if the output matrix is the token embeddings.
+        signatures: names of the signatures of an export. The first is default.
         peft_task: `task_type` of PEFT; None if PEFT has none for this head.
     """
 
@@ -123,7 +123,7 @@ BY_ARCHITECTURE = {
     for name, head in HEADS.items()
     for architecture in head.architectures
 }
-# Weights whose last axis has one output per label.
+# Names of weights whose last axis has one entry per label.
 LABELED_WEIGHTS = tuple(
     f"{head.layer}/{end}"
     for head in HEADS.values()
@@ -133,7 +133,7 @@ LABELED_WEIGHTS = tuple(
 
 
 def layers_in(format):
-    """Return dict of class -> {layer's published name: name in the format}."""
+    """Return dict of class -> {layer in bert_keras: layer in the format}."""
     return {
         name: {head.layer: head.tensors[format]}
         for name, head in HEADS.items()

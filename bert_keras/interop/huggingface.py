@@ -35,9 +35,9 @@ CONVERT = (
     "Convert the weights once with transformers: load them with "
     "from_pretrained, and write model.safetensors with save_pretrained"
 )
-INNER = "*_Transformer"  # encoder's folder in sentence-transformers
+INNER = "*_Transformer"  # encoder of sentence-transformers
 
-# Name in transformers -> name in this library.
+# Activation in transformers -> activation in bert_keras.
 ACTIVATIONS = {
     "gelu": "gelu_exact",
     "gelu_python": "gelu_exact",
@@ -50,7 +50,7 @@ PROBLEMS = {
     "multi_label_classification": "multi",
     "regression": "regression",
 }
-# The library's names <-> tensor names of Hugging Face's BERT classes.
+# Weight names in bert_keras -> tensor names in transformers.
 _LAYER = "encoder.layer.{}"
 _DENSE = {
     "encoder/layer_{}/attention/query": f"{_LAYER}.attention.self.query",
@@ -79,16 +79,16 @@ _TABLES = {
     ),
     "mlm/bias": "cls.predictions.bias",
 }
-# Class -> {library's name of the head's layer: name in transformers}. Three
-# classes of transformers call the layer `classifier`.
+# Class -> {layer of the head in bert_keras: layer in transformers}. In three
+# classes of transformers, the layer is called `classifier`.
 _HEADS = layers_in("huggingface")
-# Tied weights that some files store twice: second name -> published name.
+# Some files store tied weights twice: name of the copy -> name in bert_keras.
 TIED = {
     "cls.predictions.decoder.weight": "encoder/embeddings/token/embeddings",
     "cls.predictions.decoder.bias": "mlm/bias",
 }
 _ENDS = (".weight", ".bias")
-# Model type -> class of keras-hub that reads it from a Hugging Face folder.
+# `model_type` -> class of keras-hub that reads such a Hugging Face folder.
 _KERAS_HUB = {
     "albert": "AlbertBackbone",
     "roberta": "RobertaBackbone",
@@ -97,13 +97,13 @@ _KERAS_HUB = {
 
 
 def name_package(model_type):
-    """Return the name of a class or package that reads the architecture."""
+    """Return the name of a class or package that loads this model type."""
     other = _KERAS_HUB.get(model_type)
     return f"keras_hub.models.{other}" if other else "transformers"
 
 
 def names(head):
-    """Return dict of a class's weight name -> tensor name in transformers."""
+    """Return dict of weight name in bert_keras -> name in transformers."""
     return {
         **_TABLES,
         **tensors.expand_names(_DENSE | _HEADS.get(head, {}), _NORM, _ENDS),
@@ -113,9 +113,9 @@ def names(head):
 def open_huggingface(folder):
     """Return the `Checkpoint` of a Hugging Face folder.
 
-    The model class is named by the `bert_keras` block of config.json or, if
-    there is none, by `architectures`. Folders of 2019 have neither, so the
-    class follows from the tensors.
+    The `bert_keras` block of config.json names the model class. Without this
+    block, `architectures` names the class. Folders of 2019 have neither. Their
+    tensors decide the class.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     fields = block.read_block(folder, config)
@@ -149,7 +149,7 @@ def _open_with_block(folder, config, fields, stored):
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, _normalize_name
     )
-    # A head that transformers lacks is stored under the library's names.
+    # Tensors of a head that transformers lacks have their names in bert_keras.
     head_names = [n for n in skipped if "/" in n and not in_encoder(n)]
     found = _transpose_kernels(found) | {
         name: stored[name] for name in head_names
@@ -205,8 +205,8 @@ def _transpose_kernels(found):
 def _check_output_table(found, stored):
     """Add a check to `mlm/bias` that compares tied weights with their copies.
 
-    The check refuses a copy that differs from its weight, because transformers
-    5 computes with the copy and this package with the weight.
+    The check refuses a copy with other values, because transformers 5 computes
+    with the copy, but bert_keras with the weight.
     """
     if "mlm/bias" not in found:
         return
@@ -221,8 +221,8 @@ def _check_output_table(found, stored):
             if not weight.equals(copy):
                 raise WeightsError(
                     copy.file,
-                    "the output weights differ from those of the token table",
-                    "Load the file with transformers, or as a BertEncoder",
+                    "this copy of a tied weight has other values",
+                    "Load the file with transformers, or only its BertEncoder",
                     tensor=copy.name,
                     expected=f"the values of {weight.name}",
                     found="other values",
@@ -240,8 +240,8 @@ def _check_model(config, fields):
     if "auto_map" in config or "custom_pipelines" in config:
         raise WeightsError(
             config.path,
-            "the folder asks to run code that came with it (auto_map)",
-            "Convert the checkpoint with this code first",
+            "the model needs code in the folder (auto_map), which never runs",
+            "Use a checkpoint that needs no code of its own",
         )
     known = ["bert", block.NAME if fields else distilbert.MODEL_TYPE]
     model_type = config.text("model_type", "bert")
@@ -249,7 +249,7 @@ def _check_model(config, fields):
         raise WeightsError(
             config.path,
             f'this is a model of type "{model_type}"',
-            f"Load it with {name_package(model_type)}",
+            f"Load the folder with {name_package(model_type)}",
             expected='the model type "bert" or "distilbert"',
             found=f'"{model_type}"',
         )
@@ -265,7 +265,7 @@ def _check_model(config, fields):
             raise WeightsError(
                 config.path,
                 f'"{name}" is set, which this package does not support',
-                "Use the checkpoint that this checkpoint was made from",
+                "Use the original checkpoint, without this setting",
             )
 
 
@@ -307,7 +307,7 @@ def _find_heads(config, stored):
     """Return the names of the model classes that fit the tensors.
 
     Three classes of transformers call their head `classifier`. The number of
-    outputs, the pooler and the settings distinguish them in most cases.
+    outputs, the pooler and the settings tell which classes are possible.
     """
     by_name = {_normalize_name(name): t for name, t in stored.items()}
     layers = {name.split(".")[0] for name in by_name if name}
@@ -316,7 +316,7 @@ def _find_heads(config, stored):
     bias = by_name.get("classifier.bias")
     if bias:
         outputs, pools = math.prod(bias.shape), "pooler.dense.weight" in by_name
-        has_one = len(_read_labels(config)) == 1  # as for a regression
+        has_one = len(_read_labels(config)) == 1  # for example, a regression
         fits = {
             "BertClassifier": pools and (outputs > 1 or has_one),
             "BertTagger": outputs > 1 and "problem_type" not in config,
@@ -329,9 +329,9 @@ def _find_heads(config, stored):
 
 
 def _read_arguments(config, head, found):
-    """Return the arguments of a model class without the encoder.
+    """Return the arguments of a model class, except the encoder.
 
-    `found` has the tensors by the library's names.
+    `found` is a dict of weight name in bert_keras -> `Tensor`.
     """
     arguments, row = {}, HEADS[head]
     if row.is_tied and not config.boolean("tie_word_embeddings", True):
@@ -341,7 +341,7 @@ def _read_arguments(config, head, found):
         count = math.prod(bias.shape) if bias else None
         arguments["labels"] = _read_labels(config, count)
     if head == "BertClassifier":
-        # As in transformers, one output without problem_type is a regression.
+        # In transformers, one output without `problem_type` is a regression.
         has_one = len(arguments["labels"]) == 1
         arguments["problem"] = "regression" if has_one else "single"
         if "problem_type" in config:
@@ -358,8 +358,9 @@ def _read_labels(config, count=None):
 
     Args:
         config: `Fields` of config.json.
-        count: number of the head's outputs. If the file has no names, or only
-            default names or numbers, the result has `count` unnamed labels.
+        count: number of outputs of the head. If the file has no labels, only
+            numbers, or only LABEL_0 and LABEL_1, the result is `count` default
+            labels: LABEL_0, LABEL_1, and so on.
     """
     by_index = config.object("id2label", {}).values
     labels = [by_index.get(str(index)) for index in range(len(by_index))]
@@ -369,24 +370,24 @@ def _read_labels(config, count=None):
     if is_unnamed or labels == ["LABEL_0", "LABEL_1"]:
         return unnamed
     if not all(isinstance(label, str) for label in labels):
-        expected = f"a name for each of 0 to {len(by_index) - 1}"
+        expected = f"a name for each index from 0 to {len(by_index) - 1}"
         config.refuse("id2label", expected, by_index)
     return labels
 
 
 def is_unread(path):
-    """Return True for weights of PyTorch or TensorFlow, which are not read.
+    """Return True for a weights file of PyTorch or TensorFlow.
 
-    A pickle of PyTorch can run any code when it is read.
+    bert_keras does not read such files. PyTorch's may run code when loaded.
     """
     name = os.path.basename(path)
     return name == "tf_model.h5" or name.startswith("pytorch_model")
 
 
 def has_weights(folder):
-    """Return True if there are safetensors in a Hugging Face folder.
+    """Return True if a Hugging Face folder has a safetensors file.
 
-    If sentence-transformers wrote the folder, an inner folder may have them.
+    In a folder of sentence-transformers, the file may be in a subfolder.
     """
     return any(
         os.path.exists(os.path.join(folder, inner, name))
@@ -404,7 +405,7 @@ def _read_weights(folder):
     unread = sorted(filter(is_unread, os.listdir(folder)))
     raise WeightsError(
         folder,
-        "the folder holds no safetensors",
+        "the folder has no safetensors file",
         CONVERT if unread else "Fetch the folder again",
         expected=f"{WEIGHTS} or {INDEX}",
         found=unread[0] if unread else "none",
@@ -427,9 +428,9 @@ def _read_shards(folder):
 
 
 def _normalize_name(name):
-    """Return a tensor's name as transformers now writes it, without `bert.`.
+    """Return a tensor's present name in transformers, without `bert.`.
 
-    Before 2019, weight and bias of a LayerNorm were called gamma and beta.
+    Files from before 2019 call a LayerNorm's weight and bias gamma and beta.
     """
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
@@ -437,12 +438,12 @@ def _normalize_name(name):
 
 
 def describe(model, preprocessor=None, without=()):
-    """Return config.json without the block, and the tensors to write.
+    """Return the fields of config.json and the tensors to write.
 
-    The class in `architectures` follows from the weights that are written. If
-    transformers has no such head, `architectures` names the encoder alone, and
-    the head's tensors keep their names in this library. If transformers cannot
-    compute the encoder, `model_type` is a value that transformers refuses.
+    The weights to write decide the class in `architectures`. If transformers
+    lacks the head, `architectures` names only the encoder, and the tensors of
+    the head keep their bert_keras names. If transformers cannot compute the
+    encoder, `model_type` is a value that transformers refuses.
 
     Args:
         model: `BertEncoder` or a task model.
@@ -450,8 +451,8 @@ def describe(model, preprocessor=None, without=()):
         without: names of weights to leave out.
 
     Returns:
-        Two dicts: the fields of config.json, and tensor name -> (shape,
-        function that returns the values).
+        Two dicts: config.json without its `bert_keras` block, and tensor name
+        -> (shape, function that returns the values).
     """
     without = {*without, *_find_unused_pooler(model)}
     weights = {
@@ -479,13 +480,13 @@ def describe(model, preprocessor=None, without=()):
 
 
 def tensor_names(model, weights):
-    """Return dict of published name -> name in a folder of transformers.
+    """Return dict of weight name in bert_keras -> name in transformers.
 
-    A head that transformers does not have keeps the published names.
+    Weights of a head that transformers lacks keep their names in bert_keras.
 
     Args:
         model: the model.
-        weights: published names of the weights that the folder has.
+        weights: names in bert_keras of the weights that the folder has.
     """
     is_encoder = _choose_architecture(model, weights) == "BertModel"
     table = names("" if is_encoder else type(model).__name__)
@@ -500,21 +501,21 @@ def tensor_names(model, weights):
 
 
 def _find_unused_pooler(model):
-    """Return names of the pooler's weights if random and unused, else ()."""
+    """Return the names of the pooler's weights if random and unused, or ()."""
     random = untrained_weights(model)
     used = drop_unused_pooler(model, random)
     return POOLER if POOLER[0] in set(random) - set(used) else ()
 
 
 def has_standard_head(model) -> bool:
-    """Return True if the head has neither a BiLSTM nor a recipe."""
+    """Return True if the head uses no `bilstm_dim` and no `recipe`."""
     return not any(
         getattr(model, name, None) for name in ("bilstm_dim", "recipe")
     )
 
 
 def _choose_architecture(model, weights):
-    """Return the transformers class with these weights, else "BertModel"."""
+    """Return the class of transformers with these weights, or "BertModel"."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
     is_same = all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))
@@ -566,7 +567,7 @@ def _make_config(model, architecture, preprocessor):
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     if hasattr(model, "problem"):
         problems = {name: other for other, name in PROBLEMS.items()}
-        # transformers has no ranking; it loads the score as a regression.
+        # transformers has no ranking, so a ranking score is a regression there.
         config["problem_type"] = problems.get(model.problem, "regression")
     if row.has_dropout:
         config["classifier_dropout"] = model.dropout

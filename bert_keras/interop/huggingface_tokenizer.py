@@ -1,8 +1,8 @@
 """Reader and writer of the tokenizer files in a Hugging Face folder.
 
 The vocabulary is in `vocab.txt` or in `tokenizer.json`; transformers 5 writes
-only `tokenizer.json`. The reader refuses a setting that gives other ids than
-the original BERT's tokenizer. It warns about an unknown setting.
+only `tokenizer.json`. The reader refuses a setting that makes the ids differ
+from the original BERT's ids, and warns about an unknown setting.
 """
 
 import json
@@ -21,20 +21,20 @@ SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 OUTPUT_FILES = (VOCABULARY, TOKENIZER, SETTINGS)
 INPUT_FILES = (*OUTPUT_FILES, SPECIAL, ADDED)
-# Maximum number of characters of a word in transformers; the original has 200.
+# Maximum characters of a word in transformers. The original BERT allows 200.
 MAX_WORD_LENGTH = 100
 CLASSES = (
     *("BertTokenizer", "BertTokenizerFast"),
     *("DistilBertTokenizer", "DistilBertTokenizerFast"),
     *("PreTrainedTokenizerFast", "TokenizersBackend"),
 )
-ANY = object()  # any value: ids do not depend on it, or other code checks it
+ANY = object()  # any value: ids do not change, or other code checks it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
-# Settings with a list or dict of tokens, in the file SETTINGS or SPECIAL.
+# Settings of the files SETTINGS and SPECIAL that hold a list or dict of tokens.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 
-# Setting of tokenizer_config.json -> the values that give the original's ids.
+# Setting of tokenizer_config.json -> values that give the original BERT's ids.
 SETTINGS_RULES = {
     **{name: (token,) for name, token in TOKENS.items()},
     **dict.fromkeys(MORE_TOKENS, ANY),
@@ -51,17 +51,17 @@ SETTINGS_RULES = {
     "tokenizer_class": (*CLASSES, "BertJapaneseTokenizer", None),
     "truncation_side": RIGHT,
     "wordpieces_prefix": ("##", None),
-    # With these values, BertJapaneseTokenizer gives the original's ids.
+    # With these values, BertJapaneseTokenizer gives the original BERT's ids.
     "subword_tokenizer_type": ("wordpiece", None),
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(
         (
-            # Other functions of this file read these settings.
+            # Other functions in this file read these settings.
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # These settings do not change ids. They are for decoding or for
-            # other tokenizers, or they are arguments of a call.
+            # These settings do not change ids. They concern decoding or other
+            # tokenizers, or the caller passes them in each call.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -75,8 +75,8 @@ SETTINGS_RULES = {
         ANY,
     ),
 }
-# Field of tokenizer.json -> allowed values. Most values of truncation and
-# padding are allowed, because transformers uses them only if the caller asks.
+# Field of tokenizer.json -> allowed values. Most values for truncation and
+# padding are allowed, because transformers cuts or pads only on request.
 TOKENIZER_RULES = {
     "added_tokens": ANY,
     "decoder": ANY,
@@ -84,7 +84,7 @@ TOKENIZER_RULES = {
     "model": {
         "continuing_subword_prefix": ("##", None),
         "max_input_chars_per_word": ANY,
-        "type": ("WordPiece", None),  # early files lack the type
+        "type": ("WordPiece", None),  # early versions write no type
         "unk_token": (UNKNOWN, None),
         "vocab": ANY,
     },
@@ -103,7 +103,7 @@ TOKENIZER_RULES = {
         "pad_type_id": (0, None),
         "strategy": ANY,
     },
-    "post_processor": ANY,  # see `_check_frame`
+    "post_processor": ANY,  # `_check_post_processor` checks it
     "pre_tokenizer": {"type": ("BertPreTokenizer",)},
     "truncation": {
         "direction": RIGHT,
@@ -115,10 +115,10 @@ TOKENIZER_RULES = {
 
 
 def make_reader(folder, config, positions):
-    """Return a function that reads the folder's `TextSide`.
+    """Return a function that reads the folder's `TextSettings`.
 
     Return None if the folder has no vocabulary. `config` is the `Fields` of
-    config.json. A `model_max_length` of `positions` or more is ignored.
+    config.json, `positions` the model's maximum sequence length.
     """
     names = (VOCABULARY, TOKENIZER)
     if not any(os.path.exists(os.path.join(folder, name)) for name in names):
@@ -127,7 +127,7 @@ def make_reader(folder, config, positions):
 
 
 def read_folder(folder):
-    """Return the `TextSide` of a folder with tokenizer files alone, or None."""
+    """Return the `TextSettings` of a folder without a model, or None."""
     if not isinstance(folder, str | os.PathLike) or not os.path.isdir(folder):
         return None
     if os.path.exists(os.path.join(folder, "config.json")):
@@ -154,7 +154,7 @@ def _read_text(folder, config, positions):
         *(added, special, settings, tokenizer, pieces),
         lowercase=set(cases.values()) != {False},
     )
-    return text_settings.TextSide(
+    return text_settings.TextSettings(
         pieces,
         _read_arguments(settings, tokenizer, cases),
         cases,
@@ -164,10 +164,10 @@ def _read_text(folder, config, positions):
 
 
 def read_prompts(fields):
-    """Return dict of the arguments of `TextSide` that describe prompts."""
+    """Return the arguments of `TextSettings` for prompts as a dict."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
-        fields.refuse("prompts", "an object of texts", prompts)
+        fields.refuse("prompts", "an object whose values are texts", prompts)
     name = "default_prompt_name"
     prompt = fields.text(name) if name in fields else None
     if prompt is not None and prompt not in prompts:
@@ -180,7 +180,7 @@ def read_prompts(fields):
 
 
 def _read_arguments(settings, tokenizer, cases):
-    """Return the arguments of `WordPieceTokenizer` besides pieces and case."""
+    """Return arguments of `WordPieceTokenizer`, except vocabulary and case."""
     return {
         "strip_accents": _read_strip_accents(settings, tokenizer, cases),
         "max_word_length": tokenizer.object("model", {}).integer(
@@ -194,7 +194,7 @@ def _read_arguments(settings, tokenizer, cases):
 
 
 def _read_strip_accents(settings, tokenizer, cases):
-    """Return the stated bool; None strips the accents of lower-cased text."""
+    """Return True, False, or None to strip accents only in lower-cased text."""
     name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
     stated = [
         fields.boolean_or_none(name)
@@ -208,7 +208,7 @@ def _read_strip_accents(settings, tokenizer, cases):
 
 
 def _read_cases(settings, tokenizer):
-    """Return dict of path -> True if that file states lower-cased text."""
+    """Return dict of file path -> stated case, True for lower-cased text."""
     cases = {}
     if "do_lower_case" in settings:
         cases[settings.path] = settings.boolean("do_lower_case")
@@ -219,11 +219,11 @@ def _read_cases(settings, tokenizer):
 
 
 def _read_length(settings, positions):
-    """Return the stated length of rows, or None.
+    """Return the sequence length that the settings state, or None.
 
-    A `model_max_length` of `positions` or more counts as not stated.
+    A `model_max_length` of `positions` or more is ignored.
     """
-    if "sequence_length" in settings:  # this package wrote the folder
+    if "sequence_length" in settings:  # bert_keras wrote the folder
         return settings.integer("sequence_length")
     length = settings.raw("model_max_length")
     if type(length) in (int, float) and length >= positions:
@@ -237,32 +237,33 @@ def _read_pieces(tokenizer):
     if not has_ids or set(ids.values()) != set(range(len(ids))):
         raise WeightsError(
             path,
-            "the ids of the vocabulary have gaps or repeat",
+            "the ids of the vocabulary have gaps or duplicates",
             "Put the vocab.txt that the model was trained with into the folder",
-            expected=f"each of 0 to {len(ids) - 1} once",
+            expected=f"each id from 0 to {len(ids) - 1} once",
             found="other ids",
         )
     return text_settings.check_pieces(sorted(ids, key=ids.get), path)
 
 
 def _check_files(settings, special, tokenizer, config):
-    """Raise `InputError` if the ids may differ from the original BERT's.
+    """Raise `InputError` if settings make ids differ from the original BERT's.
 
     Args:
         settings: `Fields` of tokenizer_config.json.
         special: `Fields` of special_tokens_map.json.
         tokenizer: `Fields` of tokenizer.json.
-        config: `Fields` of config.json, where older folders name the class.
+        config: `Fields` of config.json. Older folders name the class there.
 
     The `Fields` of a missing file are empty.
     """
     if "auto_map" in settings:
         raise WeightsError(
             settings.path,
-            "the folder asks to run code that came with it (auto_map)",
+            "the tokenizer needs code in the folder (auto_map), which never "
+            "runs",
             "If the tokenizer is plain WordPiece, keep only its vocab.txt",
         )
-    # Like AutoTokenizer, prefer the class in tokenizer_config.json.
+    # Like AutoTokenizer, prefer tokenizer_config.json to config.json.
     states = settings if "tokenizer_class" in settings else config
     states.choice("tokenizer_class", CLASSES, CLASSES[0])
     _check_keys(settings, SETTINGS_RULES)
@@ -285,7 +286,7 @@ def _check_files(settings, special, tokenizer, config):
             tokenizer.refuse(name, "the original tokenizer's value", "none")
     for name in ("normalizer", "pre_tokenizer"):
         tokenizer.object(name).text("type")
-    _check_frame(tokenizer)
+    _check_post_processor(tokenizer)
 
 
 def _check_ids(tokenizer, pieces):
@@ -309,8 +310,8 @@ def _check_ids(tokenizer, pieces):
         piece, found, expected = others[0]
         raise WeightsError(
             tokenizer.path,
-            f"its ids contradict vocab.txt ({len(others)} of {len(ids)})",
-            "Remove the file that the model was not trained with",
+            f"{len(others)} of {len(ids)} ids differ from vocab.txt",
+            "Keep only the file that the model was trained with",
             expected=f"the id {expected} of {piece!r}",
             found=found,
         )
@@ -326,7 +327,7 @@ def _check_keys(fields, rules):
     for name, value in fields.values.items():
         allowed = rules.get(name)
         if allowed is None and name.endswith("_token"):
-            continue  # see `_find_extra_tokens`
+            continue  # `_check_extra_tokens` checks the token
         if allowed is None:
             unknown.append(name)
         elif isinstance(allowed, dict):
@@ -336,9 +337,9 @@ def _check_keys(fields, rules):
             fields.refuse(name, expected, value)
     if unknown:
         warnings.warn(
-            f"{fields.path}: unknown settings, which are not applied: "
-            f"{', '.join(sorted(unknown)[:5])}. Compare the ids with those of "
-            "the tokenizer that wrote the file.",
+            f"{fields.path}: unknown settings are not applied: "
+            f"{', '.join(sorted(unknown)[:5])}. Compare the ids with the ids "
+            "from the tokenizer that wrote the file.",
             stacklevel=2,
         )
 
@@ -352,10 +353,10 @@ def _get_content(value):
     return value["content"] if is_token else value
 
 
-def _check_frame(tokenizer):
-    """Refuse a post-processor with other rows than the original tokenizer's.
+def _check_post_processor(tokenizer):
+    """Raise `WeightsError` if the post-processor does not work as in BERT.
 
-    The original's rows are [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+    BERT makes [CLS] A [SEP] of one text and [CLS] A [SEP] B [SEP] of a pair.
     """
     ids = tokenizer.object("model").object("vocab").values
     part = tokenizer.object("post_processor")
@@ -372,7 +373,7 @@ def _check_frame(tokenizer):
     if not is_template and part.values != {"type": "BertProcessing", **pair}:
         tokenizer.refuse(
             "post_processor",
-            "[CLS] A [SEP] and [CLS] A [SEP] B [SEP], B of segment 1",
+            "[CLS] A [SEP] and [CLS] A [SEP] B [SEP], with B in segment 1",
             part.values,
         )
 
@@ -380,11 +381,11 @@ def _check_frame(tokenizer):
 def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
     """Raise `WeightsError` if the tokenizer has added tokens.
 
-    transformers finds an added token anywhere in a text and never splits it.
-    The original has no added tokens and splits "[unused0]" at the brackets.
+    transformers never splits an added token in a text. The original BERT has no
+    added tokens, so it splits "[unused0]" at the brackets.
 
-    The first four arguments are `Fields`; `added` is of added_tokens.json.
-    `lowercase` is False if the text keeps its case.
+    `added` is the `Fields` of added_tokens.json. For the next three arguments,
+    see `_check_files`. `lowercase` is False if text keeps its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, tokenizer):
         content = token.text("content")
@@ -404,7 +405,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
 
 
 def _find_extra_tokens(added, special, settings, tokenizer):
-    """Yield (`Fields`, id or None) of each token that the files add."""
+    """Yield (`Fields`, id or None) for each token that the files add."""
 
     def read(entries, fields, name):
         if not isinstance(entries, list):
@@ -436,7 +437,7 @@ def _find_extra_tokens(added, special, settings, tokenizer):
 
 
 def write_tokenizer(folder, preprocessor):
-    """Write both tokenizer files of transformers and the vocabulary."""
+    """Write tokenizer_config.json, tokenizer.json and vocab.txt."""
     tokenizer = preprocessor.tokenizer
     settings = {
         "tokenizer_class": "BertTokenizer",
@@ -445,8 +446,8 @@ def write_tokenizer(folder, preprocessor):
         "tokenize_chinese_chars": True,
         "split_special_tokens": not tokenizer.keep_special_tokens,
         "model_max_length": preprocessor.sequence_length,
-        # The length is stated again because our reader ignores a
-        # `model_max_length` that is not below the model's limit.
+        # Our reader ignores a `model_max_length` that equals the model's
+        # limit, so the file states the length a second time.
         "sequence_length": preprocessor.sequence_length,
         **TOKENS,
     }
@@ -496,7 +497,7 @@ def _make_tokenizer_json(tokenizer):
 
 
 def _make_template(ids):
-    """Return the post-processor: [CLS] A [SEP] B [SEP], B in segment 1."""
+    """Return a post-processor for [CLS] A [SEP] and [CLS] A [SEP] B [SEP]."""
 
     def special(token, segment):
         return {"SpecialToken": {"id": token, "type_id": segment}}

@@ -1,6 +1,6 @@
-"""Reader of keras-hub's preset folders, of a backbone or a task.
+"""Reader of keras-hub's preset folders of backbones and tasks.
 
-No class that a file names is imported. Names are compared with a short list.
+The reader imports no class that a file names. It accepts a few known names.
 """
 
 import math
@@ -26,18 +26,18 @@ VOCABULARY = "vocabulary.txt"
 # Class of keras-hub -> class of this package.
 TASKS = {
     "BertTextClassifier": "BertClassifier",
-    "BertClassifier": "BertClassifier",  # before keras-hub 0.17
+    "BertClassifier": "BertClassifier",  # name before keras-hub 0.17
     "BertMaskedLM": "BertPretrainer",
-    "BertTextEmbedder": "BertEncoder",  # its pooling has no weights
+    "BertTextEmbedder": "BertEncoder",  # the pooling has no weights
 }
 POOLINGS = ("mean", "cls", "max")
 
-# keras-hub's masked-word head uses Keras's defaults, not the backbone's values.
+# keras-hub's masked-LM head has its own activation and epsilon.
 _MLM_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
 
-# The library's names <-> paths in keras-hub's weight files. Keras counts the
-# layers of one class: the second dense layer of a model would be `dense_1`. A
-# layer's weights are numbered 0, 1 in the order of creation.
+# Weight names in bert_keras -> paths in keras-hub's weight files. Keras numbers
+# layers of one class: a second dense layer would be `dense_1`. The weights of a
+# layer are numbered 0, 1, ... in the order of creation.
 _LAYER = "layers/transformer_encoder_{}"
 _ATTENTION = f"{_LAYER}/_self_attention_layer"
 _ENDS = ("/vars/0", "/vars/1")
@@ -66,7 +66,7 @@ BACKBONE_NAMES = {
     **tensors.expand_names(_ENCODER, _ENCODER_NORM, _ENDS),
 }
 # Model class of this package -> names of the head's weights in
-# task.weights.h5. The backbone's weights are in a file of their own.
+# task.weights.h5. The backbone's weights are in model.weights.h5.
 _MLM = "layers/masked_lm_head"
 TASK_NAMES = {
     **{
@@ -85,7 +85,7 @@ TASK_NAMES = {
 
 
 def open_keras_hub(folder):
-    """Return the `Checkpoint` of a preset folder."""
+    """Return the `Checkpoint` of a keras-hub preset folder."""
     files.check_inside(os.path.join(folder, ASSETS), folder)
     encoder = _read_encoder(folder)
     head, arguments, embedding = _read_task(folder)
@@ -120,8 +120,8 @@ def open_keras_hub(folder):
 def _normalize_path(path):
     """Return the path as Keras 3.15 and keras-hub 0.32 write it.
 
-    Earlier versions have other names for the container of layers and for parts
-    of a layer, and no number in the name of the first transformer layer.
+    Earlier versions have other names for the container of layers and for the
+    parts of a layer. They do not number the first transformer layer.
     """
     path = re.sub(r"^_layer_checkpoint_dependencies/", "layers/", path)
     path = path.replace("layernorm/", "layer_norm/")
@@ -149,7 +149,7 @@ def _read_encoder(folder):
 
 
 def _read_class_config(file, classes):
-    """Return the `config` of a serialized object; refuse other classes."""
+    """Return the `config` of a serialized object of one of the classes."""
     name, module = file.text("class_name"), file.text("module")
     packages = ("keras_hub", "keras_nlp")
     if name not in classes or module.split(".")[0] not in packages:
@@ -166,7 +166,7 @@ def _read_class_config(file, classes):
 def _read_task(folder):
     """Return (class name, arguments without the encoder, pooling).
 
-    The pooling is a dict for a `BertTextEmbedder`, else None.
+    The pooling is a dict for a `BertTextEmbedder`, and None for other classes.
     """
     path = os.path.join(folder, TASK_CONFIG)
     if not os.path.exists(path):
@@ -192,7 +192,7 @@ def _read_task(folder):
 
 
 def _read_text(folder):
-    """Return dict of the arguments of `TextSide` except the pieces."""
+    """Return the arguments of `TextSettings`, except the pieces, as a dict."""
     path = os.path.join(folder, TOKENIZER)
     if not os.path.exists(path):
         return {}
@@ -216,25 +216,25 @@ def _read_text(folder):
     }
 
 
-# HDF5 files. Only plain datasets are read, at their offset in the file. Links
-# out of the file, compressed data and endless groups are refused. h5py's own
-# traversal is not used, for three reasons: it silently ignores links, its time
-# grows with the cube of the depth (5.6 seconds for 300 nested groups), and it
-# loses exceptions of its callback.
+# HDF5 files. The reader reads a dataset at its offset in the file. It refuses
+# compressed datasets, links, values in other files, and too many or too deep
+# groups. h5py's `visititems` is not used, because it skips links silently.
 
-# The large model has 400 datasets in 500 groups, nested up to 8 deep.
+# BERT-large has 400 datasets in 500 groups, which are nested up to 8 deep.
 MAX_NODES, MAX_DEPTH = 20_000, 16
 
 
 def read_h5(path):
-    """Return dict of dataset path -> `Tensor`, for all datasets of floats."""
+    """Return dict of dataset path -> `Tensor` for all datasets of floats."""
     import h5py
 
     try:
         files.check_file(path, inside=os.path.dirname(path))
         with h5py.File(path, "r") as file:
             if file.userblock_size:
-                raise WeightsError(path, "there are bytes before the data")
+                raise WeightsError(
+                    path, "the file has a user block before its data"
+                )
             found = {}
             _walk(path, file, "", found, [0])
             return found
@@ -243,7 +243,7 @@ def read_h5(path):
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0][:200]
         raise WeightsError(
-            path, f"this is not HDF5, or it is damaged ({reason})"
+            path, f"the file is not HDF5, or is damaged ({reason})"
         ) from None
 
 
@@ -255,7 +255,9 @@ def _walk(path, group, prefix, found, seen):
         seen[0] += 1
         if seen[0] > MAX_NODES or name.count("/") > MAX_DEPTH:
             raise WeightsError(
-                path, "too many or too deep groups", tensor=shorten(name)
+                path,
+                "there are too many groups, or they are nested too deep",
+                tensor=shorten(name),
             )
         link = group.get(key, getlink=True)
         if not isinstance(link, h5py.HardLink):
@@ -277,8 +279,8 @@ def _walk(path, group, prefix, found, seen):
 def _find_float_dtype(dataset):
     """Return the dtype of a dataset of floats; None for any other dataset.
 
-    HDF5 has no bfloat16. Keras stores a bfloat16 value as two opaque bytes and
-    sets the attribute `dtype` of the dataset.
+    HDF5 has no bfloat16. Keras stores a bfloat16 value as two opaque bytes, and
+    sets the dataset's attribute `dtype` to "bfloat16".
     """
     if dataset.dtype.kind == "f":
         return dataset.dtype
@@ -293,15 +295,15 @@ def _tensor(path, name, dataset, dtype):
     size, offset = math.prod(shape) * dtype.itemsize, dataset.id.get_offset()
     problem, fix = None, "Store the values uncompressed in this file"
     if dataset.external or dataset.is_virtual:
-        problem = "its values are in another file"
+        problem = "the values are in another file"
     elif dataset.chunks or dataset.compression:
-        problem = "its values are compressed or in chunks"
+        problem = "the values are compressed or in chunks"
     elif (
         offset is None
         or offset + size > os.path.getsize(path)
         or dataset.id.get_storage_size() != size
     ):
-        problem, fix = f"its shape {shape} exceeds the file", FETCH
+        problem, fix = f"the values of shape {shape} do not fit the file", FETCH
     if problem:
         raise WeightsError(path, problem, fix, tensor=shorten(name))
     return stored_tensor(path, name, dtype, shape, offset)

@@ -1,7 +1,7 @@
-"""Reader of Model Garden's TF2 checkpoints and TF Hub's and Kaggle's encoders.
+"""Reader of Model Garden's TF2 checkpoints, and encoders of TF Hub and Kaggle.
 
-Only the variables, the vocabulary and the case are read from a SavedModel,
-never its functions.
+From a SavedModel, the reader takes the variables, the vocabulary and the case.
+It does not load the SavedModel's functions.
 """
 
 import os
@@ -13,8 +13,8 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import text_reader
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. In a checkpoint,
-# a variable's key is a path of objects. In a SavedModel, the key is a number,
-# and the variable's name is stored too. `plain_names` normalizes both forms.
+# a variable's key is a path in the object graph. In a SavedModel, the key is a
+# number, but the name is stored too. `plain_names` makes both equal.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"
@@ -63,18 +63,18 @@ _HEADS = {
     "masked_lm/layer_norm": "cls/predictions/transform/LayerNorm",
     "masked_lm/output_bias.Sbias": "cls/predictions/output_bias/bias",
     "model/classification_heads/0/out_proj": "next_sentence",
-    # Pre-training trains this pooler, not the encoder's.
+    # Pre-training trains this head's pooler, not the encoder's pooler.
     "next_sentence..pooler_dense": "pooler_transform",
 }
 
 
 def open_model_garden(prefix, source, pieces=None):
-    """Return the `Checkpoint` of an encoder's object checkpoint.
+    """Return the `Checkpoint` of an encoder in a TF2 object checkpoint.
 
     Args:
         prefix: path of the checkpoint without `.index`.
         source: path that the user passed, for messages. The word "cased" or
-            "uncased" in its last part states the case of the text.
+            "uncased" in the last part of the path states the text's case.
         pieces: path of the vocabulary, if it is not next to the checkpoint.
     """
     folder = os.path.dirname(prefix)
@@ -85,7 +85,7 @@ def open_model_garden(prefix, source, pieces=None):
         raise WeightsError(
             source,
             "these are not the variables of a BERT encoder",
-            "If this package exported the model, load it with "
+            "If bert_keras exported the model, load the folder with "
             "bert_keras.load_saved_model",
         )
     config = os.path.join(folder, google.CONFIG)
@@ -113,7 +113,7 @@ def open_model_garden(prefix, source, pieces=None):
 
 
 def open_saved_model(folder):
-    """Return the `Checkpoint` of the variables in an encoder's SavedModel."""
+    """Return the `Checkpoint` of an encoder in a SavedModel."""
     assets = os.path.join(folder, "assets")
     for inner in (assets, os.path.join(folder, "variables")):
         files.check_inside(inner, folder)
@@ -124,7 +124,7 @@ def open_saved_model(folder):
 
 
 def _encoder(found, source):
-    """Return dict of the encoder's arguments, read from the shapes."""
+    """Return the arguments of `BertEncoder` that follow from the shapes."""
     shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
     try:
@@ -148,7 +148,7 @@ def _encoder(found, source):
     except (KeyError, ValueError, IndexError) as error:
         raise WeightsError(
             source,
-            f"the encoder is not complete ({error})",
+            f"a weight is missing or has a wrong shape ({error})",
             "Fetch the folder again",
         ) from None
 
@@ -162,9 +162,9 @@ def _find_stated_case(prefix):
 
 
 def plain_names(keys, variable_names):
-    """Return dict of key -> normalized name, "" if a variable has no name.
+    """Return dict of key -> normalized name, or "" for an unnamed variable.
 
-    The pooler of a next sentence head, if there is one, replaces the encoder's.
+    A next-sentence head may have a pooler, which replaces the encoder's pooler.
 
     Args:
         keys: list of the checkpoint's keys.

@@ -1,8 +1,8 @@
 """Reader and writer of PEFT's folders of LoRA adapters.
 
 `adapter_model.safetensors` has the matrices A and B of each adapted kernel, and
-the other weights that were trained, such as the head. If this package wrote the
-file, its metadata states the model's class, labels and sizes.
+the other trained weights, such as the head. If bert_keras wrote the file, the
+metadata of the file states the model's class, labels and sizes.
 """
 
 import json
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-KEY = "bert_keras"  # the metadata's key
-USE_SAME_MODEL = "Load the adapters into a model like the saved model"
-# Settings with which an adapted kernel is not W + alpha / r B A.
+KEY = "bert_keras"  # key of our entry in the metadata
+USE_SAME_MODEL = "Load the adapters into the model that training began with"
+# Refused, because an adapted kernel would not be W + alpha / r B A.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),
     "alora_invocation_tokens",
 )
-# Initializers that do not change W.
+# Initializers of A and B that do not change W.
 INITIALIZERS = ("gaussian", "eva", "orthogonal")
 _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 
@@ -45,13 +45,13 @@ _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     """Write the LoRA matrices and the head of a model as PEFT's folder.
 
-    The folder has some hundred kB. It lacks the encoder's weights. To load the
-    folder, pass a model with the same encoder weights to `load_lora` or to
-    `peft.PeftModel.from_pretrained`.
+    The folder has a few hundred kB, because it lacks the frozen weights. To
+    load the folder, pass a model with the same encoder weights to `load_lora`
+    or to `peft.PeftModel.from_pretrained`.
 
     Args:
-        model: a task model or encoder after `enable_lora`.
-        folder: output folder; an older folder is replaced.
+        model: a task model or `BertEncoder` with LoRA; see `enable_lora`.
+        folder: output folder; older adapters in it are replaced.
 
     Raises:
         InputError: the model has no LoRA, or has LoRA on an embedding table.
@@ -62,14 +62,14 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     if not layers:
         raise InputError(
             "The model has no LoRA to save. Call enable_lora(model, rank) "
-            "before training, or save all weights by save_preset."
+            "before training, or save all weights with save_preset."
         )
     names = huggingface.tensor_names(model, published_weights(model))
     modules = {}
     for name in layers:
         if f"{name}/kernel" not in names:
             raise InputError(
-                f"{name} has LoRA, but no kernel. Use save_preset instead."
+                f"PEFT needs a kernel, but {name} has none. Use save_preset."
             )
         modules[name] = names[f"{name}/kernel"].removesuffix(".weight")
     arrays = {}
@@ -92,9 +92,9 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 
 
 def _collect_weights(model, names):
-    """Return the head's weights and the encoder's trainable ones, not LoRA's.
+    """Return all head weights and the encoder's trainable weights but LoRA's.
 
-    `names` is a dict of published name -> name in transformers.
+    `names` is a dict of weight name in bert_keras -> name in transformers.
 
     Returns:
         dict of name in transformers -> (shape, function that returns values).
@@ -120,13 +120,13 @@ def _transpose(weight):
 
 
 def _make_config(model, layers, modules, saved):
-    """Return adapter_config.json.
+    """Return the fields of adapter_config.json.
 
     Args:
         model: the model.
-        layers: dict of published name -> layer with LoRA.
-        modules: dict of published name -> the layer's name in transformers.
-        saved: names of the modules whose weights are all saved.
+        layers: dict of name in bert_keras -> layer with LoRA.
+        modules: dict of name in bert_keras -> name in transformers.
+        saved: names in transformers of the modules that are saved whole.
     """
     first = next(iter(layers.values()))
     row = HEADS.get(type(model).__name__)
@@ -163,21 +163,21 @@ def load_lora(
 ) -> None:
     """Load into a model the LoRA adapters that `save_lora` or PEFT wrote.
 
-    The model gets LoRA of the folder's ranks. As in `enable_lora`, the
-    encoder's other weights are frozen, unless the folder holds them. Call
-    `load_lora` before `compile`.
+    The adapted layers get LoRA with the folder's ranks. The encoder's weights
+    that are not in the folder are frozen, as in `enable_lora`. Call `load_lora`
+    before `compile`.
 
     Args:
         model: model of the saved class, with the weights that training began
             with, such as `BertClassifier.from_preset(preset, labels=labels)`.
         folder: the folder with the adapters.
-        merge: True to add alpha / r B A to the kernels instead. The model then
-            has no LoRA and is as fast as before.
+        merge: True to add alpha / r B A to the kernels. The model then has no
+            LoRA and is as fast as before.
 
     Raises:
         InputError: the model has LoRA already; the folder has no LoRA adapters
             of PEFT; the adapters are for another class, other labels or another
-            size; or the folder lacks a weight that is random in the model.
+            size; or a weight is missing in the folder and random in the model.
     """
     if weights.lora_layers(model):
         raise InputError(
@@ -206,7 +206,7 @@ def load_lora(
             kernel.assign(kernel.numpy() + change)
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
-            if hasattr(layers[name], "lora_dropout"):  # not in embeddings
+            if hasattr(layers[name], "lora_dropout"):  # embeddings lack it
                 layers[name].lora_dropout = dropout
     if not merge:
         weights.freeze_encoder(model, found)
@@ -216,7 +216,7 @@ def load_lora(
 
 
 def _read_ranks(found, adapted):
-    """Return dict of adapted layer -> number of columns of A; 0 without A."""
+    """Return dict of adapted layer -> rank, or 0 if matrix A is missing."""
     ranks = {}
     for name in adapted:
         matrix = found.get(f"{name}/lora_kernel_a")
@@ -254,9 +254,9 @@ def _read_folder(model, folder, bases):
     """Return the folder's settings, tensors and adapted layers.
 
     Returns:
-        `Fields` of adapter_config.json; dict of published name -> `Tensor`,
-        where matrix A of a layer has the name "LAYER/lora_kernel_a"; dict of an
-        adapted layer's published name -> its name in transformers.
+        `Fields` of adapter_config.json; dict of name in bert_keras -> `Tensor`,
+        where "LAYER/lora_kernel_a" names matrix A of a layer; dict of adapted
+        layer in bert_keras -> layer in transformers.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     _check_config(config)
@@ -289,7 +289,7 @@ def _read_folder(model, folder, bases):
 
 
 def _normalize(name):
-    """Return the BERT name, without `bert.`, of a BERT or DistilBERT tensor."""
+    """Return a tensor's name in BERT, without the prefix `bert.`."""
     return distilbert.translate_name(name).removeprefix("bert.")
 
 
@@ -308,10 +308,10 @@ def _check_config(config):
 def _read_alpha(config, adapted, ranks):
     """Return dict of adapted layer -> alpha.
 
-    The layers of bert_keras scale B A by alpha / r, rsLoRA by alpha / sqrt(r).
-    So the alpha of rsLoRA is multiplied by sqrt(r).
+    bert_keras multiplies B A by alpha / r. rsLoRA multiplies it by alpha /
+    sqrt(r), so this function multiplies an rsLoRA alpha by sqrt(r).
 
-    `adapted` and `ranks` have the stored name and the rank of each layer.
+    `adapted` has each layer's name in transformers, and `ranks` has the ranks.
     """
     default = _check_alpha(config, "lora_alpha", config.raw("lora_alpha", 8))
     alpha = dict.fromkeys(adapted, default)

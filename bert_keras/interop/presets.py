@@ -1,6 +1,6 @@
 """Models and preprocessors from a preset: a path or a name.
 
-The reader of a format is imported when a preset has the format.
+A format's reader is imported only if a preset has that format.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ KNOWN = (
     "keras-hub, TensorFlow 1, Model Garden, TF Hub), or a name: org/name on "
     "the Hugging Face Hub, or one of bert_keras.presets()"
 )
-SEQUENCE_LENGTH = 128  # if neither the caller nor the preset states one
+SEQUENCE_LENGTH = 128  # without a length from caller or preset
 SHOWN = 8  # maximum number of names that a report lists
 
 
@@ -40,17 +40,17 @@ def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
     If the preset has weights of another class, only the encoder is loaded.
-    `load_report` of the model lists what was loaded, skipped and initialised.
-    The report is also logged, in three lines. Weights that the checkpoint lacks
-    are random; an `UntrainedWarning` names them.
+    `load_report` of the model lists the loaded, skipped and initialised
+    weights. The report is also logged, in three lines. Weights that the
+    checkpoint lacks are random, and an `UntrainedWarning` names them.
 
     Args:
         cls: `BertEncoder` or a task model's class.
         preset: a path or a name; see `open_checkpoint`.
         revision: branch, tag or commit on the Hub.
-        **arguments: arguments of the class and, for a task model, of
-            `BertEncoder`; they override the preset. If both classes have an
-            argument, such as `dropout`, the task model gets it.
+        **arguments: arguments of `cls` and, for a task model, of
+            `BertEncoder`. They override the preset's settings. If both classes
+            have an argument, such as `dropout`, the task model gets it.
 
     Raises:
         WeightsError: the checkpoint is incomplete or damaged.
@@ -87,7 +87,7 @@ def _check_labels_argument(cls, arguments):
     for name in ("num_classes", "num_labels", "classes"):
         if name in arguments:
             raise InputError(
-                f"{cls.__name__} needs the names of its classes, not {name}. "
+                f"{cls.__name__} needs the names of the classes, not {name}. "
                 'Pass, for example, labels=["negative", "positive"].'
             )
     if arguments.get("labels") is not None:
@@ -98,7 +98,7 @@ def _check_labels_argument(cls, arguments):
 def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """Return the preprocessor of class `cls` for the weights of `preset`.
 
-    `arguments`, of `cls` or of `tokenizer_class`, override the preset.
+    `arguments` of `cls` and `tokenizer_class` override the preset's settings.
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _read_text(checkpoint)
@@ -123,7 +123,7 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
 def load_tokenizer(cls, preset, revision, arguments):
     """Return the tokenizer of class `cls` that belongs to a preset.
 
-    `preset` may be a folder with the files of a Hugging Face tokenizer alone.
+    `preset` may also be a folder with only a Hugging Face tokenizer.
     """
     text = huggingface_tokenizer.read_folder(preset)
     if text is not None:
@@ -151,7 +151,7 @@ def open_checkpoint(preset, revision=None):
     Args:
         preset: path of a checkpoint in any known format, `org/name` or
             `hf://org/name` on the Hugging Face Hub, or a name of
-            `bert_keras.presets()`. A `Checkpoint` is returned as it is.
+            `bert_keras.presets()`. A `Checkpoint` is returned unchanged.
         revision: branch, tag or commit on the Hub.
 
     Raises:
@@ -202,8 +202,8 @@ def find_model_folder(path):
 def _open_path(path):
     if files.is_remote(path):
         raise InputError(
-            f"{path} is not a local path, and weights are read from local "
-            "folders only. Copy the folder here and pass its path."
+            f"{path} is not a local path, but weights are only read from "
+            "local folders. Copy the folder here and pass the copy's path."
         )
     if os.path.isdir(path):
         checkpoint = _open_folder(path)
@@ -230,7 +230,7 @@ def _open_folder(folder):
         return sentence_transformers.open_sentence_transformers(folder)
     config = os.path.join(folder, CONFIG)
     if os.path.exists(config):
-        # Keras writes this field when it serializes a class.
+        # Keras writes `registered_name`, so the folder is keras-hub's.
         if "registered_name" in read_json(config):
             from bert_keras.interop.keras_hub import open_keras_hub
 
@@ -267,7 +267,7 @@ def _suggest_inner_folders(folder):
 
 
 def _open_tensorflow(prefix, source):
-    """Open a checkpoint of TensorFlow 1, or 2 if it has an object graph."""
+    """Open a checkpoint of TensorFlow 2 (with an object graph) or 1."""
     from bert_keras.interop import google, model_garden, tensor_bundle
 
     if tensor_bundle.OBJECT_GRAPH in tensor_bundle.read_index(prefix):
@@ -276,9 +276,9 @@ def _open_tensorflow(prefix, source):
 
 
 def choose_class(name, checkpoint):
-    """Return the checkpoint with the head of class `name`, if several fit.
+    """Return the checkpoint with the head of class `name`.
 
-    If only one head fits the tensors, the checkpoint is returned unchanged.
+    The checkpoint is returned unchanged if its `by_class` lacks `name`.
     """
     read = checkpoint.by_class.get(name)
     return read() if read else checkpoint
@@ -295,14 +295,14 @@ def _split_arguments(cls, arguments):
     if unknown:
         raise InputError(
             f"{cls.__name__}.from_preset takes no {', '.join(unknown)}. Leave "
-            "such arguments out. The weights decide the sizes of the model."
+            "them out. The weights decide the sizes of the model."
         )
     return encoder, head
 
 
 def _check_head(cls, checkpoint):
-    """Raise the checkpoint's `head_fault` if the class would load that head."""
-    # The head of a folder without a known class is "BertEncoder".
+    """Raise the checkpoint's `head_fault` if `cls` would load that head."""
+    # If a folder names no known class, its `head` is "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
     if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:
@@ -310,9 +310,9 @@ def _check_head(cls, checkpoint):
 
 
 def _select_head(cls, checkpoint, arguments):
-    """Return the tensors for the class, the head's arguments, and a reason.
+    """Return (tensors, arguments of the head, reason).
 
-    The reason says why the stored head is not used, or is None if it is used.
+    The reason is None if the stored head is used. Otherwise it says why not.
     """
     stored, new = checkpoint.head_arguments, arguments
     if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
@@ -320,9 +320,9 @@ def _select_head(cls, checkpoint, arguments):
         return _select_encoder(checkpoint.tensors), new, why
     arguments = {**stored, **new}
     if stored.get("recipe") and not arguments.get("recipe"):
-        # The stored pooling only applies with a recipe, which is None here.
+        # The stored pooling belongs to the stored recipe, which is not used.
         arguments["pooling"] = new.get("pooling")
-    if new.get("problem") == "ranking":  # a score has no name
+    if new.get("problem") == "ranking":  # ranking has no labels
         arguments["labels"] = None
     if stored and hasattr(cls, "encoder_class"):
         _check_stored_arguments(cls, checkpoint, arguments)
@@ -330,11 +330,11 @@ def _select_head(cls, checkpoint, arguments):
     differs = "labels" if order is None else None
     has_one = len(stored.get("labels") or "1") == 1
     was_score = stored.get("problem") in ("regression", "ranking")
-    # The stored head returns one score, but the caller passes other labels. So
+    # The stored head returns one score, but the caller passes other labels, so
     # the caller wants a classifier.
     if differs and has_one and was_score:
         arguments["problem"] = new.get("problem", "single")
-    input_names = ["bilstm_dim", "recipe"]  # decide the head's input
+    input_names = ["bilstm_dim", "recipe"]  # the head's input depends on them
     input_names += ["pooling"] if arguments.get("recipe") else []
     for name in input_names:
         if stored.get(name) != arguments.get(name):
@@ -388,10 +388,10 @@ def _order_labels(stored, requested):
 def check_tensors(head, checkpoint, found, head_arguments, why=None):
     """Raise `WeightsError` if a tensor is missing or its shape is wrong.
 
-    The shapes follow from the settings; no weight is allocated for the check.
+    The expected shapes are computed from the settings, without a model.
     """
     needed = tensors.encoder_shapes(checkpoint.encoder)
-    for name in POOLER:  # some heads do not use the pooler
+    for name in POOLER:  # may be missing: some heads do not use it
         if name not in found:
             del needed[name]
     head_shapes = tensors.head_shapes(head, head_arguments, checkpoint.encoder)
@@ -421,7 +421,7 @@ def _refuse_missing(checkpoint, name, expected):
     raise WeightsError(
         checkpoint.source,
         "the weights are not complete",
-        "Fetch the files again, or name a folder with all weights",
+        "Fetch the files again, or pass a folder with all weights",
         tensor=name,
         expected=expected,
         found="none",
@@ -435,7 +435,7 @@ class LoadReport:
     Attributes:
         source: path or name of the checkpoint.
         loaded: the library's names of the weights that were set.
-        skipped: names of tensors of the source that the model does not have.
+        skipped: names of tensors in the source that the model lacks.
         initialised: names of the model's weights that the source lacks.
     """
 
@@ -474,8 +474,8 @@ def _assign(model, checkpoint, found):
         else:
             report.skipped.append(tensor.name)
     report.initialised = sorted(set(variables) - set(report.loaded))
-    # The head was built with random weights. The encoder was built with zeros,
-    # so its new kernels are drawn here.
+    # The head was built with random weights, but the encoder with zeros. So the
+    # encoder's missing kernels get random values here.
     for name in report.initialised:
         if in_encoder(name) and name.endswith("/kernel"):
             weight = variables[name]
@@ -491,7 +491,7 @@ def _check_complete(model, checkpoint, report):
     for head in HEADS[name].parts if name in HEADS else ():
         if not any(loaded.startswith(head) for loaded in report.loaded):
             missing = [n for n in missing if not n.startswith(head)]
-            if head == "nsp/":  # the only part that uses the pooler
+            if head == "nsp/":  # only this part uses the pooler
                 missing = [n for n in missing if n not in POOLER]
     if missing:
         _refuse_missing(checkpoint, missing[0], "a tensor")

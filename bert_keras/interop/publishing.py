@@ -33,22 +33,22 @@ def push_to_hub(
     private: bool | None = None,
     revision: str | None = None,
 ) -> str:
-    """Upload a model with its tokenizer and a card.
+    """Upload a model, its tokenizer and a model card to the Hugging Face Hub.
 
-    The account is that of `hf auth login` or of the variable `HF_TOKEN`. The
+    Log in with `hf auth login`, or set the environment variable `HF_TOKEN`. The
     repository is created if it does not exist.
 
     Args:
         model: `BertEncoder` or a task model.
         preprocessor: the model's `BertPreprocessor`.
         name: `org/name`, with or without "hf://" before it.
-        card: text of README.md; None takes the text of `model_card`.
-        private: True if only the owner can see a new repository; None takes
-            the account's default.
-        revision: branch that the commit goes to; None is `main`.
+        card: text of README.md; None for the text of `model_card`.
+        private: True if only the owner can see a new repository; None for the
+            account's default.
+        revision: branch that gets the commit; None for `main`.
 
     Returns:
-        The address of the commit.
+        The URL of the commit.
 
     Raises:
         InputError: the name is invalid, a weight was never trained, or the
@@ -97,9 +97,9 @@ def _has_known_pooling(model):
 def _list_untrained(model):
     """Return names of weights that are left out because they are untrained.
 
-    A pre-trainer may lack the head of a task that it did not learn. A
-    pre-trainer, an encoder, and an embedder that does not use its pooler may
-    lack a random pooler.
+    A `BertPretrainer` may lack an untrained head. A `BertPretrainer`, a
+    `BertEncoder`, and a `BertEmbedder` that does not use the pooler may lack an
+    untrained pooler.
 
     Raises:
         InputError: another weight is untrained.
@@ -120,8 +120,8 @@ def _list_untrained(model):
             "model, then publish it."
         )
     heads = [h for h in optional if any(n.startswith(h) for n in random)]
-    # Leave out these heads' biases and scales too. `random` lacks them, because
-    # weights whose values are all the same are never marked as untrained.
+    # Leave out the biases and scales too. `random` does not name them, because
+    # a weight whose values are all equal is never marked as untrained.
     names = weights.published_weights(model)
     return [name for name in names if name.startswith(tuple(heads))]
 
@@ -155,7 +155,7 @@ def model_card(
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on.
         base_model: `org/name` of the weights that training began from.
-        license: license of the model; None takes the license of the weights
+        license: license of the model; None for the license of the weights
             that training began from.
 
     Raises:
@@ -174,7 +174,7 @@ def model_card(
     if stated and license not in (None, stated):
         raise InputError(
             f"license is {license}, but the weights that training began from "
-            f"are under {stated}, which holds for the model too. Leave license "
+            f"are under {stated}. The model keeps this license. Leave license "
             "out."
         )
     license = license or stated
@@ -191,7 +191,7 @@ def model_card(
     parts.append(_transformers(auto_class, name))
     if _has_known_pooling(model):
         parts.append(
-            "With sentence-transformers, which pools too: "
+            "With sentence-transformers, which also applies the pooling: "
             f'`SentenceTransformer("{name}")`.'
         )
     return "\n\n".join(parts) + "\n"
@@ -225,7 +225,7 @@ def _make_front_matter(name, kind, metrics, dataset, base_model, license):
 def _describe_model(model):
     encoder = getattr(model, "encoder", model)
     text = (
-        f"A `{type(model).__name__}` of {encoder.num_layers} layers of "
+        f"A `{type(model).__name__}` with {encoder.num_layers} layers of width "
         f"{encoder.hidden_dim}, {encoder.num_heads} heads, "
         f"{encoder.vocabulary_size:,} word pieces, texts of up to "
         f"{encoder.max_sequence_length} pieces, {model.count_params():,} "
@@ -242,9 +242,9 @@ def _loading(model, name):
     if kind in (
         "BertPretrainer",
         "BertChooser",
-    ):  # their input is more than a text
+    ):  # they need more than one text
         predict = ""
-    return f"""With Keras, through `pip install bert_keras[hub]`:
+    return f"""With Keras, after `pip install bert_keras[hub]`:
 
 ```python
 import bert_keras

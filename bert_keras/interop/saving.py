@@ -1,7 +1,7 @@
 """Writing of a model and its vocabulary to a Hugging Face folder.
 
-config.json has a `bert_keras` block; see block.py. If the model embeds
-sentences, sentence-transformers can open the folder too.
+config.json has a `bert_keras` block; see block.py. sentence-transformers can
+open the folder too if the model embeds sentences.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
         folder: path of the folder; see `new_folder`.
         model: `BertEncoder` or a task model.
         preprocessor: the model's `BertPreprocessor`; None for no vocabulary.
-        without: names of weights to leave out; loading draws them at random.
+        without: names of weights to leave out. They are random after loading.
         dtype: dtype of the weights in the file: "float32", or "bfloat16" with
             half the bytes and 8 bits of precision.
     """

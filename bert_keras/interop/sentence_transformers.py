@@ -1,4 +1,4 @@
-"""sentence-transformers folders: a Hugging Face encoder and its pooling."""
+"""Reader and writer of sentence-transformers folders: encoder and pooling."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ KNOWN = {
     *("__version__", "default_prompt_name", "model_type", "prompts"),
     *("similarity_fn_name", "truncate_dim"),
 }
-# Type of a module -> name of the folder that this package writes.
+# Type of a module -> subfolder that this package writes for the module.
 FOLDERS = {
     "Transformer": "",
     "Pooling": "1_Pooling",
@@ -38,14 +38,14 @@ POOLINGS = {
 
 
 def open_sentence_transformers(folder):
-    """Return the `Checkpoint`; its `embedding` describes the pooling."""
+    """Return the `Checkpoint` of a folder; `embedding` holds its pooling."""
     modules = _read_modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
     for name in modules.values():
         files.check_inside(os.path.join(folder, name), folder)
     checkpoint = open_huggingface(inner)
     checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
-    if "Pooling" in modules:  # a CrossEncoder has the Transformer alone
+    if "Pooling" in modules:  # a CrossEncoder has only a Transformer
         settings = _read_settings(folder)
         checkpoint.embedding = {
             "pooling": _read_pooling(os.path.join(folder, modules["Pooling"])),
@@ -83,11 +83,11 @@ def _read_settings(folder):
 
 
 def _add_settings(text, path, longest):
-    """Return the `TextSide` with the settings of sentence_bert_config.json."""
+    """Add sentence_bert_config.json, at `path`, to the `TextSettings`."""
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")
-    elif text.sequence_length is None:  # as sentence-transformers does
+    elif text.sequence_length is None:  # sentence-transformers' default
         text.sequence_length = longest
     if settings.boolean("do_lower_case", False):
         text.cases[path] = True
@@ -108,7 +108,7 @@ def _read_modules(folder):
             raise WeightsError(
                 path,
                 f"the folder has the module {kind}, which is not supported",
-                "To load the encoder only, pass the folder of the Transformer",
+                "To load only the encoder, pass the folder of the Transformer",
                 expected=", ".join(KINDS),
                 found=kind,
             )
@@ -127,7 +127,7 @@ def _read_modules(folder):
 
 def _read_pooling(folder):
     config = read_json(os.path.join(folder, "config.json"))
-    if "pooling_mode" in config:  # since version 5.4
+    if "pooling_mode" in config:  # sentence-transformers 5.4 and later
         mode = config.raw("pooling_mode")
         chosen = ["last" if mode == "lasttoken" else mode]
     else:
@@ -149,7 +149,7 @@ def write_modules(folder, model, preprocessor):
     sentence-transformers lacks.
 
     Args:
-        folder: a folder with the files of Hugging Face.
+        folder: a Hugging Face folder.
         model: the model.
         preprocessor: the model's `BertPreprocessor`.
     """
@@ -173,7 +173,7 @@ def write_modules(folder, model, preprocessor):
     }
     settings = {
         "max_seq_length": preprocessor.sequence_length,
-        "do_lower_case": False,  # the tokenizer's own setting decides
+        "do_lower_case": False,  # tokenizer_config.json has the case
     }
     embedding = {
         "prompts": dict(preprocessor.prompts),

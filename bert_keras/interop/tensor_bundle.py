@@ -1,6 +1,6 @@
 """Reader of the index and the tensors of TensorFlow checkpoints.
 
-A `prefix` is the path of a checkpoint without `.index`.
+In this file, `prefix` is the path of a checkpoint without `.index`.
 """
 
 import dataclasses
@@ -13,12 +13,12 @@ from bert_keras.errors import InputError
 from bert_keras.interop.tensor_files import shorten
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# The index of a TensorFlow checkpoint. TensorFlow's reader does not check
-# shapes, and some damaged checkpoints make it crash the process. So each entry
-# is compared with the sizes of the data files before TensorFlow reads values.
+# The index of a TensorFlow checkpoint. TensorFlow does not check shapes, so a
+# damaged checkpoint can crash the process. This file therefore compares each
+# entry with the sizes of the data files before TensorFlow reads values.
 
 FETCH = "Fetch the checkpoint again"
-# The index of a large model with optimizer slots has 100 KB.
+# Maximum bytes of an index. BERT-large with optimizer slots has 100 KB.
 MAX_INDEX = 64 * 1024 * 1024
 FOOTER = 48
 MAGIC = bytes.fromhex("57fb808b247547db")
@@ -31,7 +31,7 @@ SIZES = {1: 4, 2: 8, 3: 4, 9: 8, 10: 1, 14: 2, 19: 2}
 class Entry:
     """One variable in the index: its dtype, shape and position in a data file.
 
-    `offset` is the first byte in the file, `size` the number of bytes.
+    The variable has `size` bytes. The first byte is at `offset` in `file`.
     """
 
     dtype: int
@@ -62,7 +62,7 @@ def read_index(prefix):
 
 
 def _read_table(data):
-    """Return the (key, value) pairs of a sorted string table."""
+    """Return the (key, value) pairs of an index, a sorted string table."""
     if data[-8:] != MAGIC or len(data) < FOOTER:
         raise ValueError("no footer")
     footer = data[-FOOTER:]
@@ -74,31 +74,31 @@ def _read_table(data):
         pairs += _block(data, start, size)
     keys = [key for key, _ in pairs]
     if any(a >= b for a, b in zip(keys, keys[1:], strict=False)):
-        raise ValueError("keys out of order")
+        raise ValueError("the keys are not sorted")
     return pairs
 
 
 def _block(data, start, size):
     """Return the (key, value) pairs of a block.
 
-    A key is stored without the prefix that it shares with the key before it.
+    The stored form of a key lacks the prefix shared with the previous key.
     """
     block = data[start : start + size]
     if len(block) < size or start + size > len(data) - FOOTER:
-        raise ValueError("a block outside the file")
+        raise ValueError("a block ends after the file")
     if data[start + size] != 0:
-        raise ValueError("a compressed block, which no checkpoint has")
+        raise ValueError("a block is compressed")
     restarts = int.from_bytes(block[-4:], "little")
     end = size - 4 - 4 * restarts
     if end < 0:
-        raise ValueError("restarts outside the block")
+        raise ValueError("the restart points exceed the block")
     key, at, pairs = b"", 0, []
     while at < end:
         shared, at = _read_varint(block, at)
         added, at = _read_varint(block, at)
         length, at = _read_varint(block, at)
         if shared > len(key) or at + added + length > end:
-            raise ValueError("a key outside the block")
+            raise ValueError("an entry exceeds the block")
         key = key[:shared] + block[at : at + added]
         at += added + length
         pairs.append((key, block[at - length : at]))
@@ -145,12 +145,12 @@ def _read_entries(prefix, pairs):
 
 
 def _read_entry(prefix, shards, name, proto, sizes):
-    """Return the checked `Entry`; `sizes` caches the size of each file."""
+    """Check one entry and return it; `sizes` caches the sizes of files."""
     file = f"{prefix}.data-{proto.shard_id:05d}-of-{shards:05d}"
     shape = tuple(dim.size for dim in proto.shape.dim)
     problem = None
     if not 0 <= proto.shard_id < shards or proto.slices:
-        problem = "it is split, or its data file does not exist"
+        problem = "the tensor is split, or the data file does not exist"
     elif (
         proto.shape.unknown_rank or len(shape) > 8 or min(shape, default=0) < 0
     ):
@@ -158,11 +158,11 @@ def _read_entry(prefix, shards, name, proto, sizes):
     elif min(proto.offset, proto.size) < 0 or (
         proto.offset + proto.size > _size(file, sizes)
     ):
-        problem = "its values go beyond the file, which may have been cut"
+        problem = "the values exceed the file, which may have been cut"
     elif proto.dtype in SIZES:
         expected = math.prod(shape) * SIZES[proto.dtype]
         if proto.size != expected:
-            problem = f"the shape {shape} contradicts its {proto.size} bytes"
+            problem = f"the shape {shape} contradicts the {proto.size} bytes"
     elif proto.dtype != STRING or math.prod(shape) > proto.size:
         problem = "unknown dtype"
     if problem:
@@ -177,7 +177,7 @@ def _size(file, sizes):
 
 
 def read_bytes(entry):
-    """Return the bytes of an entry, such as a boolean."""
+    """Return the stored bytes of an entry's value."""
     with files.open_file(entry.file) as file:
         file.seek(entry.offset)
         return file.read(entry.size)
@@ -188,7 +188,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf_checkpoint(prefix):
-    """Return dict of variable name -> `Tensor`, for all float variables."""
+    """Return dict of variable name -> `Tensor` for all float variables."""
     entries = read_index(prefix)
     import tensorflow as tf
 
@@ -206,7 +206,7 @@ def read_tf_checkpoint(prefix):
 def _damage_error(file, name, error):
     reason = str(error).splitlines()[0][:200]
     return WeightsError(
-        file, f"TensorFlow cannot read it ({reason})", FETCH, tensor=name
+        file, f"TensorFlow cannot read the data ({reason})", FETCH, tensor=name
     )
 
 
@@ -219,12 +219,12 @@ def _tensor(reader, name, entry):
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _damage_error(entry.file, name, error) from None
 
-    # TensorFlow compares the checksum when it reads the values.
+    # No `check` is needed: TensorFlow verifies checksums when it reads values.
     return Tensor(entry.file, name, entry.shape, read)
 
 
 def variable_names(prefix):
-    """Return dict of an object checkpoint's key -> the variable's name."""
+    """Return dict of key -> variable name from a TF2 checkpoint's graph."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
@@ -234,7 +234,7 @@ def variable_names(prefix):
     entry = entries[OBJECT_GRAPH]
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
-        data = read_bytes(entry)  # a string: length, checksum, bytes
+        data = read_bytes(entry)  # length, checksum, text
         length, at = _read_varint(data, 0)
         graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:
@@ -247,10 +247,10 @@ def variable_names(prefix):
 
 
 def find_prefix(folder):
-    """Return the path of the checkpoint in a folder, or None.
+    """Return the prefix of the checkpoint in a folder, or None.
 
-    Of several checkpoints, return the newest, whose path is in the file
-    `checkpoint`. The folder in that path is ignored.
+    If the folder has several checkpoints, return the newest. The file
+    `checkpoint` has its path, of which only the base name is used.
     """
     found = sorted(
         name.removesuffix(".index")
@@ -268,7 +268,7 @@ def find_prefix(folder):
         raise WeightsError(
             folder,
             "the folder holds several checkpoints",
-            "Name one by its path without .index",
+            "Pass the path of one checkpoint, without .index",
             found=", ".join(found),
         )
     return os.path.join(folder, found[0]) if found else None

@@ -1,6 +1,6 @@
-"""Reader of JSON and safetensors files from any source, with checks.
+"""Reader of JSON and safetensors files from untrusted sources.
 
-`tensor_bundle.py` reads TensorFlow's checkpoints, `keras_hub.py` HDF5 files.
+`tensor_bundle.py` reads TensorFlow checkpoints, and `keras_hub.py` reads HDF5.
 """
 
 import functools
@@ -14,8 +14,8 @@ import safetensors
 from bert_keras import files, json_files
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# Maximum number of lists and objects in a file. Real files have some hundred.
-# Reading 15 MB of empty lists would take 0.8 GB of memory and 7 seconds.
+# Maximum lists and objects in a JSON file. Real files have a few hundred. 15 MB
+# of empty lists would take 0.8 GB of memory and 7 seconds to read.
 MAX_LISTS = 100_000
 
 
@@ -24,7 +24,7 @@ def read_json(path, kind=dict, optional=False):
 
     Args:
         path: the file; a link that leads out of its folder is refused.
-        kind: dict or list, the type that is expected.
+        kind: the expected type, dict or list.
         optional: True if a missing file counts as an empty object.
     """
     if optional and not os.path.exists(path):
@@ -64,7 +64,7 @@ def _refuse_constant(name):
 
 
 class Fields:
-    """The fields of a JSON object; an error names the file and the field."""
+    """Fields of a JSON object, whose errors name the file and the field."""
 
     def __init__(self, values, path):
         self.values, self.path = values, path
@@ -80,7 +80,7 @@ class Fields:
     def integer(self, name, default=None, maximum=2**31 - 1):
         value = self._require(name, default)
         if type(value) is not int or not 1 <= value <= maximum:
-            self.refuse(name, f"a whole number 1 to {maximum}", value)
+            self.refuse(name, f"a whole number from 1 to {maximum}", value)
         return value
 
     def fraction(self, name, default=None):
@@ -91,21 +91,19 @@ class Fields:
         return float(value)
 
     def epsilon(self, name):
-        """Return the epsilon of a normalisation, by default 1e-12."""
+        """Return the epsilon of a layer normalisation, by default 1e-12."""
         value = self.raw(name, 1e-12)
         if type(value) is not float or not 0 < value < 1:
             self.refuse(name, "a number above 0 and below 1", value)
         return value
 
     def number(self, name, default=None):
-        """Return a finite number."""
         value = self._require(name, default)
         if type(value) not in (int, float) or not math.isfinite(value):
             self.refuse(name, "a number", value)
         return float(value)
 
     def numbers(self, name, default=None):
-        """Return a list of finite numbers."""
         value = self._read(name, default, list, "a list of numbers")
         if not all(
             type(item) in (int, float) and math.isfinite(item) for item in value
@@ -169,15 +167,15 @@ class Fields:
 
 
 def shorten(value):
-    """Return a text of the value for a message, of up to 80 characters."""
+    """Return the value as a text of at most 80 characters for a message."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def stored_tensor(path, name, dtype, shape, offset):
-    """Return the `Tensor` of values in C order from byte `offset` on.
+    """Return the `Tensor` whose values start at byte `offset`, in C order.
 
-    The caller has checked that the values lie inside the file.
+    The caller must check that the values lie inside the file.
     """
     width = math.prod(shape[1:])
 
@@ -205,9 +203,9 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 
 # Safetensors files. The `safetensors` package checks the header: it refuses
-# gaps, overlaps, shapes that contradict the bytes, and a cut file. The values
-# are read here. The package reads values from a memory map, so the process
-# would crash if the file were cut meanwhile.
+# gaps, overlaps, shapes that contradict the bytes, and a cut file. This file
+# reads the values itself, because the package reads them from a memory map. The
+# process would crash if another process cut the file meanwhile.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -221,8 +219,8 @@ DTYPES = {
 }
 
 
-# The header of a large model has 50 KB. The `safetensors` package allows 100
-# MB, enough for a million names, which would take minutes and gigabytes.
+# Maximum bytes of a header. BERT-large has 50 KB. The `safetensors` package
+# allows 100 MB: a million names, which take minutes and gigabytes to read.
 MAX_HEADER = 4 * 1024 * 1024
 
 
@@ -258,7 +256,7 @@ def read_safetensors(path):
             f"({error})",
         ) from None
     tensors = {}
-    # Tensors are in the order of their bytes, one directly after another.
+    # `entries` is in the order of the bytes, and there are no gaps.
     for name, (dtype, shape) in entries.items():
         if dtype not in DTYPES:
             raise WeightsError(
@@ -271,22 +269,24 @@ def read_safetensors(path):
         dtype = DTYPES[dtype]
         tensor = stored_tensor(path, name, dtype, shape, offset)
         if dtype.kind in "iub":
-            tensor = tensor.with_check(functools.partial(_refuse_whole, tensor))
+            tensor = tensor.with_check(
+                functools.partial(_refuse_integers, tensor)
+            )
         tensors[name] = tensor
         offset += math.prod(shape) * dtype.itemsize
     return tensors
 
 
-def _refuse_whole(tensor):
+def _refuse_integers(tensor):
     """Raise `WeightsError` for a weight of integers or booleans.
 
-    The check runs only when a model has the weight. Many files contain integer
-    position ids, which no model has.
+    This check runs only for weights that a model has. Many files also contain
+    integer position ids, which no model has.
     """
     raise WeightsError(
         tensor.file,
         "the weight has integers or booleans, as after quantization",
-        "Load the checkpoint that was quantized",
+        "Load the checkpoint that is not quantized",
         tensor=tensor.name,
         expected="F32, F16, BF16 or F64",
         found="another dtype",

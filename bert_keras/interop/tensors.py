@@ -1,8 +1,8 @@
 """Description of a checkpoint, which the reader of each format returns.
 
-A reader looks at headers only. It maps each tensor to the library's name and
-shape, and reads the arguments of the encoder and the head. The values are read
-last, one tensor at a time. This file also reads the license of weights, makes
+A reader reads only headers and settings. It returns each tensor with its name
+and shape in bert_keras, and the arguments of the encoder and the head. Values
+are read later, one tensor at a time. This file also reads licenses, makes
 tables of names, and computes shapes from the settings.
 """
 
@@ -21,9 +21,9 @@ from bert_keras.modeling.memory import paged_zeros
 from bert_keras.modeling.recipes import find_recipe
 
 LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
-LICENSE = "LICENSE"  # the file that is written
+LICENSE = "LICENSE"  # the file that bert_keras writes
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
-MAX_BYTES = 200_000  # maximum number of bytes to read of a text file
+MAX_BYTES = 200_000  # bytes read at most of a text file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +37,8 @@ class License:
 def read_license(folder):
     """Return the `License` of a folder of weights, or None.
 
-    The name comes from the front matter of README.md, the lines between two
-    `---`, where Hugging Face's model cards state `license: apache-2.0`. The
-    text is in one of `LICENSE_FILES`.
+    The name is in the front matter of README.md (the lines between two `---`),
+    for example `license: apache-2.0`. The text is in one of `LICENSE_FILES`.
     """
     readme, name = _read_start(folder, "README.md") or "", None
     if readme.startswith("---"):
@@ -52,7 +51,6 @@ def read_license(folder):
 
 
 def write_license(license, folder):
-    """Write the text of a `License`, if there is one, into the folder."""
     if license is not None and license.text:
         path = os.path.join(folder, LICENSE)
         with open(path, "w", encoding="utf-8") as file:
@@ -68,16 +66,16 @@ def _read_start(folder, name):
         return None
 
 
-MAX_PART_LENGTH = 400  # characters of each part of a message
+MAX_PART_LENGTH = 400  # maximum characters per part of a message
 FETCH = "Fetch the file again"
 SLICE = 256 * 1024  # number of values read at once, 1 MB in float32
 
 
 class WeightsError(InputError):
-    """Raised when a weights file cannot be used; no weight was loaded.
+    """Raised when a file of weights or settings cannot be used.
 
-    The message has the file, the tensor if the error is about one, the problem,
-    the expected and the found value, and the fix. Programs can read the
+    The message states the file, the problem and the fix and, if known, the
+    tensor, the expected value and the found value. Programs can read the
     attributes `file`, `tensor`, `expected` and `found`.
     """
 
@@ -108,13 +106,13 @@ class WeightsError(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """One tensor of a file, not yet read.
+    """One tensor of a file, whose values are not read yet.
 
     Attributes:
         file: path, for messages.
         name: name in the file.
-        shape: shape in the library.
-        read: function that returns the values as they are in the file.
+        shape: shape in bert_keras.
+        read: function that returns the values as the file stores them.
         rows: `rows(first, last)` returns these rows of the values; None if
             the format allows no partial read.
         check: function that raises if the file or the weight cannot be used,
@@ -134,7 +132,7 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        TensorFlow's variables can share the memory of values read by `rows`.
+        If the tensor has `rows`, a TensorFlow variable can share the memory.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -150,16 +148,16 @@ class Tensor:
             if not self.is_transposed:
                 array[first:last] = part
                 continue
-            for at in range(0, len(part), 16):  # 64 bytes: a cache line
+            for at in range(0, len(part), 16):  # a cache line of float32
                 some = part[at : at + 16]
                 array[:, first + at : first + at + len(some)] = some.T
         return array
 
     def _check_finite(self, array):
-        """Return the values, 16-bit floats as float32; refuse NaN and inf."""
+        """Return the values; cast 16-bit floats, refuse NaN and infinity."""
         if array.dtype.itemsize < 4:
             array = array.astype("float32")
-        # min and max are NaN if a value is NaN. They allocate no array.
+        # If a value is NaN, min and max are NaN. Neither allocates an array.
         ends = (array.min(), array.max()) if array.size else ()
         if not all(map(np.isfinite, ends)):
             raise WeightsError(
@@ -191,7 +189,7 @@ class Tensor:
         )
 
     def with_check(self, check):
-        """Return a copy that runs `check` first, and then its present check."""
+        """Return a copy that runs `check` before the check of this tensor."""
         others = [check, self.check]
 
         def check_all():
@@ -201,7 +199,6 @@ class Tensor:
         return dataclasses.replace(self, check=check_all)
 
     def transpose(self):
-        """Return the tensor with rows and columns exchanged."""
         return dataclasses.replace(
             self, shape=self.shape[::-1], is_transposed=not self.is_transposed
         )
@@ -216,21 +213,21 @@ class Checkpoint:
         format: the format's name, for messages.
         encoder: arguments of `BertEncoder`.
         head: name of the model class that the weights belong to.
-        head_arguments: arguments of that class, without the encoder.
-        tensors: dict of the library's weight name -> `Tensor`.
+        head_arguments: arguments of the model class, without the encoder.
+        tensors: dict of weight name in bert_keras -> `Tensor`.
         skipped: names of tensors in the files that no model has.
-        read_text: function that returns the `TextSide`; None if there is no
+        read_text: function that returns the `TextSettings`; None if there is no
             vocabulary.
         embedding: dict of the pooling of sentence embeddings, or None.
-        origin: name and commit on the Hub that training began from, or None.
+        origin: name of the weights that training began from, or None.
         license: `License` of the weights, or None.
         initializer_range: standard deviation of new weights, or None.
         untrained: names of weights that were saved while still random.
         head_fault: `WeightsError` that says why the head cannot be used, or
-            None; the encoder can be used anyway.
+            None. The encoder can be used in both cases.
         by_class: dict of class name -> function that returns the `Checkpoint`
-            with that class's head. It is empty unless the files name no class
-            and several classes fit the tensors; `head` is then "BertEncoder".
+            with the head of that class. Used if the files name no class and
+            several classes fit the tensors. `head` is then "BertEncoder".
     """
 
     source: str
@@ -251,35 +248,36 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return the labels, or None for a score with the default label."""
+    """Return the labels, or None if a score only has the default label."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 
 
 def unnamed_labels(count):
-    """Return dict of labels and problem of a classifier without label names.
+    """Return dict of "labels" and "problem" if a file names no labels.
 
-    `from_preset(labels=[...])` accepts any names, if their number is `count`.
+    `from_preset(labels=[...])` then accepts any `count` names.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
     problem = "regression" if count == 1 else "single"
     return {"labels": hide_default_label(labels, problem), "problem": problem}
 
 
-# Tables of names: dicts of a weight's name in the library -> its name in
-# another format, where {} stands for the layer number.
+# A table of names is a dict of weight name in bert_keras -> name in another
+# format. In both names, {} stands for the number of a layer.
 
 
 def expand_names(dense, norm=None, ends=None):
-    """Return a table of weights from two tables of layers.
+    """Return a table of names of weights from two tables of names of layers.
 
-    A dense layer has a kernel and a bias, a layer normalisation gamma and beta.
+    The weights of a dense layer are kernel and bias. The weights of a layer
+    normalisation are gamma and beta.
 
     Args:
-        dense: dict of dense layers, the library's prefix -> the format's.
-        norm: such a dict for layer normalisations.
-        ends: the format's names of a layer's two weights with a separator, for
-            example (".weight", ".bias"); None: the library's names.
+        dense: dict of dense layer in bert_keras -> layer in the format.
+        norm: the same for layer normalisations.
+        ends: the ends of the two names in the format, for example
+            (".weight", ".bias"); None for the names in bert_keras.
     """
     table = {}
     for layers, names in (
@@ -294,7 +292,7 @@ def expand_names(dense, norm=None, ends=None):
 
 
 def map_name(name, table):
-    """Return the table's entry for a name, with {} filled in, or None."""
+    """Return the table's entry for a name, with its layer number, or None."""
     entry = table.get(name)
     if entry is not None:
         return entry
@@ -306,14 +304,14 @@ def map_name(name, table):
 
 
 def rename_tensors(tensors, table, source, normalize=lambda name: name):
-    """Return dict of library name -> `Tensor`, and list of unmatched names.
+    """Return dict of name in bert_keras -> `Tensor`, and the unmatched names.
 
     Args:
-        tensors: dict of the file's names -> `Tensor`.
-        table: the library's names -> the format's.
+        tensors: dict of name in the file -> `Tensor`.
+        table: dict of name in bert_keras -> name in the format.
         source: the folder, for messages.
-        normalize: function of a name in the file; returns the format's name,
-            or None to skip the tensor.
+        normalize: function that gets a name in the file. It returns the name
+            in the format, or None to skip the tensor.
     """
     table = {right: left for left, right in table.items()}
     found, skipped = {}, []
@@ -327,19 +325,19 @@ def rename_tensors(tensors, table, source, normalize=lambda name: name):
             raise WeightsError(
                 source,
                 f"{stored} and {found[name].name} are the same weight",
-                "Remove one of them from the file",
+                "Remove one of the two tensors from the file",
             )
         found[name] = tensor
     return found, skipped
 
 
-# The library's names and shapes of BERT's weights, without a model. The names
-# are the paths in the models' docstrings; a kernel is (inputs, outputs). Shapes
-# follow from the settings, so a file is checked before any allocation.
+# Names and shapes of BERT's weights in bert_keras. Shapes follow from the
+# settings, so a file is checked before a model is built. Names are the paths in
+# the models' docstrings. A kernel has the shape (inputs, outputs).
 
 
 def encoder_shapes(encoder):
-    """Return dict of weight name -> shape, for an encoder of these sizes."""
+    """Return dict of weight name -> shape for these arguments of an encoder."""
     hidden, wide = encoder["hidden_dim"], encoder["intermediate_dim"]
     tables = {
         "token": encoder["vocabulary_size"],
@@ -363,9 +361,9 @@ def encoder_shapes(encoder):
 
 
 def head_shapes(head, arguments, encoder):
-    """Return dict of weight name -> shape, for the head of a model class.
+    """Return dict of weight name -> shape for the head of a model class.
 
-    The dict is empty for a class that is not in `HEADS`.
+    The dict is empty for a class without a head or outside `HEADS`.
 
     Args:
         head: name of the model class.
@@ -397,7 +395,7 @@ def head_shapes(head, arguments, encoder):
         return _dense(layer, hidden, outputs)
     shapes = _dense(layer, 2 * units, outputs)
     for direction in ("forward", "backward"):
-        # The four gates' kernels are side by side in one array.
+        # The kernels of the LSTM's four gates are side by side in one array.
         cell = f"bilstm/both/{direction}_lstm/lstm_cell"
         shapes |= _dense(cell, hidden, 4 * units)
         shapes[f"{cell}/recurrent_kernel"] = (units, 4 * units)
@@ -416,9 +414,9 @@ _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
 
 
 def merge_heads(name, tensor):
-    """Return an attention weight's `Tensor` with the axis of heads merged.
+    """Merge the axes of heads and head size in a weight of attention.
 
-    A tensor of another weight, or without such an axis, is unchanged.
+    Any other tensor is returned unchanged.
     """
     match, shape = _PATTERN.search(name), tensor.shape
     if not match or len(shape) != {"bias": 2, "kernel": 3}[match[2]]:

@@ -9,17 +9,17 @@ from bert_keras.text import vocabulary
 
 
 @dataclasses.dataclass
-class TextSide:
+class TextSettings:
     """Vocabulary, case, tokenizer settings and prompts of a checkpoint.
 
     Attributes:
         pieces: the vocabulary, in the order of the ids.
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
-        cases: dict of source -> True if the source states lower-cased text.
+        cases: dict of source, such as a path -> True for lower-cased text.
         sequence_length: number of tokens in a row, or None if not stated.
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.
-        include_prompt: False if the tokens of prompts are not pooled.
+        include_prompt: True if the pooling includes the tokens of a prompt.
         is_resolved: True if `cases` needs no check against the vocabulary.
     """
 
@@ -34,20 +34,20 @@ class TextSide:
 
 
 def text_reader(path, settings):
-    """Return a function that reads the `TextSide`; None without a vocabulary.
+    """Return a function that reads `TextSettings`; None without a vocabulary.
 
     Args:
-        path: path of the vocabulary file; a link out of its folder is refused.
-        settings: function that returns the other arguments of `TextSide`.
+        path: path of the vocabulary. A link out of the folder is refused.
+        settings: function that returns the other arguments of `TextSettings`.
     """
     if not os.path.lexists(path):
         return None
-    return lambda: TextSide(read_pieces(path), **settings())
+    return lambda: TextSettings(read_pieces(path), **settings())
 
 
 def check_fits(model, preprocessor):
     """Raise `InputError` if the preprocessor exceeds the model's sizes."""
-    # isinstance would need an import of the class, and so of TensorFlow.
+    # `isinstance` would need the class, whose import loads TensorFlow.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):
         raise InputError(
@@ -71,17 +71,17 @@ def check_fits(model, preprocessor):
 
 
 def read_pieces(path):
-    """Return the pieces of a vocabulary file, which has one on each line."""
+    """Return the pieces of a vocabulary file with one piece on each line."""
     pieces = vocabulary.read_pieces(path, inside=os.path.dirname(path))
     return check_pieces(pieces, path)
 
 
 def check_pieces(pieces, path):
-    """Return the pieces without empty and repeated ones; check the rest.
+    """Replace empty and repeated pieces; check and return the vocabulary.
 
-    An empty line becomes the piece "[lineN]", which matches no text. If lines
-    have the same piece, the last line keeps it, as in the original, and the
-    other lines become "[lineN]" too.
+    An empty line becomes the piece "[lineN]", which matches no text. If several
+    lines have the same piece, the last line keeps the piece, as in the original
+    BERT. The other lines become "[lineN]" too.
     """
     last = {piece: index for index, piece in enumerate(pieces)}
     pieces = [
@@ -93,13 +93,12 @@ def check_pieces(pieces, path):
 
 
 def write_pieces(preprocessor, path):
-    """Write the vocabulary file of the preprocessor's tokenizer."""
     vocabulary.write_vocabulary(preprocessor.tokenizer.vocabulary, path)
 
 
 # A lower-cased vocabulary has no capitals. A cased vocabulary has thousands, if
-# the language has capitals. The case is unknown if there are fewer words than
-# FEW_PIECES, or if some words have capitals, but at most CASED_FRACTION do.
+# the language has capitals. The case is unclear below FEW_PIECES words, or if
+# some words have capitals, but not more than the fraction CASED_FRACTION.
 FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 
@@ -112,7 +111,7 @@ def resolve_case(source, cases, vocabulary, lowercase=None):
         cases: dict of source -> True for lower-case.
         vocabulary: list of pieces; their case (`find_case`) counts as a source.
         lowercase: the caller's choice, or None. It decides if the sources
-            state no case or both, and must not contradict them if they agree.
+            state no case or both cases. It is refused if all contradict it.
     """
     shown = find_case(vocabulary)
     answers = dict(cases)
@@ -143,6 +142,7 @@ def _refuse(source, answers, lowercase):
         f"{speak[value]} by {who}" for who, value in sorted(answers.items())
     )
     if lowercase is None:
+        problem = "the checkpoint states both cased and lower-cased text"
         expected = "one case"
         fix = (
             "Pass lowercase=True or lowercase=False, or convert the checkpoint "
@@ -150,11 +150,12 @@ def _refuse(source, answers, lowercase):
             "--nolowercase"
         )
     else:
+        problem = "the argument lowercase contradicts the checkpoint"
         expected = f"lowercase={not lowercase}"
         fix = f"Leave lowercase= out, or pass {expected}"
     raise WeightsError(
         source,
-        "the sources contradict each other on the case of the text",
+        problem,
         fix,
         expected=expected,
         found=found if lowercase is None else f"{found}; lowercase={lowercase}",

@@ -405,7 +405,7 @@ def test_classes_are_named_not_counted(tmp_path):
     folder = saved(tmp_path / "a", BertClassifier(encoder(), ["no", "yes"]))
     with pytest.raises(InputError, match="labels is 2. Expected the names"):
         BertClassifier.from_preset(folder, labels=2)
-    with pytest.raises(InputError, match="names of its classes, not num_cl"):
+    with pytest.raises(InputError, match="names of the classes, not num_cl"):
         BertClassifier.from_preset(folder, num_classes=2)
     model = BertClassifier.from_preset(folder, labels=np.array(["no", "yes"]))
     assert model.labels == ["no", "yes"] and not model.load_report.initialised
