@@ -76,7 +76,7 @@ def read_block(folder, config):
 
     Args:
         folder: the model's folder.
-        config: `Fields` of its config.json.
+        config: `Fields` of config.json in the folder.
     """
     if config.raw("format") == NAME:
         raise WeightsError(
@@ -111,7 +111,7 @@ def read_block(folder, config):
 
 
 def check_file(folder, block, name):
-    """Raise `WeightsError` if a file's size or hash differs from the block."""
+    """Raise `WeightsError` if a file differs from its hash in the block."""
     entry = block.object("files").object(name)
     parts = name.split("/")
     if len(parts) > 2 or not all(map(files.is_plain_name, parts)):

@@ -67,7 +67,7 @@ def convert(source, folder, lowercase=None):
     Args:
         source: path or name of a preset; see `open_checkpoint`.
         folder: the output folder; see `save_model`.
-        lowercase: True if texts are lower-cased; None: as the source states.
+        lowercase: True if texts are lower-cased; None for the source's case.
 
     Returns:
         The `Conversion`.
@@ -119,7 +119,7 @@ def model_class(checkpoint):
 
 
 def _load(cls, checkpoint, **arguments):
-    """Load a model without a warning: `Conversion` lists its new weights."""
+    """Load a model. Give no warning: `Conversion` lists the new weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         return cls.from_preset(checkpoint, **arguments)

@@ -2,7 +2,7 @@
 
 DistilBERT has no segments and no pooler. Its classes for classification and
 multiple choice have a dense ReLU layer, `pre_classifier`, on the first token.
-It is loaded as the pooler, so the encoder's `pooler_activation` is "relu".
+This layer becomes the pooler, so the encoder's `pooler_activation` is "relu".
 """
 
 import re
@@ -46,7 +46,7 @@ _SEGMENTS = "embeddings.token_type_embeddings.weight"
 
 
 def translate_config(config):
-    """Return the `Fields` of DistilBERT's settings, renamed as in BERT."""
+    """Return DistilBERT's settings as `Fields` with BERT's names."""
     values = dict(config.values)
     for name, (other, default) in _SETTINGS.items():
         values[name] = config.raw(other, default)
@@ -60,14 +60,14 @@ def translate_config(config):
 
 
 def translate_name(name):
-    """Return BERT's name of a DistilBERT tensor; keep a name of BERT."""
+    """Return BERT's name for a DistilBERT tensor; leave other names as is."""
     for pattern, replacement in _PARTS.items():
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def translate_tensors(stored, encoder):
-    """Rename the tensors as in BERT, and add segment embeddings of 0.
+    """Return the tensors with BERT's names and with zero segment embeddings.
 
     Args:
         stored: dict of DistilBERT's names -> `Tensor`.

@@ -181,7 +181,7 @@ def _simplify(name):
 
 
 def fetch_release(name):
-    """Return the folder of a release of Google. Download a missing release.
+    """Return the folder of a Google release, and download it if missing.
 
     The folder is inside `KERAS_HOME`, by default ~/.keras.
     """
@@ -299,7 +299,7 @@ def fetch_from_hub(name, revision=None):
         revision=revision,
         allow_patterns=list(WANTED),
     )
-    commit = os.path.basename(folder)  # a folder is named by its commit
+    commit = os.path.basename(folder)  # the cache names folders by commit
     if not huggingface.has_weights(folder):
         listed = _call_hub(hub.list_repo_files, name, revision=commit)
         unread = list(filter(huggingface.is_unread, listed))

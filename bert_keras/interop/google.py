@@ -114,7 +114,7 @@ def read_config(path):
     }
 
 
-# Match whole words only, and not "lowercased" or "showcased".
+# Only whole words match: "lowercased" and "showcased" do not match.
 _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
@@ -126,7 +126,7 @@ def name_cases(source):
 
 
 def _find_head(found):
-    """Return (class name, arguments) of the model whose head was found."""
+    """Return (class name, arguments) for the head among the tensors."""
     for head, layer in _HEADS.items():
         for name in layer:
             bias = found.get(f"{name}/bias")

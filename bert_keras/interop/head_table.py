@@ -23,7 +23,7 @@ class Head:
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class has an argument `dropout`.
         is_tied: True if the output matrix is the token embeddings.
-        signatures: names of the signatures of an export. The first is default.
+        signatures: signature names of an export; the first is the default.
         peft_task: `task_type` of PEFT; None if PEFT has none for this head.
     """
 

@@ -35,7 +35,7 @@ CONVERT = (
     "Convert the weights once with transformers: load them with "
     "from_pretrained, and write model.safetensors with save_pretrained"
 )
-INNER = "*_Transformer"  # encoder of sentence-transformers
+INNER = "*_Transformer"  # encoder's subfolder in sentence-transformers
 
 # Activation in transformers -> activation in bert_keras.
 ACTIVATIONS = {
@@ -149,7 +149,7 @@ def _open_with_block(folder, config, fields, stored):
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, _normalize_name
     )
-    # Tensors of a head that transformers lacks have their names in bert_keras.
+    # If transformers lacks the head, its tensors have their bert_keras names.
     head_names = [n for n in skipped if "/" in n and not in_encoder(n)]
     found = _transpose_kernels(found) | {
         name: stored[name] for name in head_names
@@ -221,8 +221,8 @@ def _check_output_table(found, stored):
             if not weight.equals(copy):
                 raise WeightsError(
                     copy.file,
-                    "this copy of a tied weight has other values",
-                    "Load the file with transformers, or only its BertEncoder",
+                    "this copy differs from the tied weight",
+                    "Load the file with transformers, or load a BertEncoder",
                     tensor=copy.name,
                     expected=f"the values of {weight.name}",
                     found="other values",
@@ -240,7 +240,8 @@ def _check_model(config, fields):
     if "auto_map" in config or "custom_pipelines" in config:
         raise WeightsError(
             config.path,
-            "the model needs code in the folder (auto_map), which never runs",
+            "the model needs code in the folder (auto_map), which bert_keras "
+            "never runs",
             "Use a checkpoint that needs no code of its own",
         )
     known = ["bert", block.NAME if fields else distilbert.MODEL_TYPE]
@@ -378,7 +379,7 @@ def _read_labels(config, count=None):
 def is_unread(path):
     """Return True for a weights file of PyTorch or TensorFlow.
 
-    bert_keras does not read such files. PyTorch's may run code when loaded.
+    bert_keras does not read such files: a PyTorch pickle can run code.
     """
     name = os.path.basename(path)
     return name == "tf_model.h5" or name.startswith("pytorch_model")

@@ -84,7 +84,7 @@ TOKENIZER_RULES = {
     "model": {
         "continuing_subword_prefix": ("##", None),
         "max_input_chars_per_word": ANY,
-        "type": ("WordPiece", None),  # early versions write no type
+        "type": ("WordPiece", None),  # early files have no type
         "unk_token": (UNKNOWN, None),
         "vocab": ANY,
     },
@@ -118,7 +118,7 @@ def make_reader(folder, config, positions):
     """Return a function that reads the folder's `TextSettings`.
 
     Return None if the folder has no vocabulary. `config` is the `Fields` of
-    config.json, `positions` the model's maximum sequence length.
+    config.json. `positions` is the model's maximum sequence length.
     """
     names = (VOCABULARY, TOKENIZER)
     if not any(os.path.exists(os.path.join(folder, name)) for name in names):
@@ -127,7 +127,7 @@ def make_reader(folder, config, positions):
 
 
 def read_folder(folder):
-    """Return the `TextSettings` of a folder without a model, or None."""
+    """Return the `TextSettings` of a folder with only a tokenizer, or None."""
     if not isinstance(folder, str | os.PathLike) or not os.path.isdir(folder):
         return None
     if os.path.exists(os.path.join(folder, "config.json")):
@@ -164,7 +164,7 @@ def _read_text(folder, config, positions):
 
 
 def read_prompts(fields):
-    """Return the arguments of `TextSettings` for prompts as a dict."""
+    """Return the arguments of `TextSettings` that concern prompts."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object whose values are texts", prompts)
@@ -194,7 +194,7 @@ def _read_arguments(settings, tokenizer, cases):
 
 
 def _read_strip_accents(settings, tokenizer, cases):
-    """Return True, False, or None to strip accents only in lower-cased text."""
+    """Return `strip_accents`; None strips accents of lower-cased text only."""
     name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
     stated = [
         fields.boolean_or_none(name)
@@ -259,8 +259,8 @@ def _check_files(settings, special, tokenizer, config):
     if "auto_map" in settings:
         raise WeightsError(
             settings.path,
-            "the tokenizer needs code in the folder (auto_map), which never "
-            "runs",
+            "the tokenizer needs code in the folder (auto_map), which "
+            "bert_keras never runs",
             "If the tokenizer is plain WordPiece, keep only its vocab.txt",
         )
     # Like AutoTokenizer, prefer tokenizer_config.json to config.json.
@@ -354,9 +354,9 @@ def _get_content(value):
 
 
 def _check_post_processor(tokenizer):
-    """Raise `WeightsError` if the post-processor does not work as in BERT.
+    """Raise `WeightsError` if the post-processor builds other rows than BERT.
 
-    BERT makes [CLS] A [SEP] of one text and [CLS] A [SEP] B [SEP] of a pair.
+    BERT builds [CLS] A [SEP] from a text and [CLS] A [SEP] B [SEP] from a pair.
     """
     ids = tokenizer.object("model").object("vocab").values
     part = tokenizer.object("post_processor")

@@ -1,6 +1,6 @@
 """Reader of keras-hub's preset folders of backbones and tasks.
 
-The reader imports no class that a file names. It accepts a few known names.
+The reader imports no class that a file names. It accepts only known names.
 """
 
 import math
@@ -149,7 +149,7 @@ def _read_encoder(folder):
 
 
 def _read_class_config(file, classes):
-    """Return the `config` of a serialized object of one of the classes."""
+    """Return the `config` of a Keras object; refuse any other class."""
     name, module = file.text("class_name"), file.text("module")
     packages = ("keras_hub", "keras_nlp")
     if name not in classes or module.split(".")[0] not in packages:

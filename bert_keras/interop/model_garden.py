@@ -1,4 +1,4 @@
-"""Reader of Model Garden's TF2 checkpoints, and encoders of TF Hub and Kaggle.
+"""Reader of Model Garden's TF2 checkpoints, and of TF Hub and Kaggle encoders.
 
 From a SavedModel, the reader takes the variables, the vocabulary and the case.
 It does not load the SavedModel's functions.
@@ -14,7 +14,7 @@ from bert_keras.interop.text_settings import text_reader
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. In a checkpoint,
 # a variable's key is a path in the object graph. In a SavedModel, the key is a
-# number, but the name is stored too. `plain_names` makes both equal.
+# number, but the name is stored too. `plain_names` turns both into equal names.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"

@@ -31,7 +31,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # key of our entry in the metadata
 USE_SAME_MODEL = "Load the adapters into the model that training began with"
-# Refused, because an adapted kernel would not be W + alpha / r B A.
+# Refused settings: with them, an adapted kernel is not W + alpha / r B A.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),
@@ -92,7 +92,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 
 
 def _collect_weights(model, names):
-    """Return all head weights and the encoder's trainable weights but LoRA's.
+    """Return the weights of the head and the encoder's trainable weights.
 
     `names` is a dict of weight name in bert_keras -> name in transformers.
 
@@ -289,7 +289,7 @@ def _read_folder(model, folder, bases):
 
 
 def _normalize(name):
-    """Return a tensor's name in BERT, without the prefix `bert.`."""
+    """Return BERT's name for a BERT or DistilBERT tensor, without `bert.`."""
     return distilbert.translate_name(name).removeprefix("bert.")
 
 

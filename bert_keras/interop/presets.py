@@ -1,4 +1,4 @@
-"""Models and preprocessors from a preset: a path or a name.
+"""Models and preprocessors from a preset, which is a path or a name.
 
 A format's reader is imported only if a preset has that format.
 """
@@ -32,7 +32,7 @@ KNOWN = (
     "keras-hub, TensorFlow 1, Model Garden, TF Hub), or a name: org/name on "
     "the Hugging Face Hub, or one of bert_keras.presets()"
 )
-SEQUENCE_LENGTH = 128  # without a length from caller or preset
+SEQUENCE_LENGTH = 128  # if caller and preset state no length
 SHOWN = 8  # maximum number of names that a report lists
 
 
@@ -312,7 +312,7 @@ def _check_head(cls, checkpoint):
 def _select_head(cls, checkpoint, arguments):
     """Return (tensors, arguments of the head, reason).
 
-    The reason is None if the stored head is used. Otherwise it says why not.
+    The reason says why the stored head is not used. It is None for a used head.
     """
     stored, new = checkpoint.head_arguments, arguments
     if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
@@ -434,7 +434,7 @@ class LoadReport:
 
     Attributes:
         source: path or name of the checkpoint.
-        loaded: the library's names of the weights that were set.
+        loaded: names in bert_keras of the weights that were set.
         skipped: names of tensors in the source that the model lacks.
         initialised: names of the model's weights that the source lacks.
     """
@@ -521,14 +521,14 @@ def _read_text(checkpoint):
         raise WeightsError(
             checkpoint.source,
             "there is no vocabulary next to the weights",
-            "Put the vocab.txt that the model was trained with next to them",
+            "Put the model's vocab.txt next to the weights",
         )
     text, size = checkpoint.read_text(), checkpoint.encoder["vocabulary_size"]
     if len(text.pieces) > size:
         raise WeightsError(
             checkpoint.source,
             "the vocabulary does not belong to the weights",
-            "Put the vocab.txt that the model was trained with next to them",
+            "Put the model's vocab.txt next to the weights",
             expected=f"at most {size} pieces",
             found=f"{len(text.pieces)}",
         )

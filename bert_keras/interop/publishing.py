@@ -239,10 +239,8 @@ def _describe_model(model):
 def _loading(model, name):
     kind = type(model).__name__
     predict = 'model.predict(preprocess(["An hour well spent."]))\n'
-    if kind in (
-        "BertPretrainer",
-        "BertChooser",
-    ):  # they need more than one text
+    # The input of these models is more than one text.
+    if kind in ("BertPretrainer", "BertChooser"):
         predict = ""
     return f"""With Keras, after `pip install bert_keras[hub]`:
 

@@ -38,7 +38,7 @@ POOLINGS = {
 
 
 def open_sentence_transformers(folder):
-    """Return the `Checkpoint` of a folder; `embedding` holds its pooling."""
+    """Return the `Checkpoint` of a folder; `embedding` states the pooling."""
     modules = _read_modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
     for name in modules.values():
@@ -83,7 +83,7 @@ def _read_settings(folder):
 
 
 def _add_settings(text, path, longest):
-    """Add sentence_bert_config.json, at `path`, to the `TextSettings`."""
+    """Add the settings in sentence_bert_config.json, at `path`, to `text`."""
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")

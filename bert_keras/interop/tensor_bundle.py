@@ -250,7 +250,7 @@ def find_prefix(folder):
     """Return the prefix of the checkpoint in a folder, or None.
 
     If the folder has several checkpoints, return the newest. The file
-    `checkpoint` has its path, of which only the base name is used.
+    `checkpoint` states the path of the newest; only its last part is used.
     """
     found = sorted(
         name.removesuffix(".index")

@@ -14,8 +14,8 @@ import safetensors
 from bert_keras import files, json_files
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# Maximum lists and objects in a JSON file. Real files have a few hundred. 15 MB
-# of empty lists would take 0.8 GB of memory and 7 seconds to read.
+# Maximum number of lists and objects in a JSON file. Real files have hundreds.
+# 15 MB of empty lists would take 0.8 GB of memory and 7 seconds to read.
 MAX_LISTS = 100_000
 
 
@@ -64,7 +64,7 @@ def _refuse_constant(name):
 
 
 class Fields:
-    """Fields of a JSON object, whose errors name the file and the field."""
+    """Typed access to the fields of a JSON object in a file."""
 
     def __init__(self, values, path):
         self.values, self.path = values, path
@@ -203,9 +203,9 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 
 # Safetensors files. The `safetensors` package checks the header: it refuses
-# gaps, overlaps, shapes that contradict the bytes, and a cut file. This file
-# reads the values itself, because the package reads them from a memory map. The
-# process would crash if another process cut the file meanwhile.
+# gaps, overlaps, shapes that contradict the bytes, and a cut file. But it reads
+# values from a memory map: the process would crash if the file were cut then.
+# `stored_tensor` reads the values without a memory map.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -286,7 +286,7 @@ def _refuse_integers(tensor):
     raise WeightsError(
         tensor.file,
         "the weight has integers or booleans, as after quantization",
-        "Load the checkpoint that is not quantized",
+        "Load the unquantized checkpoint",
         tensor=tensor.name,
         expected="F32, F16, BF16 or F64",
         found="another dtype",

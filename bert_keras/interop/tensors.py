@@ -23,7 +23,7 @@ from bert_keras.modeling.recipes import find_recipe
 LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # the file that bert_keras writes
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
-MAX_BYTES = 200_000  # bytes read at most of a text file
+MAX_BYTES = 200_000  # maximum bytes read from a text file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        If the tensor has `rows`, a TensorFlow variable can share the memory.
+        If the tensor has `rows`, TensorFlow can share the memory of the result.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -248,7 +248,7 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return the labels, or None if a score only has the default label."""
+    """Return None for a score with the default label, else the labels."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 
@@ -268,7 +268,7 @@ def unnamed_labels(count):
 
 
 def expand_names(dense, norm=None, ends=None):
-    """Return a table of names of weights from two tables of names of layers.
+    """Return a table of weight names from two tables of layer names.
 
     The weights of a dense layer are kernel and bias. The weights of a layer
     normalisation are gamma and beta.
@@ -276,7 +276,7 @@ def expand_names(dense, norm=None, ends=None):
     Args:
         dense: dict of dense layer in bert_keras -> layer in the format.
         norm: the same for layer normalisations.
-        ends: the ends of the two names in the format, for example
+        ends: endings of the two weight names in the format, for example
             (".weight", ".bias"); None for the names in bert_keras.
     """
     table = {}
@@ -292,7 +292,7 @@ def expand_names(dense, norm=None, ends=None):
 
 
 def map_name(name, table):
-    """Return the table's entry for a name, with its layer number, or None."""
+    """Return the entry for a name, with the layer number for {}, or None."""
     entry = table.get(name)
     if entry is not None:
         return entry
@@ -337,7 +337,7 @@ def rename_tensors(tensors, table, source, normalize=lambda name: name):
 
 
 def encoder_shapes(encoder):
-    """Return dict of weight name -> shape for these arguments of an encoder."""
+    """Return dict of weight name -> shape for an encoder's arguments."""
     hidden, wide = encoder["hidden_dim"], encoder["intermediate_dim"]
     tables = {
         "token": encoder["vocabulary_size"],
@@ -414,7 +414,7 @@ _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
 
 
 def merge_heads(name, tensor):
-    """Merge the axes of heads and head size in a weight of attention.
+    """Merge the axes for heads and head size of an attention weight.
 
     Any other tensor is returned unchanged.
     """

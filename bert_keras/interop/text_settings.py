@@ -110,8 +110,8 @@ def resolve_case(source, cases, vocabulary, lowercase=None):
         source: the folder, for messages.
         cases: dict of source -> True for lower-case.
         vocabulary: list of pieces; their case (`find_case`) counts as a source.
-        lowercase: the caller's choice, or None. It decides if the sources
-            state no case or both cases. It is refused if all contradict it.
+        lowercase: the caller's choice, or None. It is used if the sources state
+            no case or both cases, and refused if all sources contradict it.
     """
     shown = find_case(vocabulary)
     answers = dict(cases)
