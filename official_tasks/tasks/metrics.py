@@ -220,8 +220,8 @@ def _compute_ideal_dcg(gains):
 
 # Entities are found and scored as by the Perl script conlleval. They end with
 # their sentence. Scores are fractions of 1; conlleval prints percent. It knows
-# only B-, I-, E- and O. If S-, L- or U- occur, labels are read as BIOES or BILOU,
-# as by seqeval.
+# only B-, I-, E- and O. If S-, L- or U- occur, labels are read as BIOES or
+# BILOU, as by seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 

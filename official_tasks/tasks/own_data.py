@@ -249,7 +249,7 @@ class Table(Source):
 
 
 def _to_cells(where, names, values, objects) -> dict:
-    """Return a dict of cells; list elements become text, except in `objects`."""
+    """Return a dict of cells; list elements become text, but not `objects`."""
     return {
         name: [to_text(where, name, one) for one in value]
         if isinstance(value, list) and name not in objects
