@@ -2,7 +2,7 @@
 
 A path may be remote, such as `gs://bucket/folder`. A remote file is a copy of a
 finished local file, because remote file systems lack append and rename. A
-remote folder's manifest is uploaded last. A folder without it is invalid.
+remote folder's manifest is uploaded last. Without it, the folder is invalid.
 """
 
 import contextlib

@@ -25,9 +25,9 @@ class FolderLock:
     On a local disk, the operating system frees the lock when the process ends,
     even after a kill. A remote file system has no locks, so a marker file names
     the process that holds the folder. If two processes write markers within
-    half a second, the later marker wins. The marker of an ended process is
-    replaced if the process ran on this machine. Otherwise, a user must remove
-    the marker.
+    half a second, the later marker wins. The marker of a process that ended on
+    this machine is replaced. If a process on another machine ended without
+    removing its marker, a user must remove the marker.
 
     Args:
         folder: an existing folder, local or remote.
@@ -52,7 +52,7 @@ class FolderLock:
             self._take_lock()
 
     def check(self):
-        """Raise `InputError` if another process has taken the folder."""
+        """Raise `InputError` if another process has taken over the folder."""
         holder = _read_marker(self.path) or {}
         if self._lock is None:
             is_held = holder.get("token") == self._marker["token"]

@@ -124,7 +124,7 @@ class RunFolder:
         )
 
     def check(self):
-        """Raise `InputError` if another process has taken the folder."""
+        """Raise `InputError` if another process has taken over the folder."""
         if self._lock is not None:
             self._lock.check()
 

@@ -1,1 +1,1 @@
-"""Writers, checks and callers of a SavedModel that takes raw strings."""
+"""Write, check and call a SavedModel that takes raw strings."""

@@ -101,14 +101,14 @@ class _Texts:
     unpooled: int | tf.Tensor | None
 
     def embed(self, text):
-        """Return the embeddings of texts, each cut to a row."""
+        """Cut each text to one row and return its embedding."""
         ids = self._tokenize(text)
         inputs = self.rows.pack(ids)
         embedding = self._scale(self._pool(self._encode(inputs), inputs))
         return {"embedding": embedding, "truncated": self.rows.are_cut(ids)}
 
     def embed_windows(self, text):
-        """Return the embeddings of texts, each the mean over its windows."""
+        """Return the mean embedding over the windows of each text."""
         mean = self.rows.mean_over_windows(
             lambda inputs: self._pool(self._encode(inputs), inputs),
             self._tokenize(text),
@@ -117,7 +117,7 @@ class _Texts:
         return {"embedding": self._scale(mean)}
 
     def embed_tokens(self, text, recipe):
-        """Return the embeddings of texts, and a vector of each token."""
+        """Return the embedding of each text and a vector of each token."""
         rows = self.rows
         ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
         inputs = rows.pack(ids)

@@ -183,7 +183,7 @@ def _check_answers(folder, answers, tolerance):
     if not difference <= tolerance:
         raise InputError(
             f"The export differs from the live model by {difference:.3g}, "
-            f"more than {tolerance}; nothing was written. Export the model "
+            f"more than {tolerance}. Nothing was written. Export the model "
             "with verify=False to examine the difference."
         )
 
@@ -218,7 +218,7 @@ def find_foreign_operations(folder, portable):
 
 
 def _make_card(signatures, functions, options):
-    """Return the signature card without needs, fingerprint and files."""
+    """Return the card's signatures with examples, and its options, a dict."""
     entries = {}
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}

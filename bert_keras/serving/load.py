@@ -225,7 +225,7 @@ def read_columns(name, entry, columns):
 
 
 def _measure_lengths(row):
-    """Return a list with the length of `row`, or of each list in it."""
+    """Return [length of `row`], or the lengths of the lists in `row`."""
     inner = [len(item) for item in row if isinstance(item, list)]
     return inner or [len(row)]
 
@@ -239,7 +239,7 @@ def to_tensors(entry, columns):
 
 
 def _to_lists(value):
-    """Return arrays, tensors and columns as plain lists, at any depth."""
+    """Convert arrays, tensors and iterables to lists, at any depth."""
     if hasattr(value, "numpy"):
         value = value.numpy()
     if hasattr(value, "tolist"):
@@ -307,7 +307,7 @@ def as_tensor(rows, spec):
 
 
 def _to_python(outputs, padded):
-    """Return outputs as Python values: strings decoded, padding removed."""
+    """Return the outputs with strings decoded and padding removed."""
     values = {key: _decode(value.numpy()) for key, value in outputs.items()}
     for key in padded:
         rows = zip(values[key], values["count"], strict=True)

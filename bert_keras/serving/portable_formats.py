@@ -90,7 +90,7 @@ def export_on_ids(
             unit = " standard deviations" if is_int8 else ""
             raise InputError(
                 f"{MODEL[format]} differs from the live model by "
-                f"{difference:.3g}{unit}, more than {most}; nothing was "
+                f"{difference:.3g}{unit}, more than {most}. Nothing was "
                 "written."
             )
         settings = _settings(model, preprocessor, names) | {"dtype": dtype}

@@ -33,8 +33,8 @@ def convert_weights(model, dtype):
         )
     if has_int8_weights(model):
         raise InputError(
-            "The model's weights are int8 already. Pass the model before its "
-            "conversion to int8."
+            "The model's weights are int8 already. "
+            "Pass the original model instead."
         )
     for weight in model.weights:
         check_finite(weight.path, keras.ops.convert_to_numpy(weight))

@@ -25,7 +25,7 @@ from bert_keras.serving.load import read_columns, read_signatures, to_tensors
 
 PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
 KEYS = {"signature_name", "instances", "inputs"}
-MAX_VALUES = 1 << 21  # values of an answer, padding included; 40 MB of JSON
+MAX_VALUES = 1 << 21  # values in an answer, with padding; 40 MB of JSON
 MAX_DROPPED = 64 << 20  # bytes to read at most of a body that is too large
 BODY_SECONDS = 10
 MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
@@ -178,7 +178,7 @@ class _Service:
         return b"".join(chunks)
 
     def _answer(self, name, columns, by_row):
-        """Return the answer as JSON; runs in the worker's thread."""
+        """Return the answer as JSON. This runs in the thread of `worker`."""
         signatures, card = self.served.loaded.signatures, self.served.card
         counts = _count_tokens(name, columns, card, signatures["tokenize"])
         shapes = [x.shape for x in signatures[name].structured_outputs.values()]
@@ -238,7 +238,7 @@ def parse(body, card, limits):
 
 
 def _decode(value):
-    """Return the value with each {"b64": ...} in it decoded to bytes."""
+    """Decode each {"b64": ...} in a JSON value to bytes."""
     if isinstance(value, list):
         return [_decode(item) for item in value]
     if isinstance(value, dict) and set(value) == {"b64"}:
@@ -259,7 +259,7 @@ def _encode(value):
 
 
 def _collect_columns(content, order, by_row):
-    """Return dict of input name -> rows, from rows or columns of a request."""
+    """Return dict of input name -> rows for a request by rows or by columns."""
     if by_row and not isinstance(content, list):
         raise RequestError("`instances` is not a list.")
     rows = content if by_row else [content]

@@ -71,7 +71,7 @@ EMBED = Family(
 # `BertClassifier` of pairs with a label for entailment.
 RANK = Family(rank)
 ENTAIL = Family(entail, ("hypothesis",))
-# Signature name -> `Family`. `HEADS` says which classes have the signature.
+# Signature name -> `Family`. `HEADS` lists the signatures of each class.
 FAMILIES = {
     family.name: family
     for family in (

@@ -19,11 +19,11 @@ NOWHERE = -1e30  # logit of a position where no answer can start or end
 def answer(model, rows, top_k=5):
     """Return the signature `answer`: the best answers in a context.
 
-    The context is read in windows that start 128 tokens apart. A span has at
-    most 30 tokens. It is scored in the window in which its first token has the
-    most context. As in the original, the score is start logit plus end logit.
-    The original compares only the best 20 starts and ends. This signature
-    compares all spans.
+    The context is read in windows that start at most 128 tokens apart. A span
+    has at most 30 tokens. The span is scored in the window in which its first
+    token has the most context. As in the original, the score is start logit
+    plus end logit. The original compares only the best 20 starts and ends. This
+    signature compares all spans.
 
     Args:
         model: a `BertSpanPredictor` in float32.
@@ -278,7 +278,7 @@ def _compute_probabilities(model, rows, ids, room):
 
 
 def _find_words(ids, first, after, probabilities, is_inner):
-    """Return text index, offsets, label and score of each word, a dict."""
+    """Return a dict with text index, offsets, label and score of each word."""
     text = ids.value_rowids()
     is_first = ~tf.gather(is_inner, ids.values)
     # The first token of a text begins a word, even if it starts with "##".
@@ -292,7 +292,7 @@ def _find_words(ids, first, after, probabilities, is_inner):
 
 
 def _find_entities(words, label_types, begins, ends):
-    """Return text index, offsets, type and score of each entity, a dict."""
+    """Return a dict with text index, offsets, type and score of each entity."""
     kind = tf.gather(label_types, words["label"])
     follows_end = tf.concat(
         [[False], tf.gather(ends, words["label"])[:-1]], axis=0
