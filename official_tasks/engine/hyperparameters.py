@@ -171,7 +171,7 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Return True after `early_stopping` evaluations without a new best."""
+        """Return True if the last `early_stopping` scores are no new best."""
         if self.early_stopping is None or not curve:
             return False
         name = f"val_{metric}"

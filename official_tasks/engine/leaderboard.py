@@ -46,7 +46,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
 def input_files(task) -> list:
     """Return the files that a task reads, including its test files."""
     source = getattr(task, "source", None)
-    is_ours = isinstance(source, Source)  # a user's task may have another type
+    is_ours = isinstance(source, Source)  # a user's task may have no `Source`
     test = source.existing_files("test") if is_ours else []
     return [*task.data_files(), *test]
 

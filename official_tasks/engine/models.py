@@ -23,7 +23,7 @@ from official_tasks.tasks.base import RATES
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
-ABSENT = {"long_text": "truncate"}  # argument -> value if a folder states none
+ABSENT = {"long_text": "truncate"}  # argument -> its value if it is not stored
 # Maximum hidden size -> factor on the paper's learning rates, which are for
 # sizes 768 and 1024. Turc et al. 2019 use up to 3e-4 for smaller models.
 RATE_FACTORS = {256: 6, 512: 2}

@@ -62,8 +62,8 @@ def train(
         steps_per_epoch: steps between two calls of `validation`.
         validation: function of a step; returns a dict: name -> metric.
         title: text of the progress bar.
-        tokens_until: function of a step; returns the number of positions, with
-            padding, that the run has trained on until this step.
+        tokens_until: function of a step; returns the number of tokens, with
+            padding, in all steps up to this step.
         predict: see `Board`.
         boundaries: steps after which the batches have another shape.
         callbacks: further callbacks; they may add to the logs.
@@ -99,9 +99,9 @@ def train(
     skipped = curve[-1].get("skipped_steps", 0) if curve else 0
     if skipped > MAX_SKIPPED * steps:
         raise InputError(
-            f"The gradients of {skipped:.0f} of {steps} steps were not finite, "
-            f"and these steps were skipped; expected at most {MAX_SKIPPED:.0%}"
-            ". Train in a new folder with a lower learning rate, or in float32 "
+            f"{skipped:.0f} of {steps} steps were skipped, because their "
+            f"gradients were not finite; expected at most {MAX_SKIPPED:.0%}. "
+            "Train in a new folder with a lower learning rate, or in float32 "
             "if a half precision was used."
         )
     return curve
@@ -121,7 +121,7 @@ class Meter(keras.callbacks.Callback):
         tokens_until: see `train`.
 
     Attributes:
-        step: number of finished steps of the run, including the current one.
+        step: number of steps of the run so far, including the current step.
     """
 
     def __init__(self, update, state, steps, tokens_until=None):
@@ -177,11 +177,11 @@ class Meter(keras.callbacks.Callback):
 
 
 class Board(keras.callbacks.Callback):
-    """Curves and predictions for TensorBoard, by the step of the run.
+    """Callback that writes curves and predictions for TensorBoard.
 
-    It replaces Keras's TensorBoard callback, which counts from 0 again in a
-    resumed run. After an interrupted `fit`, Keras's callback also leaves its
-    `record_if` active, so later writers in the process lose points.
+    In a resumed run, Keras's TensorBoard callback counts steps from 0 again.
+    After an interrupted `fit`, it also leaves its `record_if` active, so later
+    writers in the process lose points. This callback does neither.
 
     Args:
         folder: folder of the logs; gets train/ and held_out/.

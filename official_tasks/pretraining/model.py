@@ -152,7 +152,7 @@ def check_weights(settings, objective, vocabulary, tokenizer):
 
 
 def extension_between(old, new, source):
-    """Return the `Extension` that makes the vocabulary `new` from `old`.
+    """Return the `Extension` that turns the vocabulary `old` into `new`.
 
     Old tokens keep their lines. New tokens replace `[unusedN]` or are appended.
 

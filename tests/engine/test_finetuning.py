@@ -113,7 +113,7 @@ def test_a_run_whose_steps_were_mostly_skipped_is_refused(monkeypatch):
         )
 
     assert len(train(4.0)) == 2
-    with pytest.raises(InputError, match="5 of 9 steps were not finite"):
+    with pytest.raises(InputError, match="5 of 9 steps were skipped"):
         train(5.0)
 
 
