@@ -260,7 +260,7 @@ class TransformerLayer(layers.SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # TensorFlow can fuse exact GELU with the product, as its activation.
+        # TensorFlow can fuse exact GELU if it is the activation of a layer.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
         )

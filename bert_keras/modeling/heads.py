@@ -371,8 +371,7 @@ POOLINGS = {
 def normalize_vectors(vectors):
     """Scale the vectors (..., D) to length 1, but keep zero vectors.
 
-    Keras's `normalize` has no gradient for zero vectors and overflows in
-    float16.
+    Keras's `normalize` overflows in float16 and has no gradient at zeros.
     """
     x = ops.cast(vectors, "float32")
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)

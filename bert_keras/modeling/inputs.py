@@ -7,7 +7,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 
-# Inputs of every model. The last two are for packed rows only.
+# Inputs of every model. Only rows with several examples need the last two.
 INPUT_NAMES = (
     "token_ids",
     "segment_ids",

@@ -13,7 +13,7 @@ from keras import ops
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import custom_gradient, tf
 
-# Minimum size for XLA. Below it, a launch takes more time than XLA saves.
+# For fewer elements, the launch of XLA takes more time than XLA saves.
 LARGE = 2**18
 
 

@@ -286,7 +286,7 @@ class BertEmbeddings(SeededLayer):
         self.num_segments = num_segments
         self.dropout = dropout
         self.norm_epsilon = norm_epsilon
-        # The three tables of the paper's figure 2.
+        # Figure 2 of the paper shows these three tables.
         self.token = self._table(vocabulary_size, "token")
         self.position = self._table(max_sequence_length, "position")
         self.segment = self._table(num_segments, "segment")

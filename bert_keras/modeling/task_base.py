@@ -111,7 +111,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
                 f"{type(self).__name__} has no input named "
                 f"{', '.join(unknown)}. Expected {', '.join(expected)}."
             )
-        # A functional model needs a value, None, for each missing input.
+        # A functional model needs None for each missing input.
         return {name: as_tensor(inputs.get(name)) for name in expected}
 
     def _input_specs(self):
@@ -145,7 +145,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
     def _run(self, loop, x, *args, **kwargs):
         if loop.__name__ == "fit":
-            # The caller's `encoder.trainable = True` unfreezes the pooler too.
+            # Freeze an unused pooler again, after `encoder.trainable = True`.
             switch_pooler(self)
             if kwargs.get("class_weight") is not None:
                 self._check_class_weight()

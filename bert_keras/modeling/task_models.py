@@ -242,7 +242,7 @@ class BertSpanPredictor(TaskModel):
         self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
         inputs = symbolic_inputs()
         encoded = encode(encoder, inputs, bilstm_dim)
-        # S and E of the paper, section 4.2, as the two columns of one kernel.
+        # The kernel's two columns are S and E of the paper, section 4.2.
         logits = self.span(encoded["sequence_output"])  # (B, T, 2)
         outputs = {"start": logits[..., 0], "end": logits[..., 1]}  # (B, T)
         super().__init__(inputs, outputs, encoder, name)

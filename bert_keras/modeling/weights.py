@@ -248,7 +248,7 @@ class KeepsLora:
             if weight.name.startswith("lora_")
         }
         super().load_own_variables(
-            # Keras's own weights have numbers as keys, LoRA's matrices names.
+            # Keras's keys are numbers. The keys of LoRA's matrices are names.
             {name: x for name, x in stored.items() if name.isdigit()}
         )
         if self.lora_enabled:
