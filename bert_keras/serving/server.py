@@ -80,7 +80,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
     constant = {
         "/": HTMLResponse(page.read_bytes()),
         "/card": JSONResponse({**served.card, "name": name}),
-        "/health": JSONResponse({"status": "ok"}),  # serve.py warms up first
+        "/health": JSONResponse({"status": "ok"}),  # served after the warm-up
     }
     return Starlette(
         routes=[
@@ -161,7 +161,7 @@ class _Service:
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
         # Clients send all before they read the error, so read large bodies too.
-        most = 6 * self.limits.max_bytes + (1 << 16)  # JSON: "\u0061" for "a"
+        most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" may mean "a"
         chunks, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -265,7 +265,7 @@ def _collect_columns(content, order, by_row):
     rows = content if by_row else [content]
     is_bare = not any(isinstance(row, dict) for row in rows)
     if is_bare and len(order) == 1:
-        return {order[0]: content}  # rows of the only input
+        return {order[0]: content}  # a single input needs no name
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or set(row) != set(order):
             raise RequestError(
