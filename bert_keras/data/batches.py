@@ -20,7 +20,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
-_WINDOWS = 3  # windows to cache: up to two for a batch, one for the next batch
+_WINDOWS = 3  # cached windows: up to two for a batch, one for the next batch
 
 
 def pretraining_dataset(
@@ -128,7 +128,7 @@ def open_examples(source: str, seed: int, rules: SamplingRules | None):
 
 
 class _Batches:
-    """Callable from a step to its rows. It caches `EpochWindows`' windows."""
+    """Callable that returns the rows of a step. It caches loaded windows."""
 
     def __init__(self, examples, batch_size: int):
         self._examples = examples

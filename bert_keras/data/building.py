@@ -29,9 +29,9 @@ from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import check_same_settings, find_fault
 
-_PART = 2_000_000  # characters in a part, the work of one task
+_PART = 2_000_000  # characters in a part; a task tokenises one part
 _BATCH = 1_000_000  # characters in one call of the tokenizer
-ARRAYS = ("ids", "lengths", "counts", "hashes")  # in a part, for each store
+ARRAYS = ("ids", "lengths", "counts", "hashes")  # arrays of a store in a part
 
 
 def build_stores(
@@ -255,10 +255,7 @@ class WritePart:
 def write_tokens(
     path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
 ):
-    """Tokenise parts of a corpus and write their tokens to one `.npz` file.
-
-    For each store in `names`, the file holds the arrays `ARRAYS`.
-    """
+    """Tokenise parts and write `ARRAYS` of each store to one `.npz` file."""
     rows = {name: [tokenise([])] for name in names}
     hashes = {name: bytearray() for name in names}
     for part in parts:
@@ -303,7 +300,7 @@ def assemble_stores(
     tokenizer,
     settings: dict,
 ) -> dict[str, TokenStore]:
-    """Concatenate the parts in the files `paths` into stores.
+    """Concatenate the parts, in the order of their `paths`, into stores.
 
     Raises:
         InputError: a store would have fewer than two documents. `folder` is
@@ -342,8 +339,7 @@ def _refuse_few(name: str, documents: int):
     raise InputError(
         "Next-sentence prediction needs at least two documents with text; the "
         f"held-out side has {documents} documents. Pass at least two as "
-        "held_out, set held_out_share to 0, or make it much larger, because a "
-        "hash chooses the documents."
+        "held_out, set held_out_share to 0, or make it much larger."
     )
 
 

@@ -183,8 +183,7 @@ def read_file(
 
 
 def _read_parts(path: str, layout: str, text_field: str):
-    # Yields (number, paragraphs, sentences_given). The number is None if the
-    # document is the whole file.
+    # The document's number is None if the document is the whole file.
     kind = path.lower()
     if kind.endswith(PARQUET):
         for number, text in _read_column_texts(path, text_field):
@@ -268,7 +267,7 @@ def _split_blocks(lines) -> Iterator[list[str]]:
 
 
 def _split_paragraphs(text: str) -> list[str]:
-    """Return the blocks between blank lines or, if not wrapped, the lines."""
+    """Return the paragraphs: each line or, if lines are wrapped, each block."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_split_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED

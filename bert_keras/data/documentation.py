@@ -106,7 +106,7 @@ def _remove_markup(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True if a text has 4 or more words, at least 2/3 of letters."""
+    """Return True if a text has 4 or more words, mostly without symbols."""
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False
@@ -190,7 +190,7 @@ def _list_python_files(folder: str) -> Iterator[tuple[str, str]]:
 def _find_docstrings(path: str) -> list[str]:
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # sources have invalid escapes
+            warnings.simplefilter("ignore")  # invalid escapes cause warnings
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
                 return []  # no docstrings, so skip the slow parser

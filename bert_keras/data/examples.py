@@ -1,4 +1,4 @@
-"""Draw, mask and pack the examples of a store, by the seed and the step."""
+"""Draw, mask and pack examples of a store; seed and step decide the result."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
 # Approximate number of examples in a window (see `EpochWindows`). They need
-# 16 MB at length 128. The number varies, because a window has whole units.
+# 16 MB at length 128. The number varies, because a window has only whole units.
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # maximum lengths of the groups in `masked_rows`
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
@@ -176,8 +176,8 @@ def masked_rows(
         lengths: int `(N,)`, number of tokens of each example.
         rows: int `(N,)`, ascending, the row of each example.
         count: number of rows.
-        examples: function of indices of examples `(n,)` and of a width. It
-            returns these examples as rows `(n, width)`, like `gather`.
+        examples: function of example indices `(n,)` and a width. It returns
+            these examples as rows `(n, width)`, like `gather`.
         rules: how examples are masked and packed.
         vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
@@ -302,7 +302,7 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """Draw and shuffle a window's pairs; each `attempt` draws others."""
+        """Draw and shuffle a window's pairs; another `attempt` draws others."""
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks
@@ -346,7 +346,7 @@ class DrawnExamples:
         return rows
 
     def join(self, parts: list, step: int) -> dict:
-        """Return the rows of a step from its parts, slices of windows."""
+        """Return the rows of a step. `parts` are slices of loaded windows."""
         return self.rows(type(parts[0]).join(parts), step)
 
 

@@ -24,7 +24,7 @@ def _end_with_parent(parent, is_ready):
 
 
 def _show_error(kind, error, trace):
-    """Print an error, except one of incomplete data from an ended parent."""
+    """Print an error, unless the parent ended before it had sent all data."""
     if not issubclass(kind, (pickle.UnpicklingError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 

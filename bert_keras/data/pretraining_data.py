@@ -58,8 +58,8 @@ def create_pretraining_data(
 ) -> dict[str, dict]:
     """Convert raw documents to records for training and for evaluation.
 
-    In `folder`, it writes the token stores `tokens/train` and `tokens/held_out`
-    and, drawn from the stores, the records `train` and `held_out`. After an
+    `folder` gets the token stores `tokens/train` and `tokens/held_out`, and the
+    records `train` and `held_out`, which are drawn from the stores. After an
     interruption, a second call resumes the work.
 
     Args:
@@ -202,8 +202,8 @@ def write_records(
             examples.
         run: function like `map`, for a picklable task and a list of items. It
             may use other processes.
-        progress: function of the number of finished shards, which includes
-            kept shards, and the number of all shards.
+        progress: function of the number of finished (or kept) shards and the
+            number of all shards.
 
     Returns:
         The manifest.
@@ -234,7 +234,7 @@ def write_records(
 
 
 class WriteShard:
-    """Task that writes a shard, given its number, and its manifest entry."""
+    """Task that gets a shard's number and writes the shard and its entry."""
 
     def __init__(self, store, folder, rules, seed, copies):
         self._arguments = store.source, folder, rules, seed, copies

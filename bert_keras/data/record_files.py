@@ -290,7 +290,7 @@ class RecordedExamples:
         return records[rng.permutation(len(records))]
 
     def join(self, parts: list[np.ndarray], step: int) -> dict:
-        """Return the rows of a step from its parts, slices of windows."""
+        """Return the rows of a step. `parts` are slices of loaded windows."""
         records = np.concatenate(parts)
         with readable(self._folder):
             parsed = self._parse(records)

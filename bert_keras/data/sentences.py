@@ -54,7 +54,7 @@ _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
 _NEEDS_NO_SPACE = re.compile(rf"[{_UNSPACED}{_BEYOND}]")
 _NEXT_LETTER = re.compile(rf"[{_OPENING}\s]*(\w?)")
 # Unicode calls Georgian letters lower case, even at the start of a sentence.
-# So they do not show that a sentence goes on.
+# So a lower-case Georgian letter does not show that the sentence goes on.
 _ONE_CASE = frozenset(map(chr, range(0x10D0, 0x1100)))
 _LAST_WORD = re.compile(r"[\w.&'\u2019-]*$")
 _DOTTED = re.compile(r"(\w\.)+\w")

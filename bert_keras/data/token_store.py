@@ -120,7 +120,7 @@ def check_store(folder: str) -> dict:
     """Compare every byte of a store with its manifest; return the manifest.
 
     Raises:
-        InputError: a file is missing, cut or changed; the message names it.
+        InputError: a file is missing or changed. The message names the file.
     """
     manifest = read_manifest(folder)
     folder = _fetch(folder, manifest)
@@ -318,7 +318,7 @@ class StoreWriter:
         )
         arrays = {
             f"{name}.bin": {
-                # This hash is of the bytes in memory, to detect disk errors.
+                # `sha256` is of the bytes in memory, to detect disk errors.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }

@@ -87,7 +87,7 @@ def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
 def hide_gpus():
     """Hide the GPUs from this process, without messages of TensorFlow.
 
-    `fork_server` does not hide them, because other forks of it may use GPUs.
+    `fork_server` does not hide GPUs, because other forks may need GPUs.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if "tensorflow" in sys.modules:
@@ -97,7 +97,7 @@ def hide_gpus():
 
 @contextlib.contextmanager
 def without_stderr():
-    """Discard output to stderr of this process, also from native code."""
+    """Discard this process's output to stderr, also that from native code."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)

@@ -3,7 +3,7 @@ r"""Measures this package and other libraries in one run on one machine.
     python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 
 In: some rows need --input, --vocabulary, --data or --init. The script stops at
-a row if this flag is missing. Out: a table for each row, and a JSON file. For
+a row that needs a missing flag. Out: a table for each row, and a JSON file. For
 each system, the file has the seconds of an example (median, minimum and maximum
 of the turns), the processor seconds, and the peak memory (of the GPU, if used).
 

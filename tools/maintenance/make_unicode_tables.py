@@ -132,7 +132,6 @@ def tensorflow_words(texts, lowercase):
 
 
 def merge_words(pieces):
-    """Join word pieces into words."""
     words = []
     for piece in pieces:
         if len(piece) > 2 and piece.startswith("##"):

@@ -163,7 +163,6 @@ def tables():
 
 
 def table(columns, rows):
-    """Return a Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 

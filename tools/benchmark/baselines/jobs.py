@@ -18,7 +18,6 @@ VOCABULARY = 30_522
 
 
 def command(settings):
-    """Run `python` with the arguments `settings["words"]`."""
     words = [sys.executable, *settings["words"]]
 
     def run():

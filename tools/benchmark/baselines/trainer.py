@@ -47,7 +47,7 @@ IGNORED = -100  # PyTorch's cross-entropy ignores positions with this label.
 
 
 def read_table(path, task):
-    """Return two lists from a GLUE file: all texts of each row, and all labels."""
+    """Return the texts of each row of a GLUE file, and the row's label."""
     text_columns, label_column, header, _ = TABLES[task]
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))

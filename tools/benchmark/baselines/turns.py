@@ -205,7 +205,7 @@ def machine() -> dict:
     if fast_bfloat16():
         kinds = ("amx_bf16", "avx512_bf16", *kinds)
     model = platform.machine()
-    with contextlib.suppress(OSError, TypeError):  # if not Linux on x86
+    with contextlib.suppress(OSError, TypeError):  # raised if not Linux on x86
         text = Path("/proc/cpuinfo").read_text("utf-8")
         model = re.search("model name.*: (.*)", text)[1]
     return {

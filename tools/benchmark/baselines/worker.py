@@ -55,7 +55,6 @@ def peak_megabytes():
 
 
 def read_versions():
-    """Return the versions of the loaded libraries."""
     names = {"tensorflow", "jax", "keras", "torch", "transformers"}
     loaded = sorted(names & set(sys.modules))
     return {name: str(sys.modules[name].__version__) for name in loaded}
@@ -88,7 +87,7 @@ def main(job, settings):
 
     settings = json.loads(settings)
     os.environ.update(ENVIRONMENT | settings.get("environment", {}))
-    jobs = importlib.import_module("jobs")  # import after setting variables
+    jobs = importlib.import_module("jobs")  # import it with ENVIRONMENT set
     step, examples = getattr(jobs, job)(settings)
     for _ in range(settings.get("warm", 3)):  # trace, compile, fill caches
         step()
