@@ -1,8 +1,7 @@
 """Class weights that balance the loss, and label smoothing.
 
-As in scikit-learn's "balanced", a row of class c gets the weight R / (C R_c).
-R is the number of rows, C the number of classes that occur, and R_c the number
-of rows of class c.
+As in scikit-learn's "balanced", a row of class c gets the weight R / (C R_c),
+for R rows in total, C classes that occur, and R_c rows of class c.
 """
 
 import keras
@@ -59,8 +58,7 @@ def smooth(task, loss, fraction):
     Args:
         task: `Task`.
         loss: loss of the task.
-        fraction: part of each label that is spread evenly over all classes
-            (Szegedy et al. 2016, section 7).
+        fraction: see `SmoothedLabels` (Szegedy et al. 2016, section 7).
     """
     name = getattr(loss, "name", None)
     if task.labels is None or name != "sparse_categorical_crossentropy":

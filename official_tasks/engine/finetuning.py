@@ -163,9 +163,8 @@ def choose_arguments(
     keeping = {"lora_rank", "freeze_layers"} & {*hyperparameters.changed()}
     if from_scratch and keeping:
         raise InputError(
-            "lora_rank and freeze_layers keep trained weights, but "
-            "from_scratch starts from random weights. Leave from_scratch out, "
-            "or leave lora_rank and freeze_layers out."
+            "lora_rank and freeze_layers keep trained weights, which "
+            "from_scratch discards. Leave from_scratch or the other two out."
         )
     accumulation = hyperparameters.accumulation
     if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
@@ -187,7 +186,6 @@ def _print_notes(lines):
 
 
 def load_preprocessor(init, sequence_length):
-    """Return the preprocessor of `init` for rows up to `sequence_length`."""
     return bert_keras.BertPreprocessor.from_preset(
         init,
         sequence_length=sequence_length,
@@ -297,8 +295,7 @@ class _Run:
         if self.scale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
             if stored.get("problem") == "regression":
-                # The stored head predicts in data units, but training uses
-                # standardized targets.
+                # The stored head predicts data units; training needs z-scores.
                 self.scale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(

@@ -42,8 +42,7 @@ class Hyperparameters(NamedTuple):
 
     optimizer: "adamw" or "lamb".
     schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
-    ema: decay of the moving averages of the weights. With `ema`, the averages
-        are scored and saved.
+    ema: momentum of the weights' moving averages, which are scored and saved.
     label_smoothing: fraction of each training label to spread over all classes.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
@@ -53,8 +52,7 @@ class Hyperparameters(NamedTuple):
         without the label get the same total weight.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         None adds no LSTM (the paper, section 5.1).
-    lora_rank: rank of LoRA, see `enable_lora`. With LoRA, the run also writes
-        the folder adapter/.
+    lora_rank: rank of LoRA, see `enable_lora`; LoRA is also saved in adapter/.
     lora_alpha: LoRA's change to a kernel is scaled by lora_alpha / lora_rank;
         None scales by 1.
     lora_dropout: dropout rate for the input of LoRA's matrices.
@@ -150,15 +148,13 @@ class Hyperparameters(NamedTuple):
         if self.freeze_layers > encoder.num_layers:
             raise InputError(
                 f"freeze_layers is {self.freeze_layers}; expected at most "
-                f"{encoder.num_layers}, because the encoder has "
-                f"{encoder.num_layers} layers."
+                f"{encoder.num_layers}, the number of encoder layers."
             )
         layers = encoder.transformer_layers[: self.freeze_layers]
         for layer in (encoder.embeddings, *layers):
             layer.trainable = False
 
     def make_optimizer(self, learning_rate, steps):
-        """Return the optimizer with its schedule."""
         make = getattr(bert_keras, self.optimizer)
         return make(
             learning_rate,

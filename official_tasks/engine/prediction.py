@@ -26,8 +26,7 @@ def choose_signature(served, name, columns):
     Args:
         served: a `ServedModel`.
         name: name of the signature; None means the model's default.
-        columns: names of the columns to read; None means the signature's input
-            names.
+        columns: names of the columns to read; None means the inputs' names.
     """
     name = name or served.card["default"]
     if name not in served.signatures:

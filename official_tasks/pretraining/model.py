@@ -40,7 +40,6 @@ def compiled_model(settings, objective, source, execution):
 
 
 def make_optimizer(settings, execution):
-    """Return the optimizer of a run, not built yet."""
     schedule = {
         "learning_rate": settings.learning_rate,
         "steps": settings.steps,

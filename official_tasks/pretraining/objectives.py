@@ -103,11 +103,9 @@ class OneDirection:
         """Do nothing, because all weights are trained."""
 
     def losses(self):
-        """Return the loss for `compile`."""
         return CrossEntropy()
 
     def metrics(self):
-        """Return the metrics for `compile`."""
         return [TokenAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def select(self, x, y, w):

@@ -30,12 +30,7 @@ ACCURACIES = {
 
 
 def render(results, settings) -> str:
-    """Return the report of a run as HTML.
-
-    Args:
-        results: results of `runner.run`.
-        settings: `Settings`.
-    """
+    """Return the report as HTML, from the results of `runner.run`."""
     tokens = tokens_until(settings.steps, settings)
     counts = (
         f"{settings.objectives}; a model of {results['parameters']:,} "

@@ -121,7 +121,6 @@ class Phase(NamedTuple):
 
 
 def split(arguments):
-    """Split a dict into `Settings` and `Execution`; return both."""
     settings = {k: v for k, v in arguments.items() if k in Settings._fields}
     rest = {k: v for k, v in arguments.items() if k not in settings}
     return Settings(**settings), Execution(**rest)

@@ -196,7 +196,6 @@ class PretrainingSource:
         return batches.take(self.settings.evaluation_steps)
 
     def rules(self, phase):
-        """Return the `SamplingRules` of a phase's examples."""
         return sampling_rules(self.settings, phase)
 
     @property
