@@ -6,9 +6,9 @@ In: a JSONL file of answers that official_tasks.predict or a server recorded,
 and the folder of a SavedModel. Each line of the file has one answer:
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}}
 Out: for each output, the fraction of equal answers (numbers: within 1e-5), the
-greatest difference of numbers, and the worst cases. --label=COLUMN names the
-column with the true labels, which predict must have kept; the accuracy of the
-old and the new answers is then printed too. Takes some seconds to start.
+greatest difference of numbers, and the worst cases. With --label=COLUMN, the
+script also prints the accuracy of the old and of the new answers. COLUMN has
+the true labels; predict --keep=COLUMN records it. Takes some seconds to start.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -25,13 +25,13 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 BATCH = 32
-# Allows for rounding on another CPU or in another batch.
+# Rounding differs on another CPU or in another batch, so allow this difference.
 TOLERANCE = 1e-5
 
 
 def define_flags():
     flags.DEFINE_integer("worst", 5, "Worst cases to print for each output.", 0)
-    flags.DEFINE_string("label", None, "Column of the true label.")
+    flags.DEFINE_string("label", None, "Column of the true labels.")
 
 
 def main(values, records, folder):
@@ -49,17 +49,17 @@ def main(values, records, folder):
             progress.console.print("  " + json.dumps(case, ensure_ascii=False))
     if missing:
         raise InputError(
-            f"The records have {', '.join(missing)}, but {folder} does not "
+            f"{folder} lacks the outputs {', '.join(missing)}, but the records "
             "have them. Compare with an export that has each of these outputs."
         )
 
 
 def read_records(path):
-    """Return the requests of a JSONL file with their recorded answers.
+    """Read a JSONL file of requests and their recorded answers.
 
     A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
-    value}}`. A line without `signature` is for the model's default signature.
-    Only the outputs in `answer` are compared.
+    value}}`. The default of `signature` is the model's default signature. Only
+    the outputs in `answer` are compared.
     """
     records = []
     with open(path, "rb") as file:
@@ -100,15 +100,15 @@ def compare(records, served, worst=5, label=None):
         records: list of dict; see `read_records`.
         served: a `ServedModel`.
         worst: maximum number of cases to return for each output.
-        label: column of `keep` with the true value of the output `label`.
+        label: column with the true labels, a key of a record's `keep`.
 
     Returns:
-        dict: name of an output -> dict, or None if the model lacks the output.
-        The dict has `compared` (number of cases), `equal` (fraction of cases
-        within `TOLERANCE`), `worst` (the cases that differ most, the greatest
-        difference first), and for numbers `greatest_difference`. With the
-        argument `label`, the output `label` also has `accuracy`, a list: the
-        accuracy of the recorded answers, then of the new ones.
+        dict: name of an output -> summary, or None if the model lacks the
+        output. A summary is a dict with `compared` (number of cases), `equal`
+        (fraction of cases within `TOLERANCE`), `worst` (the cases that differ
+        most, in this order), and for numbers `greatest_difference`. With the
+        argument `label`, the summary of the output `label` has `accuracy`, a
+        list: the accuracy of the recorded answers and of the new answers.
     """
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():
@@ -139,7 +139,7 @@ def compare(records, served, worst=5, label=None):
 
 
 def _select_labels(best, probabilities, labels):
-    """Return old and new probabilities of the labels that `predict` wrote."""
+    """Return the old and new probabilities of the labels in a record."""
     values = dict(zip(labels, probabilities, strict=False))
     new = [values.get(one.get("label")) for one in best]
     return [one.get("probability") for one in best], new
@@ -149,8 +149,8 @@ def _score_labels(cases, column):
     if not cases or any(column not in case["keep"] for case in cases):
         raise InputError(
             f"--label={column}: expected the output label in the records and "
-            f"in the export, and the column {column!r} in the records. predict "
-            f"--keep={column} writes such records."
+            f"in the export, and the column {column!r} in the records. "
+            f"official_tasks.predict --keep={column} writes such records."
         )
     return [
         float(np.mean([c[side] == str(c["keep"][column]) for c in cases]))
@@ -173,12 +173,13 @@ def _group_by_signature(records, served):
 
 
 def _call(served, signature, batch):
-    """Return the answers to a batch of records, a dict: output -> rows."""
+    """Return the new answers to a batch of records, a dict: output -> rows."""
     order = served.card["signatures"][signature]["input_order"]
     columns = [[record["inputs"].get(key) for record in batch] for key in order]
     if any(None in column for column in columns):
         raise InputError(
-            f"A record of {signature} lacks one of {' and '.join(order)}."
+            f"A record of {signature} lacks one of {' and '.join(order)}. "
+            "Add the input to the record."
         )
     return getattr(served, signature)(*columns)
 
@@ -192,9 +193,9 @@ def _measure_difference(old, new):
     except ValueError:  # rows of different lengths
         return np.inf
     if old.dtype.kind == new.dtype.kind == "f":
-        # JSON has float32 values in their shortest form, such as 0.1.
+        # JSON has float32 values in their shortest form, so round to float32.
         old, new = old.astype("float32"), new.astype("float32")
-    # Texts are not read as numbers: "1" and "1.0" are different labels.
+    # Texts are not converted to numbers: "1" and "1.0" are different labels.
     return greatest_difference(old, new)
 
 

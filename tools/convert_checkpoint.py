@@ -3,18 +3,18 @@ r"""Converts weights of any format to a Hugging Face folder and compares them.
     python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \
         --output=bert_base
 
-In: a folder of Hugging Face, sentence-transformers, keras-hub or this
-package, the folder of a run, a checkpoint of the original, a Model Garden
-checkpoint, a SavedModel of TF Hub, org/name on the Hugging Face Hub,
-or the name of an original release. Out: a folder that transformers opens, as
-`save_preset` writes it, with weights, head, label names and tokenizer; and one
-line with the greatest difference between the outputs of the source and of the
-written folder, loaded again, on fixed random rows.
+In: a path or a name. A path is a folder of Hugging Face, sentence-transformers,
+keras-hub, this package or a run, a checkpoint of the original BERT or of Model
+Garden, or a SavedModel of TF Hub. A name is org/name on the Hugging Face Hub,
+or an original release. Out: a folder with weights, head, label names and
+tokenizer, as `save_preset` writes it. transformers can open this folder. The
+script loads the folder again and prints the greatest difference between its
+outputs and the outputs of the source, on fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
 about the case of the text. Then set --lowercase or --nolowercase.
 
-Takes about 10 seconds for BERT base. A name is downloaded the first time.
+Takes about 10 seconds for BERT base, besides the download of a name.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -26,14 +26,14 @@ from official_tasks import progress, script
 
 
 def define_flags():
-    flags.DEFINE_string("source", None, "What to convert: a path or a name.")
+    flags.DEFINE_string("source", None, "Weights to convert: a path or a name.")
     flags.DEFINE_string("output", None, "Folder to write.")
     script.define_overwrite()
     flags.DEFINE_bool(
         "lowercase",
         None,
-        "Lower-case text; needed if the source's settings and vocabulary "
-        "disagree about case.",
+        "Lower-case the text. Set this flag if the source's settings and "
+        "vocabulary disagree about case.",
     )
     flags.mark_flags_as_required(["source", "output"])
 

@@ -3,15 +3,15 @@ r"""Turns text into pre-training data: tokens, sentence pairs and masks.
     python tools/create_pretraining_data.py --input="books/*.txt" \
         --vocabulary=runs/vocab.txt --output=runs/data
 
-In: a vocabulary, and text: text files (each one document, or with one sentence
-on each line and a blank line between documents), JSONL or Parquet files (each
-row is a document), a folder, a glob in quotes, hf:NAME[/CONFIG][:SPLIT], or
-"documentation:" (the documentation installed with Python). Out, in --output:
-tokens/ (the tokenised text; pre-training draws pairs and masks from it again in
-each epoch) and train/ and held_out/ (TFRecords of examples drawn once, with the
-original BERT's feature names). Held-out documents are chosen by a hash of their
-content, or are those of --held_out. train/ and held_out/ take most of the disk;
-with --norecords they are not written. Every path may be remote (gs://...). The
+In: a vocabulary, and text: files, a folder, a glob in quotes, a data set
+hf:NAME[/CONFIG][:SPLIT], or "documentation:" (of Python and its libraries). A
+text file is one document, or has one sentence on each line and a blank line
+between documents. Each row of JSONL and Parquet files is a document. Out, in
+--output: tokens/ has the tokenised text, from which pre-training draws new
+pairs and masks in each epoch. train/ and held_out/ have TFRecords of examples
+drawn once, with the original BERT's feature names. They need most of the disk
+space; --norecords leaves them out. Held-out documents are chosen by a hash of
+their content, or named by --held_out. Every path may be remote (gs://...). The
 same command resumes an interrupted build. --beam runs the build on many
 machines; see docs/data.md.
 
@@ -33,17 +33,17 @@ from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
-FEW = 200  # from this many documents, the hash almost always holds out two
-# Field of `SamplingRules` -> its help; in the order of the fields.
+FEW = 200  # of this many documents, the hash almost always holds out two
+# Field of `SamplingRules` -> help of its flag, in the order of the fields.
 RULES = {
     "sequence_length": "Length of an example in tokens.",
     "max_predictions": "Maximum number of masked tokens of an example; by "
-    "default as many as --mask_rate gives.",
-    "short_probability": "Fraction of documents with random shorter examples.",
+    "default --mask_rate times --sequence_length.",
+    "short_probability": "Fraction of documents whose examples are shorter.",
     "mask_rate": "Fraction of the tokens to predict.",
-    "mask_mix": "Of the tokens to predict, the percentages that are masked, "
-    "replaced by random tokens, and kept.",
-    "whole_word": "Mask all tokens of a word.",
+    "mask_mix": "Percentages of the tokens to predict: masked, replaced by "
+    "random tokens, kept.",
+    "whole_word": "Mask all tokens of a word or none.",
     "packed": "Pack several examples into a row.",
 }
 
@@ -77,18 +77,18 @@ def define_flags():
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
-        "held_out", None, "Path of text to hold out; not with --held_out_share."
+        "held_out", None, "Text to hold out, instead of --held_out_share."
     )
     flags.DEFINE_enum(
         "sentences",
         "split",
         ("split", "lines"),
-        "split: find sentences by rules. lines: read one from each line.",
+        "split: find sentences by rules. lines: each line is a sentence.",
     )
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     script.define_seed("Seed of pairs and masks.")
     flags.DEFINE_string(
-        "beam", None, "Run as Apache Beam pipelines with these flags of Beam."
+        "beam", None, "Run as Apache Beam pipelines, with these Beam flags."
     )
     _limit_flags()
     flags.mark_flags_as_required(["input", "vocabulary", "output"])
@@ -96,7 +96,7 @@ def define_flags():
 
 def _limit_flags():
     script.applies_only(
-        "without --held_out, which names the documents",
+        "without --held_out, which names the documents to hold out",
         lambda v: v.held_out is None,
         "held_out_share",
     )
@@ -152,8 +152,9 @@ def main(values):
 def _choose_share(values):
     """Return the fraction of documents to hold out.
 
-    Random next sentences need two held-out documents. With few documents, the
-    hash may hold out fewer. The default is then a larger fraction.
+    A random next sentence comes from another document, so two documents must be
+    held out. Of few documents, the hash may hold out only one or none. The
+    default fraction is then larger.
     """
     if values.held_out:
         return 0

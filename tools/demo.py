@@ -1,11 +1,11 @@
-"""Runs the whole job on real text, from documents to a SavedModel.
+"""Runs all steps on real text, from documents to a SavedModel.
 
     python tools/demo.py
 
-In: nothing; the text is the documentation that is installed with Python. The
-script runs the other scripts one after another and prints each command. Out, in
---output: the output of each script, with a report.html of each training; on the
-terminal: the scores and baselines. The same command resumes an interrupted run.
+In: nothing; the text is the documentation of Python and its libraries. The
+script runs the other scripts one after another and prints each command. Out:
+--output has the files of each script, with a report.html for each training. The
+script prints scores and baselines. The same command resumes an interrupted run.
 
 Takes about 5 minutes on two CPU cores with AVX-512.
 """
@@ -29,7 +29,7 @@ from official_tasks import commands, progress, script
 from official_tasks.tasks.table import write_csv
 
 CORPUS = "documentation:"
-HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
+HELD_OUT_SHARE = 0.18  # so each library has enough held-out sentences
 CLASSES = 8  # the libraries with the most held-out sentences
 LENGTHS = range(30, 301)  # lengths of the task's sentences, in characters
 TYPED = (
@@ -48,7 +48,7 @@ FINETUNE = """--task=custom --sequence_length=32 --batch_size=32 --epochs=3
 --learning_rate=3e-4 --dtype=auto"""
 TRAIN_ROWS, DEV_ROWS = 8000, 2000
 # Flags of --quick, for continuous integration: each stage trains only a little.
-# They come last in a command, and so replace the same flags before them.
+# In a command, these flags come last and override the same flags before them.
 QUICK = {
     "train_vocabulary": "--size=3000",
     "pretrain": "--num_layers=1 --hidden_dim=128 --num_heads=2 --steps=60",
@@ -62,10 +62,10 @@ def define_flags():
 
 
 def list_stages(folder):
-    """Return a list with (script, its flags, a file) for each stage.
+    """Return a list with (script, flags, last file) for each stage.
 
-    The file is the last one that the script writes: if it exists, the stage is
-    finished. It is None if the script itself skips finished work.
+    If the last file that the script writes exists, the stage is finished. The
+    file is None for a script that itself skips finished work.
     """
     tune = (
         f"{FINETUNE} --train={folder}/task/train.csv "
@@ -137,10 +137,10 @@ def main(values):
 
 
 def write_task(folder):
-    """Write the rows of a task, and the sentences `TYPED`.
+    """Write train.csv and dev.csv of a task, and the sentences `TYPED`.
 
-    The task is to name the library whose documentation a sentence is from.
-    train.csv is from the documents of pre-training, dev.csv from held-out ones.
+    The task is to name the library from whose documentation a sentence comes.
+    Pre-training reads the documents of train.csv, but not those of dev.csv.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return
@@ -176,13 +176,13 @@ def _list_scores(folder):
     with files.open_file(f"{folder}/answers.jsonl", "r") as file:
         answers = list(map(json_files.parse_json, file))
     return [
-        f"masked tokens: {mlm['mlm_accuracy']:.1%} right; always the most "
-        f"frequent one: {mlm['mlm_unigram_baseline']:.1%}",
-        f"next sentences: {mlm['nsp_accuracy']:.1%} right; always the more "
-        f"frequent answer: {mlm['nsp_majority_baseline']:.1%}",
-        f"sources of {tuned['dev_rows']:,} sentences: "
-        f"{tuned['accuracy']:.1%} right; from random weights: "
-        f"{scratch['accuracy']:.1%}; always the largest class: "
+        f"masked tokens: {mlm['mlm_accuracy']:.1%} right; most frequent token "
+        f"as baseline: {mlm['mlm_unigram_baseline']:.1%}",
+        f"next sentences: {mlm['nsp_accuracy']:.1%} right; more frequent class "
+        f"as baseline: {mlm['nsp_majority_baseline']:.1%}",
+        f"libraries of {tuned['dev_rows']:,} sentences: "
+        f"{tuned['accuracy']:.1%} right; without pre-training: "
+        f"{scratch['accuracy']:.1%}; largest class as baseline: "
         f"{tuned['majority_baseline']:.1%}",
         *(
             f"{row['inputs']['text']} -> {row['answer']['label']}"

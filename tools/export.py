@@ -5,18 +5,19 @@
 In: one or more model folders (--model may be repeated). Out: one SavedModel
 with the tokenizer in its graph, signatures such as `classify` for a classifier
 and `fill_mask` for a pre-trained model, and a card that names the inputs and
-outputs. By default it computes in float32, whatever the dtype of training was.
-To load it, only tensorflow and tensorflow_text are needed (with --portable,
-only tensorflow). The script loads the SavedModel in a new process and compares
-its answers with the model's, to 1e-5 (not with --noverify). Weights that a
-folder lacks are random, and are refused without --allow_untrained.
+outputs. By default the SavedModel computes in float32, also after training in
+another dtype. A program that loads it needs only tensorflow and tensorflow_text
+(with --portable, only tensorflow). Unless --noverify is set, the script loads
+the SavedModel in a new process, and refuses answers that differ from the
+model's. Weights that a model folder lacks are random, and are refused unless
+--allow_untrained is set.
 
---dtype=bfloat16 halves the size, --dtype=int8 quarters it; tools/compare.py
+--dtype=bfloat16 halves the size, --dtype=int8 quarters it. tools/compare.py
 compares the answers before and after.
 
---format=litert or onnx instead writes a model whose inputs are token ids, in
-float32 or with --dtype=int8, next to its vocabulary and tokenizer settings. The
-script runs it in the runtime of that format and compares the outputs
+--format=litert or --format=onnx writes another format, in float32 or int8. Its
+inputs are token ids; the vocabulary and the tokenizer settings are next to it.
+The script runs this model in the format's runtime and compares the outputs
 (pip install 'bert_keras[litert]' or 'bert_keras[onnx]').
 
 Takes about half a minute for a small model, more for BERT base.
@@ -72,13 +73,13 @@ def _define_saved_model_flags():
     flags.DEFINE_bool(
         "pair",
         None,
-        "The classifier reads two texts; by default as its folder says.",
+        "The classifier reads text pairs; by default as its folder says.",
     )
     flags.DEFINE_integer(
         "top_k",
         None,
-        "Number of predictions for each mask (fill_mask) and of answers to "
-        "each question (answer); by default 5.",
+        "Number of predictions of fill_mask for each mask, and of answer for "
+        "each question; by default 5.",
         1,
     )
     flags.DEFINE_enum(
@@ -109,15 +110,15 @@ def _define_saved_model_flags():
     flags.DEFINE_string(
         "hypothesis",
         None,
-        "Sentence that entail checks against a text, with {} in place of a "
-        "candidate label; by default 'This example is {}.'.",
+        "Sentence that entail compares with a text. {} stands for a candidate "
+        "label. The default is 'This example is {}.'.",
     )
     flags.DEFINE_enum(
         "long_text",
         None,
         ("truncate", "windows"),
-        "Truncate a text longer than a row, or read it in windows; by default "
-        "as the model was trained.",
+        "Truncate a text longer than a row, or read it in windows. The default "
+        "is the setting of training.",
     )
     flags.DEFINE_enum(
         "ids_signature",
@@ -129,7 +130,7 @@ def _define_saved_model_flags():
         "portable", False, "Export for servers without tensorflow_text."
     )
     flags.DEFINE_string(
-        "license", None, "Licence of the weights; by default that of --model."
+        "license", None, "Licence of the weights; by default as --model states."
     )
     flags.DEFINE_bool(
         "verify", True, "Load the export in a new process and compare answers."
@@ -152,18 +153,14 @@ def load_model(folder, allow_untrained):
 
     checkpoint = open_checkpoint(folder)
     with warnings.catch_warnings():
-        # Without --allow_untrained the export itself refuses random weights.
+        # Without --allow_untrained, the export raises an error, so do not warn.
         if not allow_untrained:
             warnings.simplefilter("ignore", UntrainedWarning)
         return model_class(checkpoint).from_preset(checkpoint)
 
 
 def load_preprocessor(folders, sequence_length=None):
-    """Load the preprocessor of the first model; all models must share it.
-
-    Raises:
-        InputError: the tokenizer of another model differs.
-    """
+    """Load the preprocessor of the first model; refuse another tokenizer."""
     import bert_keras
 
     first, *others = (
@@ -216,13 +213,14 @@ def export(models, preprocess, values):
 
 
 def convert(models, preprocess, values):
-    """Write the model on token ids as ONNX or LiteRT."""
+    """Write the model as ONNX or LiteRT, with token ids as inputs."""
     from bert_keras.serving.portable_formats import export_on_ids
     from official_tasks import progress
 
     if len(models) > 1:
         raise InputError(
-            f"--format={values.format} exports one model; got {len(models)}."
+            f"--format={values.format} exports one model; got {len(models)}. "
+            "Name one --model."
         )
     difference = export_on_ids(
         models[0],

@@ -5,11 +5,11 @@ r"""Adds the words of a domain to a vocabulary, each as one token.
 
 In: the vocabulary of a model (a file, a model folder or a name of weights),
 and text of the domain, as tools/train_vocabulary.py takes it. Out: the
-vocabulary with its tokenizer_config.json. The added words are those that save
-the most tokens in the text. They first replace [unusedN], and then come at the
-end; no other id changes. Pre-training that continues from the model with this
-vocabulary (official_tasks.pretrain --init --vocabulary) starts each new word
-with the mean of the embeddings of its former tokens.
+vocabulary with its tokenizer_config.json. The script adds the words that save
+the most tokens in the text. The first words replace [unusedN] tokens, the other
+words get ids at the end. No other id changes. To continue pre-training, set
+--init and --vocabulary of official_tasks.pretrain. The embedding of a new word
+starts as the mean of the embeddings of its former tokens.
 
 Takes about half a minute for 120 MB of text.
 """
@@ -52,7 +52,7 @@ def main(values):
     script.prepare_output(values, inputs=("input", "vocabulary"))
     tokenizer = script.load_tokenizer(values)
     settings = tokenizer.lowercase, tokenizer.strip_accents
-    # The settings must agree with those of other vocabularies in the folder.
+    # Vocabularies in one folder share a settings file, so settings must agree.
     if not files.is_file(values.output):
         resolve_settings(values.output, *settings)
     words = extension.domain_words(

@@ -4,12 +4,12 @@ r"""Writes features of texts: a vector for each token or word.
         --model=runs/pretrain/model --recipe=concat_last_four \
         --per=word_first --dtype=float16 --output=features.npz
 
-In: a file with a text on each line (blanks separate words), or with --columns a
-file of words in columns, the format of NER data; a model folder or name. Out:
-one .npz or .tfrecord file. A .npz has the vectors of all texts, the index where
+In: a file with a text on each line (blanks separate words), and a model folder
+or name. With --columns, the file has words in columns, as in NER data. Out: one
+.npz or .tfrecord file. A .npz has the vectors of all texts, the index where
 each text's vectors start, the token ids, and for each token the index of its
-word. A .tfrecord has an Example for each text. The arrays are described in
-official_tasks/engine/features.py.
+word. A .tfrecord has an Example for each text.
+official_tasks/engine/features.py describes the arrays.
 
 --recipe chooses the layers. The paper's six recipes are embeddings,
 second_to_last, last, weighted_sum_last_four, concat_last_four and
@@ -38,11 +38,11 @@ from official_tasks.tasks.table import plain_errors
 
 def define_flags():
     flags.DEFINE_string("input", None, "File with one text on each line.")
-    flags.DEFINE_bool("columns", False, "The file has words in columns.")
+    flags.DEFINE_bool("columns", False, "--input has words in columns.")
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
     script.define_overwrite()
-    flags.DEFINE_string("recipe", "last", "Layers of the features; see above.")
+    flags.DEFINE_string("recipe", "last", "Layers to read; see above.")
     flags.DEFINE_enum("per", "token", PER, "Unit that gets a vector.")
     flags.DEFINE_enum(
         "dtype", "float32", ("float32", "float16"), "Type of the vectors."
@@ -95,7 +95,7 @@ def main(values):
     )
     vectors, tokens = extract.count(texts())
     if not tokens:
-        raise InputError(f"{values.input}: expected some text, got none")
+        raise InputError(f"{values.input} has no text. Name a file with text.")
     progress.show_devices()
     with progress.bar("Extracting features", count) as update:
         write_features(

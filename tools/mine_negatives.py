@@ -3,21 +3,22 @@ r"""Mines hard negatives: wrong passages that an embedder finds for a text.
     python tools/mine_negatives.py --train=partners.csv \
         --model=runs/embedder --range_min=3 --output=triplets.csv
 
-In: a file of texts and their partners, as for --task=embedding, or of ids of
---queries and --passages; a model folder, a run or a name of weights. Out: a
-CSV file with the columns text, text_pair and negative. It has a line for each
-combination of a text, a partner of it and a negative of it:
+In: a file of texts and their partners, as for --task=embedding, and a model
+folder, a run or a name of weights. With --queries and --passages, the file has
+ids of their texts. Out: a CSV file with the columns text, text_pair and
+negative. Each text has a line for each pair of a partner and a negative. To
+train with the file:
 
     python -m official_tasks.finetune --task=embedding --train=triplets.csv \
         --negative=negative --init=runs/embedder --output=runs/better
 
-The negatives of a text are chosen from all partners, or all --passages, but
-never its own partners or the text itself. --range_min=3 skips the three
-nearest passages, which may be right answers that nobody marked.
---absolute_margin=0.05 keeps passages with a cosine at least 0.05 below that of
-the worst partner, and --relative_margin=0.05 at least 5 % below. These flags
-mean the same as in `mine_hard_negatives` of sentence-transformers, but
---max_score is about the scores in --label.
+The negatives of a text are chosen from the partners of all other texts, or from
+--passages. The text itself and its partners are left out. --range_min=3 skips
+the three nearest passages, which may be right answers that nobody marked. With
+--absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
+cosine of the text's worst partner; with --relative_margin=0.05, 5 % below.
+These flags mean the same as in `mine_hard_negatives` of sentence-transformers.
+But --max_score here is the maximum of the scores in --label.
 
 Takes as long as embedding all texts.
 """
@@ -61,14 +62,14 @@ def define_flags():
     flags.DEFINE_float(
         "absolute_margin",
         None,
-        "A negative's cosine is at least this much below that of the text's "
-        "worst partner.",
+        "Minimum difference between the cosine of the text's worst partner and "
+        "the cosine of a negative.",
         0.0,
     )
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "Like --absolute_margin, as a fraction of the partner's cosine.",
+        "--absolute_margin as a fraction of the worst partner's cosine.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])
@@ -80,14 +81,14 @@ def main(values):
     inputs = ("train", "queries", "passages", "model")
     script.prepare_output(values, inputs=inputs)
     if not values.output.endswith(".csv"):
-        raise InputError(f"--output={values.output}: expected a name in .csv")
+        raise InputError(f"--output={values.output}: expected a .csv file")
     options = {name: getattr(values, name) for name in (*COLUMNS, "max_score")}
     task = embedding.embedding_task(objective="in_batch", **options)
     rows = task.source.read_files("train")
     pairs = Examples((pair for _, pair in rows), rows.notes)
     queries = [q for q in task.collect_queries(pairs) if q.relevant]
     if not queries:
-        raise InputError(f"{values.train}: no text has a partner")
+        raise InputError(f"{values.train}: no text has a partner. Add pairs.")
     passages = queries[0].passages
     model, preprocess = load_trained(task, values.model)
     mined = mine(
@@ -115,7 +116,7 @@ def main(values):
     without = sum(not len(negatives) for negatives in mined)
     progress.console.print(
         f"{values.output}: {len(rows):,} rows of {len(queries):,} texts, "
-        f"{without:,} of them without negatives"
+        f"{without:,} texts without negatives"
     )
 
 
@@ -124,7 +125,7 @@ def embed(model, preprocess, texts, kind):
 
     Args:
         model: `BertEmbedder`.
-        preprocess: its `BertPreprocessor`.
+        preprocess: the model's `BertPreprocessor`.
         texts: N strings.
         kind: "query" or "document", whose prompt is put before the texts.
     """
@@ -153,11 +154,11 @@ def mine(
         queries: list of `Query`.
         num_negatives: maximum number of negatives of a query.
         range_min: number of the nearest candidates to skip.
-        range_max: number of the nearest candidates to choose from, with the
-            skipped ones; None: see --range_max.
-        absolute_margin: a candidate's cosine is at least this much below the
-            worst partner's.
-        relative_margin: the same margin as a fraction of the partner's cosine.
+        range_max: number of the nearest candidates to choose from, skipped
+            candidates included; None for the default of --range_max.
+        absolute_margin: minimum difference between the cosine of the worst
+            partner and the cosine of a negative.
+        relative_margin: the margin as a fraction of the partner's cosine.
     """
     most_partners = max(len(query.relevant) for query in queries)
     if range_max is None:

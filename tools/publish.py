@@ -26,7 +26,7 @@ from official_tasks import progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
 
-# Settings that are left out, because paths mean nothing on another machine.
+# Settings that the card leaves out: paths mean nothing on another machine.
 PATHS = {"init", "vocabulary", "phase_2_data"}
 
 
@@ -36,9 +36,7 @@ def define_flags():
     flags.DEFINE_string(
         "license", None, "Licence of the weights, such as apache-2.0."
     )
-    flags.DEFINE_string(
-        "limits", None, "What the model should not be used for."
-    )
+    flags.DEFINE_string("limits", None, "Uses to avoid, a section of the card.")
     flags.DEFINE_bool("private", None, "Make a new repository private.")
     flags.DEFINE_string(
         "revision", None, "Branch of the commit; by default main."
@@ -140,7 +138,7 @@ def _data(dataset, results):
         return f"Measured on {dataset}."
     return (
         f"{dataset}: {results['rows']:,} training rows; measured on "
-        f"{results['dev_rows']:,} dev examples, by which the best epoch was "
+        f"{results['dev_rows']:,} dev examples, on which the best epoch was "
         f"chosen. {results['cut']:.1%} of the training texts were cut."
     )
 

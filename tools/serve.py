@@ -2,18 +2,18 @@ r"""Serves an exported model over HTTP, in TensorFlow Serving's REST form.
 
     python tools/serve.py --model=runs/served
 
-In: the folder of a SavedModel that tools/export.py made. The script prints its
-address once every signature has answered. http://127.0.0.1:8501/ is a page to
-try the signatures, and
+In: the folder of a SavedModel that tools/export.py made. The script calls each
+signature once and then prints the address. http://127.0.0.1:8501/ is a page to
+try the signatures. This command returns one answer:
 
     curl -d '{"instances": [{"text": "An hour well spent."}]}' \
         http://127.0.0.1:8501/v1/models/model:predict
 
-returns one answer. Requests are answered one after another. A request gets the
-status 429 if too many wait, and 413 if it is too large. The server is for
-trials and small loads; in production TensorFlow Serving takes the same folder
-and the same requests. There is no encryption and no password. Starts in about 5
-seconds. Ctrl-C or SIGTERM ends it after the requests in progress.
+Requests are answered one after another. A request gets the status 429 if too
+many others wait, and 413 if it is too large. The server is for trials and small
+loads, without encryption or password. In production, TensorFlow Serving takes
+the same folder and the same requests. Ctrl-C or SIGTERM ends the server after
+the requests in progress. Starts in about 5 seconds.
 Needs: pip install 'bert_keras[serve]'.
 """
 
@@ -30,12 +30,12 @@ from absl import flags
 from official_tasks import progress, script
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
-GRACE_SECONDS = 30  # wait at the end for clients that do not read their answers
+GRACE_SECONDS = 30  # longest wait, at the end, for clients to read answers
 
 
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
-    flags.DEFINE_string("name", "model", "Name of the model in addresses.")
+    flags.DEFINE_string("name", "model", "Name of the model in URLs.")
     flags.DEFINE_string(
         "host", "127.0.0.1", "Address to listen on; 0.0.0.0 means all."
     )
@@ -63,11 +63,11 @@ def main(values):
         def stop(*_):
             server.should_exit = True
 
-        # These handlers act before uvicorn runs. While uvicorn runs, it handles
-        # SIGINT and SIGTERM itself, and raises them again at its end.
+        # While uvicorn runs, it replaces the handlers of SIGINT and SIGTERM. At
+        # its end, it raises a received signal again, for these handlers.
         names = {"SIGINT", "SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
         for number in signal.valid_signals():
-            is_ignored = signal.getsignal(number) == signal.SIG_IGN  # nohup
+            is_ignored = signal.getsignal(number) == signal.SIG_IGN  # by nohup
             if getattr(number, "name", "") in names and not is_ignored:
                 signal.signal(number, stop)
         listening.listen()
@@ -89,7 +89,7 @@ def _listen(host, port):
         listening.bind((host, port))
     except OSError as error:
         raise InputError(
-            f"--host={host} --port={port}: {error.strerror}. Change either."
+            f"--host={host} --port={port}: {error.strerror}. Change one."
         ) from None
     return listening
 
@@ -105,7 +105,7 @@ def _make_server(values):
         from bert_keras.serving.server import Limits, create_app
     except ModuleNotFoundError as error:
         raise InputError(
-            f"Serving needs {error.name}: pip install 'bert_keras[serve]'"
+            f"Serving needs {error.name}. Run: pip install 'bert_keras[serve]'"
         ) from None
     served = load_saved_model(values.model)
     progress.console.stderr = True  # stdout gets only the address

@@ -3,15 +3,15 @@ r"""Learns a WordPiece vocabulary from text.
     python tools/train_vocabulary.py --input="books/*.txt" --size=30000 \
         --output=runs/vocab.txt
 
-In: text files, JSONL, Parquet, a folder, a glob in quotes,
-hf:NAME[/CONFIG][:SPLIT], or "documentation:" (the documentation installed with
-Python). Out: a file with one token on each line, [PAD] [UNK] [CLS] [SEP] [MASK]
-first, and next to it tokenizer_config.json, from which every reader of the
-vocabulary takes the settings for case and accents.
+In: text files, JSONL, Parquet, a folder, a glob in quotes, a data set
+hf:NAME[/CONFIG][:SPLIT], or "documentation:" (of Python and its libraries).
+Out: a file with one token on each line, first [PAD] [UNK] [CLS] [SEP] [MASK].
+tokenizer_config.json next to it has the settings for case and accents, which
+every reader of the vocabulary uses.
 By default, text is lower-cased, and accents are stripped if at most 1 % of the
 words have accents. Otherwise accents are kept, because they can tell letters
 apart, such as Russian й and и. --nolowercase keeps case and accents.
---strip_accents and --nostrip_accents replace the rule for accents. The same
+--strip_accents and --nostrip_accents override the rule for accents. The same
 text and flags write the same file with any number of workers. --unused=994
 adds tokens [unusedN], which words of another domain can replace later. As in
 the original vocabulary, 99 of them then stand between [PAD] and [UNK].
@@ -45,7 +45,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "size", 30_000, "Tokens, with special and unused ones.", lower_bound=10
+        "size", 30_000, "Number of tokens, special ones included.", 10
     )
     flags.DEFINE_integer("min_count", 2, "Minimum count of a merged pair.", 1)
     flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)
@@ -56,7 +56,7 @@ def define_flags():
 def main(values):
     script.prepare_output(values)
     lowercase, strip = values.lowercase, values.strip_accents
-    # The settings must agree with those of other vocabularies in the folder.
+    # Vocabularies in one folder share a settings file, so settings must agree.
     if not files.is_file(values.output):
         lowercase, strip = resolve_settings(values.output, lowercase, strip)
     lowercase = True if lowercase is None else lowercase

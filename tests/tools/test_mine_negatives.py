@@ -97,7 +97,7 @@ def test_the_file_is_one_that_finetune_reads(tmp_path):
     words = ["--train=pairs.csv", "--model=toy", "--num_negatives=2"]
     done = call_script(script, *words, "--output=a.csv", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "24 rows of 12 texts, 0 of them" in done.stdout
+    assert "24 rows of 12 texts, 0 texts without" in done.stdout
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     partner = dict(pairs)
@@ -109,7 +109,7 @@ def test_the_file_is_one_that_finetune_reads(tmp_path):
     done = call_script("-m", "official_tasks.finetune", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     for more, message in (
-        (["--output=a.txt"], "expected a name in .csv"),
+        (["--output=a.txt"], "expected a .csv file"),
         (["--output=b.csv", "--absolute_margin=3"], "No passage is left"),
         (["--output=b.csv", "--train=absent.csv"], "no such file"),
     ):
