@@ -7,13 +7,13 @@ r"""Scores models, or files of predictions, by a task's official metrics.
     python -m official_tasks.evaluate --task=mlm --input='texts/*.txt' \
         --model=runs/pretrain/model
 
-In: --model, the folder of a fine-tuning run or of a model. --model=A,B,C
-averages the outputs of several models. Or --predictions, a file of predictions
-in the task's official format. The task and its options come from the run,
-unless flags name others. --task=mlm masks the texts of --input (lines, or the
-column --text of a table), which pre-trained weights then predict. Out: a table
-of all official metrics. --output also writes results.json and the official
-prediction files to a folder.
+In: --model, the folder of a fine-tuning run or of a model; or --predictions, a
+file in the task's official format. --model=A,B,C averages the outputs of
+several models. The task and its options are those of the run, unless flags name
+others. --task=mlm masks the texts of --input (lines, or the column --text of a
+table) and scores how well pre-trained weights predict the masked tokens. Out: a
+table of all official metrics. --output also writes results.json and the
+official prediction files.
 
 Takes about 10 seconds for 1,000 short texts with a small model on 2 CPU cores.
 """

@@ -65,21 +65,21 @@ TRAINING = {
     "label_smoothing": "Fraction of each label to spread over all classes.",
     "lora_rank": "Train only the head and LoRA's matrices, which have this "
     "rank.",
-    "lora_alpha": "LoRA's change is multiplied by lora_alpha / lora_rank. The "
-    "default of this factor is 1.",
+    "lora_alpha": "LoRA's change is multiplied by lora_alpha / lora_rank. By "
+    "default, this factor is 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
     "lora_targets": "Projections that LoRA changes: query, key, value, output, "
     "feed_forward.",
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
     "accumulation": "Number of micro-batches into which a batch is cut.",
-    "steps_per_execution": "Number of steps that run in one call from Python.",
+    "steps_per_execution": "Number of steps that Python starts in one call.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
     'each label, or one for "no answer".',
     "calibrate": "Divide the logits by the temperature with the lowest loss on "
     "dev.",
-    "metric": "Metric on dev that selects the best weights and stops early: "
-    "loss, or a metric of the task. The default is the task's main metric.",
+    "metric": "Metric on dev for the best weights and early stopping: loss, "
+    "or a metric of the task. The default is the task's main metric.",
     "layer_decay": "A layer's learning rate is this factor times the rate of "
     "the layer above.",
     "weight_decay": "Decoupled weight decay, except for biases and LayerNorm.",

@@ -64,7 +64,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 def _hide_lines():
     """Send standard error through `grep` during a `with` block.
 
-    grep is a separate process, so it prints the message of an abort in C++.
+    grep is a separate process, so the message of an abort in C++ still appears.
     """
     patterns = [word for text in HIDDEN for word in ("-e", text)]
     command = ["grep", "--line-buffered", "-vF", *patterns]

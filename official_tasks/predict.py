@@ -13,7 +13,7 @@ and --encoding describe these files.
 Out: a record for each row, in the order of the rows: its inputs, its values in
 the columns of --keep, and the answer. The ending of --output decides the
 format: .jsonl (input of tools/compare.py), .csv, .tsv, .parquet, and for
-vectors .npy. The same command resumes an interrupted file. Progress and the
+vectors .npy. The same command resumes an interrupted run. Progress and the
 fraction of truncated texts go to standard error:
 
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \

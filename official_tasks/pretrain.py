@@ -70,8 +70,8 @@ SETTINGS = {
     "packed": "Pack several examples into a row.",
     "short_probability": "Fraction of documents with random shorter examples.",
     "mask_rate": "Fraction of tokens to predict.",
-    "mask_mix": "Percentages of the tokens to predict that are masked, "
-    "replaced by random tokens, and kept.",
+    "mask_mix": "Of the tokens to predict: percentage masked, percentage "
+    "replaced by random tokens, percentage kept.",
     "whole_word": "Mask whole words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},
@@ -100,7 +100,7 @@ EXECUTION = {
     ),
     "tpu": "local, or a TPU's name or address.",
     "accumulation": "Number of micro-batches into which a batch is cut.",
-    "steps_per_execution": "Number of steps that run in one call from Python.",
+    "steps_per_execution": "Number of steps that Python starts in one call.",
     "save_every": "Steps between checkpoints.",
     "keep": "Number of newest checkpoints to keep.",
     "keep_every": "Also keep checkpoints at multiples of this step.",
@@ -113,7 +113,7 @@ def define_flags():
     flags.DEFINE_bool("dry_run", False, "Print the plan; do not train.")
     script.define_fields(Settings(), SETTINGS, least=1)
     script.define_fields(Execution(), EXECUTION, least=1)
-    script.define_seed("Seed of new weights, examples and dropout.")
+    script.define_seed("Seed of new weights, examples, order and dropout.")
     script.applies_only(
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
     )
@@ -124,7 +124,7 @@ def define_flags():
 def _limit_flags():
     for number, prefix in ((1, ""), (2, "phase_2_")):
         names = ["sequence_length", "max_predictions"]
-        # --batch_size also applies without phase 1: phase 2 has its value.
+        # --batch_size applies even without phase 1, as phase 2 uses it too.
         names += ["batch_size"] if number == 2 else []
         script.applies_only(
             f"if phase {number} has steps (see --phase_2_steps)",
@@ -178,7 +178,7 @@ def print_metrics(results):
 def main(values):
     if values.init and values["size"].present:
         raise InputError(
-            "--size and --init cannot be used together, because the weights of "
+            "--size and --init exclude each other, because the weights of "
             "--init have a size. Leave one of the two out."
         )
     arguments = _arguments(values)

@@ -1,6 +1,6 @@
 """Progress bars of all scripts, made with rich, and the line about devices.
 
-Without a terminal, a bar prints a line every half minute, and one at the end.
+Without a terminal, a bar prints a line every half minute and a last line.
 """
 
 import datetime

@@ -45,7 +45,7 @@ FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # Make absl count the flags that this file defines as flags of the calling
 # script, so that the script's --help lists them.
 flags.disclaim_key_flags()
-# Arguments of the calls of the function that each comment names:
+# Each list has the arguments of all calls of the function in its comment.
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
 _choices = []  # `show_flags`
@@ -63,8 +63,8 @@ def start(main, define_flags, arguments=()):
         arguments: names of the arguments that are not flags.
     """
     stopping.install()
-    # Python's garbage collector would search the objects of TensorFlow, which
-    # takes 2 s during the import and 2 s at the exit. None of them is garbage.
+    # Python's garbage collector would search all objects of TensorFlow, for
+    # 2 s during the import and 2 s at the exit. These objects are no garbage.
     gc.set_threshold(20_000)
     atexit.register(gc.freeze)
     loading.set_log_level()
@@ -81,7 +81,7 @@ def start(main, define_flags, arguments=()):
 
 
 def define_overwrite():
-    """Define --overwrite, which makes `prepare_output` accept an old output."""
+    """Define --overwrite, with which `prepare_output` accepts an old output."""
     flags.DEFINE_bool("overwrite", False, "Replace an existing --output.")
 
 
@@ -137,7 +137,7 @@ def define_text(text):
     """Define the flags of a tool that reads text; `text` is --input's help."""
     flags.DEFINE_string("input", None, text)
     flags.DEFINE_string(
-        "text_field", "text", "Field with the text: JSONL, Parquet, data set."
+        "text_field", "text", "Text field of JSONL, Parquet and data sets."
     )
     flags.DEFINE_bool(
         "lowercase",
@@ -341,7 +341,7 @@ def _check_encoding(words):
 
 
 def _expand_home():
-    """Expand "~/" in flags, as no shell does it in `--output=~/runs`."""
+    """Expand "~/" in flags: shells do not expand it in `--output=~/runs`."""
 
     def expand(value):
         is_path = isinstance(value, str) and value.startswith("~/")

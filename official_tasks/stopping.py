@@ -1,11 +1,11 @@
 """Ends a script on Ctrl-C or SIGTERM: one line, exit code 75, no traceback.
 
 Outside of `work`, no file is half-written, so a signal ends the process at
-once. Within `work`, a signal raises `Stopped` in the main thread. During an
-import, it does so after the import, because a C++ module would abort the
-process. Python drops exceptions in destructors and in callbacks of the garbage
-collector, and libraries turn exceptions into other errors. So this module
-remembers the signal and raises `Stopped` again, a moment later or in `check`.
+once. Within `work`, a signal raises `Stopped` in the main thread, but not
+during an import, because a C++ module would then abort the process. Python
+drops exceptions in destructors and in callbacks of the garbage collector, and
+libraries turn exceptions into other errors. So this module remembers the
+signal and raises `Stopped` again, a moment later or in `check`.
 """
 
 import atexit
@@ -19,7 +19,7 @@ import types
 from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
 LATER = 0.05  # seconds to the next attempt to raise `Stopped`
-IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # `co_filename` of an import
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # `co_filename` in an import
 
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
@@ -60,8 +60,8 @@ def install():
 def _ignore_signals():
     """Ignore signals while the interpreter ends.
 
-    The interpreter then restores the system's handlers, except for ignored
-    signals. With these handlers, a late signal would change the exit code.
+    At exit, Python restores the system's handlers, except for ignored signals.
+    A late signal would then change the exit code of finished work.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is _request:

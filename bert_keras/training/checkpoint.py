@@ -42,7 +42,7 @@ def steps(folder):
     # `write` renames a local folder to this name only when it is complete.
     if not files.is_remote(folder):
         return numbers
-    # A remote folder is complete when it has a manifest, its last file.
+    # A remote folder is complete if it has a manifest, which is written last.
     return [
         step
         for step in numbers
@@ -89,7 +89,7 @@ def write(folder, step, groups, metadata):
 
 
 def read(folder, step):
-    """Return `(groups, manifest)`: the dict passed to `write`, and a dict.
+    """Return the checkpoint's groups (see `write`) and its manifest, a dict.
 
     Raises:
         DamagedError: a file or the manifest is missing, cut off or changed.
@@ -100,8 +100,8 @@ def read(folder, step):
     if manifest["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"The checkpoint {path} has format version "
-            f"{manifest['format_version']}. Expected at most {FORMAT_VERSION}: "
-            "a newer version of bert_keras wrote it. Use that version."
+            f"{manifest['format_version']}. Expected at most {FORMAT_VERSION}. "
+            "Use the newer version of bert_keras that wrote the checkpoint."
         )
     groups = {}
     for name, expected in manifest["files"].items():
@@ -173,7 +173,7 @@ def prune(folder, newest, keep, keep_every=None):
         if files.is_remote(folder):
             files.remove(path)
             continue
-        # Rename first: a kill then leaves no incomplete folder of this name.
+        # Rename first, so that a kill cannot leave an incomplete checkpoint.
         renamed = os.path.join(folder, f".step{files.PARTIAL}{step}")
         files.remove(renamed)
         os.rename(path, renamed)

@@ -43,7 +43,7 @@ def fit(
         history: path of a JSONL file that gets a line for each epoch: the step,
             the training logs, and the held-out metrics with the prefix `val_`.
         validation: function of the step that returns a dict of held-out
-            metrics. The end of each epoch calls this function.
+            metrics. `fit` calls this function at the end of each epoch.
         callbacks: further Keras callbacks. They can end the run by
             `model.stop_training`.
         boundaries: steps at which the shape of the batches changes. At each of
@@ -67,7 +67,7 @@ def fit(
     if step % steps_per_epoch == 0 or step in ends:
         epoch = (step - 1) // steps_per_epoch
         _add_missing_line(history, model, validation, state, callbacks, epoch)
-    # Callbacks after this one get the same `logs` dict, with these metrics.
+    # Callbacks after this one get the same `logs`, with the held-out metrics.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
             _evaluate(validation, state.step)
@@ -180,7 +180,7 @@ def _plan_fit(step, steps, steps_per_epoch):
 
 
 def _set_steps_per_execution(model, most, length):
-    """Set `steps_per_execution` to the largest divisor of `length` <= `most`.
+    """Set `steps_per_execution` to a divisor of `length`, at most `most`.
 
     With another value, Keras would run past the end of the epoch.
     """

@@ -75,8 +75,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         if in_row >= IN_A_ROW:
             raise NotFiniteError(
                 f"The gradients of the last {in_row} steps were not finite; "
-                f"expected fewer than {IN_A_ROW} such steps in a row. They did "
-                "not change the weights. Use a lower learning rate, a longer "
-                "warm-up, or float32 instead of half precision, or check the "
-                "data of these steps."
+                f"expected fewer than {IN_A_ROW} such steps in a row. These "
+                "steps did not change the weights. Use a lower learning rate, "
+                "a longer warm-up, or float32 instead of half precision, or "
+                "check the data of these steps."
             )

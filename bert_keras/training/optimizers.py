@@ -23,7 +23,7 @@ from bert_keras.training.schedules import WarmupLinearDecay, to_number
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
 # Refused arguments of Keras's optimizers. They would clip before the sum over
-# replicas, unscale after clipping, or count micro-batches in the schedule.
+# replicas, undo loss scaling after clipping, or count micro-batches as steps.
 _REFUSED_ARGUMENTS = (
     "clipnorm clipvalue global_clipnorm gradient_accumulation_steps "
     "loss_scale_factor".split()
@@ -198,7 +198,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
                 "count micro-batches as steps. Use clip_norm and accumulate."
             )
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        # Keras's `weight_decay` excludes weights by name, but not by path.
+        # Keras's `weight_decay` can exclude weights by name, but not by path.
         self.decay = to_number("weight_decay", weight_decay)
         self.beta_1 = to_number("beta_1", beta_1)
         self.beta_2 = to_number("beta_2", beta_2)
@@ -221,7 +221,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # Dict (dtype, layer rate) -> values of a step that weights share.
+        # Group (dtype, layer rate) -> values of a step that its weights share.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):
@@ -247,7 +247,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
         dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
         rates = layer_rates(paths, self.layer_decay)
-        # Weights of one group share the values of a step.
+        # Group of each weight. Weights of one group share the values of a step.
         self._groups = list(zip(dtypes, rates, strict=True))
 
     def apply(self, grads, trainable_variables=None):

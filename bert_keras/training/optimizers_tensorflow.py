@@ -32,7 +32,7 @@ def _sum_in_one_batch(strategy, *values):
     function would keep the graph and all weights in memory.
     """
     # Pairs (value, devices that need the sum). On a TPU, a value is a tensor.
-    # Elsewhere it has a tensor for each replica, and also stands for devices.
+    # Elsewhere, a value has a tensor for each replica, and names the devices.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
     return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
 
@@ -50,7 +50,7 @@ def sum_of_squares(tensors):
 
 
 def adam_values(decay, epsilon, *, rate, gains, powers):
-    """Return dict of the values of a step that many weights have in common.
+    """Return dict of the values of a step that many weights share.
 
     Args:
         decay: factor of the decoupled weight decay.

@@ -28,9 +28,9 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
     if steps < 0 or not math.isfinite(steps):
         raise InputError(
-            f"steps is {steps:g}. Expected the number of training steps. If "
-            "this is a data set's cardinality, -1 means that it repeats "
-            "without end, and -2 that its length is unknown. Count the batches."
+            f"steps is {steps:g}. Expected the number of training steps. A "
+            "data set of cardinality -1 repeats without end. With cardinality "
+            "-2, TensorFlow does not know its length. Count its batches."
         )
     if not 0 <= warmup < math.inf:
         raise InputError(
@@ -70,7 +70,7 @@ def to_number(name, value):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate with a linear warm-up, which then falls to 0 at `steps`.
+    """Linear warm-up over `warmup_steps`, then linear decay to 0 at `steps`.
 
     As in `create_optimizer` of the original, the rate after the warm-up is
     `peak * (1 - step / steps)`. So the decay counts from step 0, not from the

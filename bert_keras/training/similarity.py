@@ -58,9 +58,9 @@ class InBatchNegatives(_SimilarityLoss):
     al. 2017, section 4.4, with cosines instead of dot products. It also equals
     `MultipleNegativesRankingLoss` of sentence-transformers.
 
-    Another candidate can also be a correct answer: if it equals the row's
-    partner, or the partner of a row with the same text. With `y_true`, the loss
-    excludes such candidates from the negatives.
+    Another candidate is also a correct answer if it equals the row's partner,
+    or the partner of a row with the same text. With `y_true`, the loss excludes
+    such candidates from the negatives.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -181,7 +181,7 @@ class Matryoshka(_SimilarityLoss):
 
     Args:
         loss: one of the other losses in this module.
-        dims: list of sizes. A cut vector keeps this number of first values.
+        dims: list of sizes. A size is the number of first values that are kept.
         weights: list of a factor for each size; None for factors of 1.
         name: name of the loss.
         **kwargs: arguments of `keras.losses.Loss`.

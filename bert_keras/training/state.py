@@ -1,7 +1,7 @@
 """The state of a training run, saved and restored bit for bit.
 
-A callback saves and restores model, optimizer and dropout seeds. The data are a
-function of the step. `checkpoint.py` writes and reads the files.
+A callback saves and restores model, optimizer and dropout seeds. The data need
+no saved state, because they are a function of the step.
 """
 
 import concurrent.futures
@@ -44,10 +44,10 @@ class TrainingState(keras.callbacks.Callback):
     """Callback that saves the training state and restores it bit for bit.
 
     The state has the variables of the model, with the dropout seeds, and of the
-    optimizer. It also has the step and the metrics of the current epoch. A
-    run that was killed and resumed ends with the same bits as an uninterrupted
-    run. For this, the data must be a function of the step, and the model must
-    be made from a fixed seed. Random operations in the model must use a seed
+    optimizer. It also has the step and the metrics of the current epoch. A run
+    that was killed and resumed ends with the same bits as an uninterrupted run.
+    For this, the data must be a function of the step, and the model must be
+    made from a fixed seed. Random operations in the model must use a seed
     generator that the model tracks.
 
     A save stops training only while it copies the state to host memory. A
@@ -72,7 +72,7 @@ class TrainingState(keras.callbacks.Callback):
             It returns True if any worker passed True.
 
     Attributes:
-        step: number of steps of the run so far, also before interruptions.
+        step: number of steps of the run so far, with those before a resume.
 
     Example:
 
@@ -280,7 +280,8 @@ class TrainingState(keras.callbacks.Callback):
     def release_signals(self):
         """Restore the signal handlers from before `fit`.
 
-        Call this if `fit` raised, because Keras then skips `on_train_end`.
+        Call this if `fit` raised an error, because Keras then skips
+        `on_train_end`.
         """
         self._stop_request.restore()
 

@@ -31,7 +31,7 @@ def build(model, batch):
             )
         return
     outputs, labels = model.output, batch[1]
-    # Losses in a dict with output names need labels with the same names.
+    # If the outputs are a dict, Keras needs a dict of labels with these names.
     if isinstance(outputs, dict) and not isinstance(labels, dict):
         raise InputError(
             f"The labels are a {type(labels).__name__}. Expected a dict with "
@@ -184,7 +184,7 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
             value = ops.sum(value)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
-            # Keras differentiates the sum and logs the mean.
+            # Without a reduction, Keras differentiates the sum, logs the mean.
             value, logged = ops.sum(value), ops.mean(value) * fractions[0]
         elif item.loss.reduction != "sum":
             # Keras divides a mean by `replicas`, unless the loss is a scalar

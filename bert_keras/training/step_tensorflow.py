@@ -37,7 +37,7 @@ def train_step(model, data):
         None if i in compute.missing else gradient
         for i, gradient in enumerate(gradients)
     ]
-    # `apply_gradients` also undoes the loss scaling of float16, and clips.
+    # `apply_gradients` undoes the loss scaling of float16 and clips the sums.
     gradients = sum_over_replicas(gradients)
     weights = model.trainable_weights
     if weights:
@@ -139,7 +139,7 @@ def _accumulate(compute, batch, accumulate):
         new = [values, *gradients]
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 
-    number = -(-count // size)  # of micro-batches, rounded up
+    number = -(-count // size)  # number of micro-batches, rounded up
     # The sums of the losses, (1 + losses,), and of the gradients start at 0.
     zeros = [tf.zeros_like(compute.divisors)]
     zeros += [

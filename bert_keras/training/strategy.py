@@ -34,8 +34,8 @@ def make_strategy(distribution="off", tpu="local"):
     Args:
         distribution: "off", one device; "mirrored", all GPUs of this host;
             "multi_worker", all GPUs of all hosts that the environment
-            variable TF_CONFIG names; "tpu"; "auto", the first of multi_worker,
-            tpu and mirrored that finds its devices, else "off".
+            variable TF_CONFIG names; "tpu", a TPU; "auto", the first of
+            multi_worker, tpu and mirrored that finds its devices, else "off".
         tpu: "local" for the TPU of this host, or a TPU's name or address.
 
     Raises:
@@ -164,7 +164,7 @@ def _list_device_types(strategy):
 
 
 def resolve_auto(distribution):
-    """Return the name that "auto" means on this host, or another name as is."""
+    """Return the name that "auto" means on this host, else `distribution`."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
     import tensorflow as tf
@@ -296,8 +296,8 @@ def choose_dtype(dtype="auto", distribution="off"):
     """Return the name of a Keras dtype policy; choose one for "auto".
 
     "auto" means "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0
-    and above, and if `fast_bfloat16` is True. Elsewhere it means "float32".
-    "mixed_float16" is not chosen, because it needs loss scaling.
+    and above, and on a CPU if `fast_bfloat16` is True. Elsewhere "auto" means
+    "float32". It never means "mixed_float16", which needs loss scaling.
 
     Args:
         dtype: "auto", or a policy's name, which is returned as it is.
