@@ -32,7 +32,7 @@ KNOWN = (
     "keras-hub, TensorFlow 1, Model Garden, TF Hub), or a name: org/name on "
     "the Hugging Face Hub, or one of bert_keras.presets()"
 )
-SEQUENCE_LENGTH = 128  # if caller and preset state no length
+SEQUENCE_LENGTH = 128  # default, if the preset states no length
 SHOWN = 8  # maximum number of names that a report lists
 
 

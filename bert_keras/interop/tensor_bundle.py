@@ -162,7 +162,7 @@ def _read_entry(prefix, shards, name, proto, sizes):
     elif proto.dtype in SIZES:
         expected = math.prod(shape) * SIZES[proto.dtype]
         if proto.size != expected:
-            problem = f"the shape {shape} contradicts the {proto.size} bytes"
+            problem = f"the shape {shape} does not fit {proto.size} bytes"
     elif proto.dtype != STRING or math.prod(shape) > proto.size:
         problem = "unknown dtype"
     if problem:

@@ -52,7 +52,7 @@ def read_json(path, kind=dict, optional=False):
     if not isinstance(value, kind):
         raise WeightsError(
             path,
-            "the file has another type of JSON value",
+            "the file holds the wrong type of JSON value",
             expected=f"a JSON {'object' if kind is dict else 'array'}",
             found=f"a {type(value).__name__}",
         )

@@ -66,7 +66,7 @@ def _read_start(folder, name):
         return None
 
 
-MAX_PART_LENGTH = 400  # maximum characters per part of a message
+MAX_PART_LENGTH = 400  # maximum characters of a part of a message
 FETCH = "Fetch the file again"
 SLICE = 256 * 1024  # number of values read at once, 1 MB in float32
 
