@@ -167,7 +167,7 @@ def _check(path, number, row, width, labelled):
     if labelled and width < 2:
         raise InputError(
             f"{where}: expected a word and its label, separated by a tab or "
-            f"a blank, got only {row[0]!r}. Give predict a file without labels"
+            f"a blank, got only {row[0]!r}. Only predict needs no labels"
         )
     if len(row) != width:
         raise InputError(

@@ -99,7 +99,7 @@ def note_names(names, column) -> list[str]:
         alike.setdefault("".join(name.casefold().split()), []).append(name)
     notes = [
         f"the labels {', '.join(map(repr, same))} in column {column!r} differ "
-        "only in case or blanks, and each label is learned as a class. If they "
+        "in case or blanks only, and each label is learned as a class. If they "
         "mean the same class, spell them alike"
         for same in alike.values()
         if len(same) > 1

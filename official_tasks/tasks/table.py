@@ -208,7 +208,7 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     for column in columns:
         if column not in header and column not in optional:
             raise InputError(
-                f"{path}: no column {column!r}: the columns are "
+                f"{path}: no column {column!r}: its columns are "
                 f"{', '.join(map(repr, header))}"
                 f"{_separator_hint(header, kind, dialect)}"
             )

@@ -226,7 +226,7 @@ def test_what_deserves_a_look_in_labels_and_columns_is_noted(tmp_path):
     task = custom_task(write(tmp_path / "c.csv", rows), problem="regression")
     advice = " | ".join(read_notes(task))
     assert "line 4, 5, 6, 7, 8, ...: 8 rows repeat" in advice
-    assert "every number of the training rows is 100" in advice
+    assert "every training row has the number 100" in advice
 
 
 # A row, the same under another label, and one whose text is empty.
