@@ -244,7 +244,7 @@ class Task(abc.ABC):
         """Write the predictions into `folder`, in the official format."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Read a file in the official format; return what `decode` returns."""
+        """Read predictions, as of `decode`, from a file in official format."""
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead of --predictions."

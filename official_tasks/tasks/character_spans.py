@@ -110,7 +110,7 @@ def _read_spans(spans, where) -> list[tuple]:
 
 
 def find_spans(text: TaggedText, labels) -> list[dict]:
-    """Return the start, end and label of each entity, as dicts."""
+    """Return a dict of start, end and label for each entity."""
     return [
         {
             "start": text.offsets[entity.start][0],

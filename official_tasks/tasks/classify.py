@@ -238,7 +238,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return the headings of scores, and rows of prediction and scores."""
+        """Return (headings, rows); a row has a prediction and its scores."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":

@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
-MAX_COSINES = 2**24  # at a time; they need 64 MB, and their argsort 128 MB
+MAX_COSINES = 2**24  # cosines take 64 MB at a time, their argsort 128 MB
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -85,7 +85,7 @@ def embedding_task(**options):
             "--recall_at only applies to a search, and --objective=cosine (the "
             "default with --label) does not search. Leave --recall_at out"
         )
-    # In a search of --passages, a row of test needs no partner.
+    # In a search of --passages, a test row needs no partner.
     source = PairTable("embedding", chosen, is_search=objective != "cosine")
     return EmbeddingTask(
         source,
@@ -357,7 +357,7 @@ class Ranking(NamedTuple):
 
     @classmethod
     def best(cls, cosines, depth):
-        """Rank the `depth` passages with the largest cosines, of (Q, P).
+        """Rank passages by cosines (Q, P), and keep the first `depth`.
 
         NaN ranks first. Passages with equal cosines keep their order.
         """

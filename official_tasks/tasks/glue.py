@@ -277,7 +277,7 @@ class GlueTask(TextTask):
         return [self.row.spelled[i] for i in predictions.argmax(axis=-1)]
 
     def read_predictions(self, path, examples):
-        """Read a submission's file; return predictions as `decode` does.
+        """Return the predictions in a submission's file, as model outputs.
 
         Returns:
             Array `(R, C)`, 1 at the predicted class and 0 elsewhere; for

@@ -160,7 +160,7 @@ def probabilities(logits) -> np.ndarray:
 
 # The next functions score rankings of passages for queries.
 
-MRR_DEPTH = 100  # number of passages of a ranking that MRR reads
+MRR_DEPTH = 100  # MRR reads the first 100 passages of a ranking
 
 
 def retrieval_scores(orders, relevant, cutoffs) -> dict:

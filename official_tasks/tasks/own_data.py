@@ -41,7 +41,7 @@ def has_text(cell) -> bool:
 
 
 class Columns(NamedTuple):
-    """The columns of a table, and the function that makes examples of rows.
+    """The columns of a table, and the function that turns rows into examples.
 
     Attributes:
         name: name of the task.
@@ -249,7 +249,6 @@ class Table(Source):
 
 
 def _to_cells(where, names, values, objects) -> dict:
-    """Return a dict of cells; list elements become text, but not `objects`."""
     return {
         name: [to_text(where, name, one) for one in value]
         if isinstance(value, list) and name not in objects

@@ -69,9 +69,9 @@ class Source:
         return Examples(examples, notes)
 
     def parts(self, split) -> tuple[str, ...]:
-        """Return the names of a split's parts, mostly just the split's name."""
+        """Return the names of the split's parts, usually only `split`."""
         if split in self.files:
-            return (split,)  # a file of the user has one part
+            return (split,)  # a user's file is not divided into parts
         return getattr(self.row, "parts", {}).get(split, (split,))
 
     def data_set(self, split) -> str | None:
@@ -105,7 +105,7 @@ class Source:
         )
 
     def existing_files(self, *splits) -> list[Path]:
-        """Return the splits' files; skip data sets, parts that lack a file."""
+        """Return the existing files of the splits; skip data sets."""
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):

@@ -286,7 +286,7 @@ class SpanTask(Problem):
         return answer.text
 
     def read_predictions(self, path, examples):
-        """Return an `Answer` per question; None if the question is missing."""
+        """Return an `Answer` per question, or None if the file has none."""
         texts = _read_by_id(path, str, '{"question id": "answer", ...}')
         ids = {q.id for q in examples}
         if not ids & texts.keys():
