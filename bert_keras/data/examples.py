@@ -302,7 +302,7 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """Draw and shuffle a window's pairs; another `attempt` draws others."""
+        """Draw and shuffle a window's pairs; each `attempt` gives new pairs."""
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks

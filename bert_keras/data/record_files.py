@@ -238,8 +238,8 @@ def check_shards(folder: str) -> dict:
     check_files(
         folder,
         shards,
-        "Delete the file and repeat the command that made the records. The "
-        "command then writes only the missing shards.",
+        "Repeat the command that made the records. The command writes only "
+        "missing and damaged shards.",
     )
     for name in files.list_folder(folder):
         if ".tfrecord" in name and name not in shards:

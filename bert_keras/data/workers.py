@@ -112,7 +112,7 @@ _function = None
 
 
 def _begin(function: Callable):
-    """Prepare a worker: set its function, hide GPUs, end with the parent."""
+    """Prepare a worker: set its function, hide GPUs, watch the parent."""
     global _function
     _function = function
     hide_gpus()

@@ -56,11 +56,11 @@ def kind(character):
 
 
 def sigma_role(character):
-    """Return a character's effect on the lower case of an adjacent sigma.
+    """Return the role of a character in the search for cased characters.
 
-    A search for cased characters near the sigma decides its lower case. Return
-    1 if the search skips the character (Case_Ignorable), 2 if the character is
-    cased, else 0. `unicodedata` lacks these properties, but str.lower has them.
+    The search decides the lower case of a capital sigma. The role is 1 if the
+    search skips the character (Case_Ignorable), 2 if the character is cased,
+    else 0. `unicodedata` lacks the roles, so `str.lower` of a sigma shows them.
     """
     alone = (character + SIGMA).lower()[-1] == "\u03c2"
     after_a_letter = ("a" + character + SIGMA).lower()[-1] == "\u03c2"
