@@ -39,8 +39,7 @@ class FeatureTagger(TaskModel):
         float32 (B, T, C), logits.
 
     Raises:
-        InputError: labels are missing or repeated, or the encoder lacks a
-            layer of `recipe`.
+        InputError: labels are missing or repeated, or a layer does not exist.
     """
 
     pools = False
