@@ -183,7 +183,7 @@ class Answers:
             yield self.done
 
     def _skip(self, rows, size):
-        """Check the answered rows; return the rows of an incomplete group."""
+        """Check answered rows; return the rows of an incomplete batch group."""
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):
             inputs_hash.update(_encode(self._name_values(row)))

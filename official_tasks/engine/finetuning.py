@@ -201,7 +201,7 @@ def encode_splits(task, preprocess) -> tuple[dict, dict]:
         Two dicts with the keys "train" and "dev".
 
     Raises:
-        InputError: a split has faults, no examples or no labels.
+        InputError: a split has invalid rows, no examples or no labels.
     """
     examples, faults = {}, []
     for split in ("train", "dev"):

@@ -167,7 +167,7 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Return True if the last `early_stopping` scores are no new best."""
+        """Return True if none of the last `early_stopping` scores is best."""
         if self.early_stopping is None or not curve:
             return False
         name = f"val_{metric}"

@@ -23,7 +23,7 @@ from official_tasks.tasks.base import RATES
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
-ABSENT = {"long_text": "truncate"}  # argument -> its value if it is not stored
+ABSENT = {"long_text": "truncate"}  # argument -> value to assume if not stored
 # Maximum hidden size -> factor on the paper's learning rates, which are for
 # sizes 768 and 1024. Turc et al. 2019 use up to 3e-4 for smaller models.
 RATE_FACTORS = {256: 6, 512: 2}
@@ -126,7 +126,7 @@ def _open(preset, dtype, **encoder_arguments):
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset)
     with warnings.catch_warnings():
-        # Ignore the warning: `load_model` prints the new weights of the model.
+        # Ignore the warning, because `load_model` prints all new weights.
         warnings.simplefilter("ignore", UntrainedWarning)
         encoder = bert_keras.BertEncoder.from_preset(
             checkpoint, dtype=dtype, **encoder_arguments

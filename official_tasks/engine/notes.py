@@ -12,9 +12,9 @@ NOTHING_LEARNED = (
     "{metric} on dev is {value:.3f}, no better than the best constant "
     "prediction, {baseline:.3f}: the model has learned nothing from the texts. "
     "Do the labels follow from the texts? If so, train for more than {steps} "
-    "steps or on more than {rows} rows, or try another learning rate (2e-5 to "
-    "5e-5 for pre-trained weights, 1e-4 and more for small or new models) or "
-    "another seed, because some seeds fail with large models"
+    "steps or on more than {rows} rows. Or try another learning rate (2e-5 to "
+    "5e-5 for pre-trained weights, 1e-4 and more for small or new models). Or "
+    "try another seed, because some seeds fail with large models"
 )
 
 

@@ -80,7 +80,7 @@ class PretrainingSource:
             folder: the run's `RunFolder`.
 
         Returns:
-            dict: path -> version of the file, to record as checked.
+            dict: path -> version of each checked file.
         """
         versions = {
             path: files.describe_version(path)
