@@ -119,7 +119,7 @@ class OneDirection:
         return x, ids, weights * is_real
 
     def predict(self, model, batch, vocabulary):
-        """Return texts that end or start with [MASK], with predictions."""
+        """Return texts with a [MASK] at one end, and its predictions."""
         x, y, w = batch
         logits = model(x, training=False).numpy()  # (B, T, V)
         rows = []
