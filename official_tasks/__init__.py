@@ -1,4 +1,4 @@
-"""Commands that do what the BERT paper did, such as official_tasks.finetune."""
+"""Commands for the steps of the BERT paper, such as official_tasks.finetune."""
 
 from official_tasks import stopping
 

@@ -85,7 +85,7 @@ def evaluate(
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
-            task.read_predictions(predictions, [])  # raises `InputError`
+            task.read_predictions(predictions, [])  # only raises `InputError`
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)
     for note in [*notes, *getattr(examples, "notes", ())]:

@@ -20,9 +20,9 @@ run.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
-four learning rates. Small models get higher rates, also without --grid: 6 times
-the rate up to hidden size 256, and 2 times up to 512. --seeds=5 trains with
-five seeds. --folds=5 cross-validates.
+four learning rates. For small models, these rates and the default rate are
+higher: 6 times up to hidden size 256, and 2 times up to 512. --seeds=5 trains
+with five seeds. --folds=5 cross-validates.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
@@ -61,7 +61,8 @@ TRAINING = {
         "Shape of the learning rate after the warm-up.",
         CHOICES["schedule"],
     ),
-    "ema": "Score and save moving averages of the weights, with this decay.",
+    "ema": "Decay of the moving averages of the weights. The run scores and "
+    "saves these averages.",
     "label_smoothing": "Fraction of each label to spread over all classes.",
     "lora_rank": "Train only the head and LoRA's matrices, which have this "
     "rank.",
@@ -142,7 +143,7 @@ def define_flags():
     flags.DEFINE_enum(
         "distribution", "off", DISTRIBUTIONS, "Devices to train on."
     )
-    flags.DEFINE_string("tpu", "local", "Name or address of the TPU.")
+    flags.DEFINE_string("tpu", "local", "local, or a TPU's name or address.")
     _define_training_flags()
     script.applies_only(
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"

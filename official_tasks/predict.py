@@ -10,9 +10,9 @@ files, such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; or "-",
 which reads a pipe. All files but Parquet may be compressed (.gz). --separator
 and --encoding describe these files.
 
-Out: a record for each row, in the order of the rows: its inputs, its values in
-the columns of --keep, and the answer. The ending of --output decides the
-format: .jsonl (input of tools/compare.py), .csv, .tsv, .parquet, and for
+Out: a record for each row, in the order of the rows. A record has the row's
+inputs, the columns of --keep, and the answer. The ending of --output decides
+the format: .jsonl (input of tools/compare.py), .csv, .tsv, .parquet, and for
 vectors .npy. The same command resumes an interrupted run. Progress and the
 fraction of truncated texts go to standard error:
 

@@ -1,4 +1,4 @@
-r"""Runs a table of the paper, row by row, and prints it in Markdown.
+r"""Runs the experiments of a table of the paper and prints their scores.
 
     python -m official_tasks.reproduce --table=5 --scale=small \
         --data=runs/data --option=wikiann.data_dir=wikiann \
@@ -224,7 +224,7 @@ def make_tables(is_small):
 
 
 def slug(words):
-    """Return a folder name made from a text, or "bert" if it is empty."""
+    """Return a text as a folder name, or "bert" for an empty text."""
     return "-".join(re.findall(r"[A-Za-z0-9.]+", words)) or "bert"
 
 
@@ -268,7 +268,7 @@ class Commands:
         scale = SMALL_PRETRAIN.split() if self.is_small else []
         more = shlex.split(f"{row.pretrain} {values.pretrain_flags}")
         words = ["official_tasks.pretrain", *words, *scale, *more]
-        if "left_to_right" in row.pretrain:  # this objective masks nothing
+        if "left_to_right" in row.pretrain:  # such a model has no masks
             words = [word for word in words if "max_predictions" not in word]
         return folder, words
 
@@ -359,7 +359,7 @@ def main(values):
             print(f"python -m {shlex.join(words)}", flush=True)
         if not (values.dry_run or is_done):
             code = subprocess.run([sys.executable, "-m", *words]).returncode
-            if code:  # the script has printed why
+            if code:  # the script has printed the reason
                 sys.exit(code)
     if not values.dry_run:
         text = commands.format_table()

@@ -69,8 +69,8 @@ def start(main, define_flags, arguments=()):
     atexit.register(gc.freeze)
     loading.set_log_level()
     if platform.machine() in ("x86_64", "AMD64"):
-        # TensorFlow leaves oneDNN off on processors with AVX2 alone, although
-        # oneDNN is faster there too (docs/benchmarks.md).
+        # On processors that have only AVX2, TensorFlow turns oneDNN off,
+        # although oneDNN is faster there too (docs/benchmarks.md).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     logging.set_verbosity(logging.WARNING)
     define_flags()
@@ -113,15 +113,7 @@ def define_fields(options, texts, least=None):
 
 
 def define_flag(name, kind, default, text, least=None):
-    """Define a flag of the type `kind`: bool, int, float or str.
-
-    Args:
-        name: name of the flag.
-        kind: type of the flag.
-        default: default of the flag.
-        text: help of the flag.
-        least: smallest valid value of an int; None means no limit.
-    """
+    """Define a flag of type `kind`: bool, float, str, or int from `least` on."""
     if kind is int:
         flags.DEFINE_integer(name, default, text, least)
         return

@@ -221,7 +221,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # Group (dtype, layer rate) -> values of a step that its weights share.
+        # Group (dtype, layer rate) -> this step's values for its weights.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):
@@ -247,7 +247,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
         dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
         rates = layer_rates(paths, self.layer_decay)
-        # Group of each weight. Weights of one group share the values of a step.
+        # Group of each weight. Weights of one group share a step's values.
         self._groups = list(zip(dtypes, rates, strict=True))
 
     def apply(self, grads, trainable_variables=None):
@@ -300,7 +300,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
 
     def _compute_shared_values(self, dtype, layer_rate):
-        """Return dict of the values of a step that a group's weights share.
+        """Return dict of this step's values, which a group's weights share.
 
         Args:
             dtype: dtype of the weights.

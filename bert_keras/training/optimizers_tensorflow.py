@@ -50,7 +50,7 @@ def sum_of_squares(tensors):
 
 
 def adam_values(decay, epsilon, *, rate, gains, powers):
-    """Return dict of the values of a step that many weights share.
+    """Return dict of this step's values, which many weights share.
 
     Args:
         decay: factor of the decoupled weight decay.

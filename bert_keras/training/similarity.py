@@ -150,7 +150,7 @@ class Triplet(_SimilarityLoss):
 
     Call arguments:
         y_true: not read; may be None.
-        y_pred: float (B, 3, D), of anchor, positive and negative.
+        y_pred: float (B, 3, D), vectors of anchor, positive and negative.
     """
 
     texts, columns = "3", "(anchors, positives, negatives)"

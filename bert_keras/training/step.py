@@ -141,8 +141,8 @@ def count_rows(batch):
 def compute_divisors(model, batch):
     """Return the divisor of each loss's mean, float (1 + losses,).
 
-    The first value is the number of rows. It is also the divisor of a mean over
-    elements, because all rows have equally many elements.
+    The first value is the number of rows. This number also replaces the number
+    of elements, because all rows have equally many elements.
     """
     count = count_rows(batch)
     values = [count]

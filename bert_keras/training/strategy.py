@@ -164,7 +164,7 @@ def _list_device_types(strategy):
 
 
 def resolve_auto(distribution):
-    """Return the name that "auto" means on this host, else `distribution`."""
+    """Replace "auto" by the name of the distribution that it means here."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
     import tensorflow as tf
