@@ -113,7 +113,7 @@ def define_fields(options, texts, least=None):
 
 
 def define_flag(name, kind, default, text, least=None):
-    """Define a flag of type `kind`: bool, float, str, or int from `least` on."""
+    """Define a flag of type `kind`: bool, float, str, or int >= `least`."""
     if kind is int:
         flags.DEFINE_integer(name, default, text, least)
         return
