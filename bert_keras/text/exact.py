@@ -101,7 +101,7 @@ class ExactText:
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
         # A distinct word has a position for each character and for its end.
-        # (positions,): `word`, `inside`, `node`, `depth`, `reached`, `ids`.
+        # `word`, `inside`, `node`, `depth`, `reached` and `ids`: (positions,).
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)

@@ -1,4 +1,4 @@
-"""Add a domain's words to a vocabulary and to the model that uses it."""
+"""Add the words of a domain to a vocabulary and its model."""
 
 import collections
 import re

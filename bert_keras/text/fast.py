@@ -1,8 +1,8 @@
 """The fast tokenizer, which uses tensorflow-text's operations for plain rows.
 
-A row is plain if it is valid UTF-8 and tensorflow-text treats each character as
-`WordPiece` does, next to any other character. The ids then differ only for very
-long words. A regular expression finds the plain rows, which are the majority.
+A row is plain if it is valid UTF-8 and has only characters that tensorflow-text
+always treats as `WordPiece` does. The ids of a plain row can differ only if it
+has a very long word. A regular expression finds plain rows, the majority.
 """
 
 import functools
@@ -73,7 +73,6 @@ class FastText:
         return [ids.values, ids.row_splits, certain, tf.reduce_all(certain)]
 
     def is_plain(self, strings):
-        """Return True for each string that is plain, `bool (B,)`."""
         plain = tf.strings.regex_full_match(strings, self._pattern)
         if self._keep_special_tokens:
             names = "|".join(token[1:-1] for token in SPECIAL_TOKENS)
@@ -171,7 +170,7 @@ def _long_word(max_bytes):
 
 
 def plain_codes(lowercase, strip_accents):
-    """Return the set of code points that may be in plain text."""
+    """Return the code points that tensorflow-text treats like `WordPiece`."""
     is_plain = unicode.table("plain_uncased" if lowercase else "plain_cased")
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
@@ -191,7 +190,7 @@ def plain_codes(lowercase, strip_accents):
 
 @functools.cache
 def _pattern(lowercase, strip_accents):
-    """Return a regular expression that matches plain text."""
+    """Return a regular expression for text that has only `plain_codes`."""
     inside = np.zeros(unicode.CODE_POINTS + 1, bool)
     inside[list(plain_codes(lowercase, strip_accents))] = True
     edges = np.flatnonzero(np.diff(inside, prepend=False)).reshape(-1, 2)

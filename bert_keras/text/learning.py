@@ -18,7 +18,7 @@ from bert_keras.text.wordpiece import (
 )
 
 MAX_WORDS = 4_000_000  # distinct words to keep; they need about 500 MB
-CHARACTERS = 1_000_000  # about the total length of texts counted in a call
+CHARACTERS = 1_000_000  # texts of about this total length are counted at once
 # Learning is refused if more than this fraction of the words would be [UNK].
 MAX_UNKNOWN = 0.5
 # If more than this fraction of the words has accents, accents are kept. In the
@@ -52,7 +52,7 @@ def learn_vocabulary(
         texts: iterable of strings, read once.
         size: maximum number of tokens, special tokens included.
         lowercase: setting of the tokenizer that will use the vocabulary.
-        strip_accents: setting of the tokenizer; by default as `lowercase`.
+        strip_accents: setting of the tokenizer; by default `lowercase`.
         min_count: minimum count of the characters and pairs to learn.
         unused: number of tokens `[unused0]`, `[unused1]`, ..., which words of
             another domain can replace later. As in the original uncased
@@ -77,7 +77,7 @@ def learn_vocabulary(
 
 
 def first_pieces(size, unused=0):
-    """Return the special and unused tokens, in the original's order.
+    """Return the special and unused tokens, in the original BERT's order.
 
     Raises:
         InputError: `size` leaves no room for other tokens.
@@ -105,7 +105,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
     """
     if not counts:
         raise InputError(
-            "The texts to learn a vocabulary from have no words. Give text."
+            "The texts have no words. Give texts to learn a vocabulary from."
         )
     symbols = _select_symbols(counts, min_count, size - len(first))
     _refuse_useless(counts, symbols, size)
@@ -223,7 +223,7 @@ class _Merger:
 
 
 def _merge_pair(ids, pair, merged):
-    """Replace each `pair` of neighbours by `merged`, from the left."""
+    """Replace each adjacent `pair` by `merged`, from left to right."""
     after, index = [], 0
     while index < len(ids):
         if tuple(ids[index : index + 2]) == pair:
@@ -244,8 +244,8 @@ def count_words(
 ):
     """Return a `Counter` of the words of `texts`.
 
-    If there are more than `most` distinct words, only the most frequent are
-    kept, at most half of `most`. For `in_order`, see `learn_vocabulary`.
+    If there are more than `most` distinct words, the most frequent words are
+    kept, at most `most // 2` of them. For `in_order`, see `learn_vocabulary`.
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)

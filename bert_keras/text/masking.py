@@ -103,8 +103,8 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     count = np.clip(count, 1, rules.max_predictions)
     if rules.whole_word:
         starts = word & ~vocabulary.continues[ids]
-        starts[:, 0] |= word[:, 0]  # row without [CLS]
-        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # segment's first token
+        starts[:, 0] |= word[:, 0]  # the row may lack [CLS]
+        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment starts a word
         chosen = choose_words(word, starts, count, rng)
     else:
         chosen = choose_pieces(word, count, rng)
@@ -124,7 +124,7 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
 
 
 def _as_positions(chosen, most: int):
-    """Return the chosen columns, padded with 0, and a mask, both `(B, M)`."""
+    """Return the chosen columns `(B, M)`, padded with 0, and their mask."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each chosen column within its row.
@@ -191,7 +191,7 @@ def choose_words(word, starts, count, rng):
     chosen = np.zeros_like(word)
     for row in np.flatnonzero(starts.any(1)):
         number = np.cumsum(starts[row]) - 1  # (T,), the word of each token
-        sizes = np.bincount(number[word[row]])  # (words,), in tokens
+        sizes = np.bincount(number[word[row]])  # (words,), the token counts
         is_chosen, left = np.zeros(len(sizes), bool), count[row]
         for one in order[row][order[row] < len(sizes)]:
             if sizes[one] <= left:

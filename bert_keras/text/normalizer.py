@@ -195,8 +195,9 @@ def _find_ends(sources, is_mark):
 
 
 def _insert_stand_ins(codes):
-    """Replace special tokens by stand-ins; drop stand-ins that the text has."""
+    """Replace each special token by one character, its stand-in."""
     count = len(SPECIAL_TOKENS)
+    # Control characters of the text must not be read as stand-ins.
     is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
     codes = tf.where(is_stand_in, 0, codes)
     for number, token in enumerate(SPECIAL_TOKENS):

@@ -28,7 +28,7 @@ class SegmentPacker(keras.layers.Layer):
 
     Call arguments:
         segments: ragged `int32 (B, None)`, or a tuple of such tensors. Segments
-            `int32 (None,)` are a single row; its result has no batch axis.
+            `int32 (None,)` make a single row, without a batch axis.
 
     Returns:
         dict of `token_ids`, `segment_ids` (0 in the first segment and its
@@ -62,8 +62,8 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # A graph, because the 200 operations take 15 ms eagerly. The namespace
-        # hides the graph from Keras, which would put it into an export.
+        # Make a graph, because the 200 operations take 15 ms eagerly. Hide the
+        # graph in a namespace, because Keras would put it into an export.
         graph = tf.function(
             self._pack_rows, autograph=False, reduce_retracing=True
         )

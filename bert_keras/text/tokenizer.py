@@ -50,7 +50,7 @@ class WordPieceTokenizer(keras.layers.Layer):
             means the file's default or, without such a file, True.
         strip_accents: drop accents. None means the file's default or, without
             such a file, the value of `lowercase`.
-        max_word_length: in characters; a longer word becomes "[UNK]".
+        max_word_length: maximum characters of a word; longer ones are "[UNK]".
         keep_special_tokens: treat "[CLS]", "[MASK]", ... in the text as
             tokens, not as plain text.
         portable: use only TensorFlow's core operations, for servers and

@@ -18,8 +18,8 @@ CODE_POINTS = 0x110000
 # digits. MARK: Mn, the accents. IDEOGRAPH: Chinese characters, each a word.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
-# Roles of characters next to a capital sigma. Its lower case depends on the
-# nearest character on each side that is not IGNORED: it is CASED or STOPS.
+# A capital sigma is final if a CASED character precedes it and none follows it.
+# IGNORED characters between them are skipped. STOPS is any other character.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
@@ -82,9 +82,9 @@ def decompositions():
 def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
-    Accents are dropped here, but two kinds stay until words are split: accents
-    of combining class 0, because marks are not sorted across them, and the
-    first accent of a character that has only accents.
+    Most accents are dropped here. Accents of combining class 0 stay for now,
+    because marks are not sorted across them. If a character has only accents,
+    the first one stays for now.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

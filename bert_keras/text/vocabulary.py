@@ -245,7 +245,7 @@ def cased_words(pieces):
     """Return the words that can begin with a capital; [] if less than half can.
 
     A few Latin tokens in a Hebrew or Chinese vocabulary do not show whether its
-    text is lower-cased. Georgian words do not count: no capital begins one.
+    text is lower-cased. `title` does not change Georgian words.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

@@ -42,7 +42,7 @@ class WordPiece:
         vocabulary: tokens in the order of their ids; "[UNK]" among them.
         lowercase: lower-case the text, as "uncased" vocabularies need.
         strip_accents: drop accents; None means the value of `lowercase`.
-        max_word_length: in characters; the original has 200, transformers 100.
+        max_word_length: maximum characters of a word; 200 as in the original.
         keep_special_tokens: treat "[CLS]" and the other special tokens in
             the text as tokens (True, as transformers) or as plain text
             (False, as the original).
@@ -156,7 +156,7 @@ def _first_role(characters):
 def _in_canonical_order(word):
     """Sort each run of marks by combining class, stably."""
     classes = unicode.combining_classes()
-    # All other characters have class 0, so sorting does not move them.
+    # Only marks have a class above 0, so sorting moves no other character.
     runs = itertools.groupby(word, lambda mark: classes[ord(mark)] > 0)
     return "".join(
         character
