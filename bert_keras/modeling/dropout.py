@@ -37,7 +37,7 @@ def dropout(x, rate, seed, site=0):
     if seed is None or not rate:
         return x
     # A unit is dropped if its random value is one of the `dropped` lowest.
-    dropped = round(rate * _LEVELS)
+    dropped = min(round(rate * _LEVELS), _LEVELS - 1)
     # Add the site to the seed's first number. Keras counts calls in the second.
     offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))

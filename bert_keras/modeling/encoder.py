@@ -251,9 +251,12 @@ class BertEncoder(Portable, keras.Model):
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # Vectors of [CLS] (C in the paper): (B, D), or (B, E, D) if packed
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
+        seed = None
+        if self.pooler.lora_dropout:
+            seed = self.transformer_layers[-1].draw_seed(training)
         outputs = {
             "sequence_output": states[-1],
-            "pooled_output": self.pooler(first),
+            "pooled_output": self.pooler(first, training=training, seed=seed),
         }
         if hidden_states:
             outputs["hidden_states"] = states

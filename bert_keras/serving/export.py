@@ -25,6 +25,7 @@ from bert_keras.interop.tensors import License, write_license
 from bert_keras.interop.text_settings import check_fits
 from bert_keras.manifest import add_hash, check_files, describe_files
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.weights import lora_layers
 from bert_keras.serving import verify as verification
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import CARD, PROTO, read_card
@@ -287,6 +288,7 @@ def compute_fingerprint(models, preprocessor, options):
     add(_drop_names(preprocessor.get_config()))
     for model in models:
         add(_drop_names(model.get_config()))
+        add([layer.lora_alpha for layer in lora_layers(model)])
         for weight in model.weights:
             add([weight.dtype, list(weight.shape)])
             digest.update(keras.ops.convert_to_numpy(weight).tobytes())

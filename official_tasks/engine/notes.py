@@ -86,7 +86,7 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
 def has_failed(metric, results) -> bool:
     """Return True if a run is no better than the best constant prediction."""
     baseline = results.get("majority_baseline", -math.inf)
-    return not results[metric] > baseline
+    return not baseline < results[metric] < math.inf
 
 
 def cut_fraction(encoded) -> float:

@@ -114,6 +114,9 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
     rates = dict(zip(runs, (5e-5, 4e-5, 3e-5, 2e-5), strict=True))
     alone = grid.summarize("accuracy", runs, rates)  # a grid of one seed
     assert alone["mean"] is None and alone["deviation"] is None
+    losses = {"a": {"loss": 1.5}, "b": {"loss": float("inf")}}
+    results = grid.summarize("loss", losses, dict.fromkeys(losses, 5e-5))
+    assert results["failed"] == ["b"]
 
 
 def test_a_table_of_one_run_is_a_column_and_lacks_what_a_failed_run_lacks():

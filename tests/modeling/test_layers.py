@@ -183,6 +183,13 @@ def test_dropout_holds_its_rate_and_its_mean(dtype, shape):
     )
 
 
+def test_a_rate_of_almost_one_keeps_a_few_units():
+    seed = ops.convert_to_tensor([3, 4], "int32")
+    y = np.array(dropout(ops.ones((1000, 1000)), 0.999995, seed))
+    assert 1 <= (y > 0).sum() < 50
+    assert np.isfinite(y).all()
+
+
 def test_neighbours_places_and_seeds_are_dropped_independently():
     one = ops.convert_to_tensor([3, 4], "int32")
     two = ops.convert_to_tensor([3, 5], "int32")

@@ -109,6 +109,22 @@ def test_lora_reads_a_dropped_input_in_training():
         still(random_inputs(), training=True)
 
 
+def test_the_pooler_drops_loras_input_too():
+    """PEFT's target "dense" includes the pooler."""
+    encoder = make_encoder(dropout=0.1)
+    encoder.pooler.enable_lora(8)
+    encoder.pooler.lora_kernel_b.assign(np.eye(8))
+    encoder.pooler.lora_dropout = 0.25
+    for layer in encoder.transformer_layers:
+        layer.dropout = layer.attention.dropout = 0.0
+    encoder.embeddings.dropout = 0.0
+    outputs = [encoder(random_inputs(), training=True) for _ in range(2)]
+    first, second = (np.array(x["sequence_output"]) for x in outputs)
+    np.testing.assert_array_equal(first, second)
+    first, second = (np.array(x["pooled_output"]) for x in outputs)
+    assert np.abs(first - second).max() > 0.01
+
+
 def test_assigning_a_published_weight_replaces_what_lora_learned():
     model = adapted()
     projection = model.encoder.transformer_layers[0].attention.query

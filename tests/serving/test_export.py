@@ -28,6 +28,7 @@ from bert_keras.modeling.task_models import (
     BertClassifier,
     BertSpanPredictor,
 )
+from bert_keras.modeling.weights import enable_lora, lora_layers
 from bert_keras.serving import export, verify
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.graph import Signature
@@ -289,6 +290,17 @@ def test_the_same_export_may_be_there_already(folder, classifier, pretrainer):
         export_saved_model(models, preprocessor(9), folder)
     with pytest.raises(InputError, match="another export"):
         export_saved_model(classifier, preprocessor(), folder)
+
+
+def test_models_that_differ_in_loras_alpha_have_other_fingerprints():
+    model = BertClassifier(encoder(), labels=["bad", "good"])
+    enable_lora(model, 2, alpha=4)
+    found = set()
+    for alpha in (4, 8, 8):
+        for layer in lora_layers(model):
+            layer.lora_alpha = alpha
+        found.add(export.compute_fingerprint([model], preprocessor(), {}))
+    assert len(found) == 2
 
 
 def test_a_damaged_export_is_not_taken_for_whole(
