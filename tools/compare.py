@@ -94,7 +94,7 @@ def _is_record(record):
 
 
 def compare(records, served, worst=5, label=None):
-    """Compare the answers of a served model with the recorded ones.
+    """Compare the answers of a served model with the recorded answers.
 
     Args:
         records: list of dict; see `read_records`.
@@ -105,10 +105,10 @@ def compare(records, served, worst=5, label=None):
     Returns:
         dict: name of an output -> summary, or None if the model lacks the
         output. A summary is a dict with `compared` (number of cases), `equal`
-        (fraction of cases within `TOLERANCE`), `worst` (the cases that differ
-        most, in this order), and for numbers `greatest_difference`. With the
-        argument `label`, the summary of the output `label` has `accuracy`, a
-        list: the accuracy of the recorded answers and of the new answers.
+        (fraction of cases within `TOLERANCE`), `worst` (the cases with the
+        largest differences, in order), and for numbers `greatest_difference`.
+        With the argument `label`, the summary of the output `label` has
+        `accuracy`, a list for the recorded answers and the new answers.
     """
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():

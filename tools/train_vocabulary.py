@@ -4,10 +4,10 @@ r"""Learns a WordPiece vocabulary from text.
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes, a data set
-hf:NAME[/CONFIG][:SPLIT], or "documentation:" (of Python and its libraries).
-Out: a file with one token on each line, first [PAD] [UNK] [CLS] [SEP] [MASK].
-tokenizer_config.json next to it has the settings for case and accents, which
-every reader of the vocabulary uses.
+hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the documentation of
+Python and its libraries. Out: a file with one token on each line, first [PAD]
+[UNK] [CLS] [SEP] [MASK]. tokenizer_config.json next to it has the settings for
+case and accents, which every reader of the vocabulary uses.
 By default, text is lower-cased, and accents are stripped if at most 1 % of the
 words have accents. Otherwise accents are kept, because they can tell letters
 apart, such as Russian й and и. --nolowercase keeps case and accents.

@@ -1,7 +1,7 @@
 """The exact tokenizer: it turns any bytes into ids with TensorFlow's core ops.
 
-normalizer.py splits text into words. This file splits words into tokens: from
-the left, it always takes the longest token. It also finds each token's span.
+normalizer.py splits text into words. This file splits each word into tokens,
+from the left, always the longest token. It also finds each token's span.
 """
 
 import collections

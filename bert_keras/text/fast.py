@@ -1,8 +1,8 @@
 """The fast tokenizer, which uses tensorflow-text's operations for plain rows.
 
 A row is plain if it is valid UTF-8 and has only characters that tensorflow-text
-always treats as `WordPiece` does. The ids of a plain row can differ only if it
-has a very long word. A regular expression finds plain rows, the majority.
+always treats as `WordPiece` does. The ids of a plain row are then the ids of
+`WordPiece`, unless a word is very long. A regular expression finds plain rows.
 """
 
 import functools
