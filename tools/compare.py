@@ -11,7 +11,7 @@ script also prints the accuracy of the old and of the new answers. COLUMN has
 the true labels; predict --keep=COLUMN records it. Takes some seconds to start.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import json

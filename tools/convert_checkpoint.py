@@ -17,7 +17,7 @@ about the case of the text. Then set --lowercase or --nolowercase.
 Takes about 10 seconds for BERT base, besides the download of a name.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 from absl import flags

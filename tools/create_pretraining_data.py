@@ -18,7 +18,7 @@ the build on many machines; see docs/data.md.
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import itertools
@@ -54,7 +54,7 @@ def define_flags():
         "layout",
         "auto",
         LAYOUTS,
-        "What a text file holds. document: one document. sentences: one "
+        "Form of a text file. document: one document. sentences: one "
         "sentence on each line, and a blank line between documents. auto: "
         "decide by the start of each file.",
     )
@@ -153,7 +153,7 @@ def _choose_share(values):
     """Return the fraction of documents to hold out.
 
     A random next sentence comes from another document, so two documents must be
-    held out. Of few documents, the hash may hold out only one or none. The
+    held out. From few documents, the hash may hold out one or none. The
     default fraction is then larger.
     """
     if values.held_out:

@@ -10,7 +10,7 @@ script prints scores and baselines. The same command resumes an interrupted run.
 Takes about 5 minutes on two CPU cores with AVX-512.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import collections

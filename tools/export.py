@@ -23,7 +23,7 @@ The script runs this model in the format's runtime and compares the outputs
 Takes about half a minute for a small model, more for BERT base.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import warnings
@@ -97,7 +97,7 @@ def _define_saved_model_flags():
     flags.DEFINE_integer(
         "truncate_dim",
         None,
-        "Number of values of embed's vectors to keep; the default comes with "
+        "Number of values to keep of embed's vectors; the default comes with "
         "the weights.",
         1,
     )

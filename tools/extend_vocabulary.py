@@ -14,7 +14,7 @@ starts as the mean of the embeddings of its former tokens.
 Takes about half a minute for 120 MB of text.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import functools

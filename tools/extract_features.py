@@ -19,7 +19,7 @@ or weighted_sum:0,6. A text longer than a row is read in windows.
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import functools

@@ -23,7 +23,7 @@ But --max_score here is the maximum of the scores in --label.
 Takes as long as embedding all texts.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import numpy as np

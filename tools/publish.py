@@ -13,7 +13,7 @@ Takes some seconds, and the time of the upload. Needs
 pip install 'bert_keras[hub]'.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import os

@@ -17,7 +17,7 @@ the requests in progress. Starts in about 5 seconds.
 Needs: pip install 'bert_keras[serve]'.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import os
@@ -63,8 +63,8 @@ def main(values):
         def stop(*_):
             server.should_exit = True
 
-        # While uvicorn runs, it replaces the handlers of SIGINT and SIGTERM. At
-        # its end, it raises a received signal again, for these handlers.
+        # While uvicorn runs, it handles SIGINT and SIGTERM itself. When uvicorn
+        # ends, it raises a received signal again, and these handlers act again.
         names = {"SIGINT", "SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
         for number in signal.valid_signals():
             is_ignored = signal.getsignal(number) == signal.SIG_IGN  # by nohup

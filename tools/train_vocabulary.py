@@ -19,7 +19,7 @@ the original vocabulary, 99 of them then stand between [PAD] and [UNK].
 Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.
 """
 
-import official_tasks  # noqa: F401  first: it handles Ctrl-C
+import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import functools

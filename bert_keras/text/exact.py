@@ -274,7 +274,7 @@ def _build_trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
-    # `searchsorted` returns this last edge if a key is above all other edges.
+    # For a key above all other edges, `searchsorted` returns this last edge.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),
