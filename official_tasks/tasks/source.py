@@ -116,7 +116,10 @@ class Source:
 
     def has(self, split) -> bool:
         """Return True if there is a file or a data set for the split."""
-        return bool(self.data_set(split) or self.existing_files(split))
+        from bert_keras.data.data_sets import is_data_set
+
+        names = [self.data_set(split), *split_paths(self.files.get(split, ""))]
+        return any(map(is_data_set, names)) or bool(self.existing_files(split))
 
     def describe(self, example) -> str:
         """Return the text that names a training example in notes."""

@@ -146,6 +146,26 @@ def test_choices_are_read_from_a_data_set(tmp_path):
     assert task.read("test")[0].label is None
 
 
+def test_a_data_set_to_train_on_gives_labels_and_unanswered_questions(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    span = {"question": "Who?", "context": "Ada ran.", "answer": "Ada"}
+    spans = [span, {**span, "answer": ""}]
+    tags = [{"words": ["Ada", "ran"], "tags": ["B-PER", "O"]}]
+    for name, rows in (("spans", spans), ("tags", tags)):
+        (tmp_path / name).mkdir()
+        data_set = datasets.Dataset.from_list(rows)
+        for split in ("train", "validation"):
+            data_set.to_parquet(tmp_path / name / f"{split}.parquet")
+    name = f"hf:{tmp_path}/tags"
+    assert custom_tags(train=name, dev=name).labels == ["O", "B-PER"]
+    assert custom_tags(dev=name).labels is None
+    name = f"hf:{tmp_path}/spans"
+    answers = [("Ada",), ()]
+    task = custom_spans(train=name, dev=name)
+    assert [question.answers for question in task.read("train")] == answers
+    assert [q.answers for q in custom_spans(dev=name).read("dev")] == answers
+
+
 def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):
     datasets = pytest.importorskip("datasets")
     for name, tags in (("names", ["B-PER", "O"]), ("numbers", [1, 0])):
