@@ -98,6 +98,10 @@ class Table(Source):
         self.read_files = functools.cache(self.read_files)
         self.load = functools.cache(self.load)
 
+    def has(self, split):
+        is_part_of_train = split == "dev" and "dev" not in self.files
+        return super().has("train" if is_part_of_train else split)
+
     def read(self, split):
         has_held_out = "train" in self.files and "dev" not in self.files
         if split == "test" or not has_held_out:

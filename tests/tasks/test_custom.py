@@ -313,6 +313,15 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     assert f"not found, the first is {file}, line 3" in notes[-1]
 
 
+@pytest.mark.parametrize("unanswered", range(4))
+def test_an_unanswered_question_may_be_held_out(tmp_path, unanswered):
+    answers = ["Ada"] * 4
+    answers[unanswered] = ""
+    task = custom_spans(train=spans_file(tmp_path / "t.csv", answers))
+    questions = [*task.read("train"), *task.read("dev")]
+    assert [q.answers for q in questions].count(()) == 1
+
+
 def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
     rows = [
         {"words": ["New York", "is"], "tags": ["B-LOC", "O"]},
