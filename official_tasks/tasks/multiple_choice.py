@@ -183,10 +183,10 @@ class ChoiceTask(Problem):
 
     def read_predictions(self, path, examples):
         """Return float `(R, K)`: 1 for the chosen text, 0 for other texts."""
-        lines = io.StringIO(read_text(path), newline="")
+        reader = csv.reader(io.StringIO(read_text(path), newline=""))
         with plain_errors(path):
-            rows = [row for row in csv.reader(lines) if row]
-        if rows and rows[0] == HEADER:
+            rows = [(reader.line_num, row) for row in reader if row]
+        if rows and rows[0][1] == HEADER:
             del rows[0]
         if len(rows) != len(examples):
             raise InputError(
@@ -195,7 +195,7 @@ class ChoiceTask(Problem):
             )
         chosen = [
             _parse_index(row[-1], self.num_choices, f"{path}, line {number}")
-            for number, row in enumerate(rows, 1)
+            for number, row in rows
         ]
         return np.eye(self.num_choices)[chosen]
 

@@ -92,6 +92,10 @@ def test_predictions_of_another_form_are_refused(tmp_path):
     predictions.write_text("pred\n1\n2\n")
     with pytest.raises(InputError, match="each of the 1 examples, got 2"):
         task.read_predictions(predictions, task.read("dev"))
+    for text, line in (("9\n", 1), ("pred\n9\n", 2), ("pred\n\n\n9\n", 4)):
+        predictions.write_text(text)
+        with pytest.raises(InputError, match=f"line {line}: .* got '9'"):
+            task.read_predictions(predictions, task.read("dev"))
     predictions.write_bytes(b"pred\n\xff\n")
     with pytest.raises(InputError, match="UTF-8 text, got the byte 0xff"):
         task.read_predictions(predictions, task.read("dev"))
