@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Defaults, Encoded, require_labels
+from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.source import Problem, Source
@@ -68,7 +69,7 @@ def read_choices(row, path, split, notes):
                 for column in row.choices
             ),
             _parse_index(
-                one[row.label], len(row.choices), f"{path}, line {line}"
+                one[row.label], len(row.choices), format_lines([(path, line)])
             )
             if labelled
             else None,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Option
+from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
     TABLE_OPTIONS,
@@ -111,9 +112,8 @@ class PairTable(Table):
             path, [self.options.id, "text"], dialect=self.dialect
         ):
             if key in texts:
-                raise InputError(
-                    f"{path}, line {line}: the id {key!r} occurs twice"
-                )
+                where = format_lines([(path, line)])
+                raise InputError(f"{where}: the id {key!r} occurs twice")
             texts[key] = text
         if not texts:
             raise InputError(f"{path}: expected at least one row, got none")

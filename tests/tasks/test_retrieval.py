@@ -276,6 +276,17 @@ def test_passages_of_a_data_set_are_no_file(tmp_path):
     assert [str(file) for file in task.data_files()] == [path]
 
 
+def test_a_repeated_id_of_a_parquet_file_is_named_by_its_row(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    passages = str(tmp_path / "p.parquet")
+    rows = {"id": ["1", "1"], "text": ["a", "b"]}
+    parquet.write_table(pa.table(rows), passages)
+    path = write(tmp_path / "t.csv", [("a", "1")])
+    with pytest.raises(InputError, match="row 2: the id '1' occurs twice"):
+        embedding_task(dev=path, passages=passages).read("dev")
+
+
 def test_micro_batches_are_refused_before_the_run(tmp_path):
     path = write(tmp_path / "t.csv", PAIRS)
     task = embedding_task(train=path, dev=path)

@@ -135,7 +135,7 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
 def test_choices_are_read_from_a_data_set(tmp_path):
     datasets = pytest.importorskip("datasets")
     names = [SWAG.prompt, SWAG.lead, *SWAG.choices]
-    for split, label in (("train", 3), ("test", -1)):
+    for split, label in (("train", 3), ("validation", 9), ("test", -1)):
         row = {name: name for name in names} | {"label": label}
         data_set = datasets.Dataset.from_list([row])
         data_set.to_parquet(tmp_path / f"{split}.parquet")
@@ -144,6 +144,8 @@ def test_choices_are_read_from_a_data_set(tmp_path):
     assert example.choices[2] == "sent2 ending2"
     assert example.label == 3
     assert task.read("test")[0].label is None
+    with pytest.raises(InputError, match="row 1: .* got '9'"):
+        task.read("dev")
 
 
 def test_a_data_set_to_train_on_gives_labels_and_unanswered_questions(tmp_path):
