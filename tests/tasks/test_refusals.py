@@ -237,6 +237,11 @@ OPTIONS = [
     (embedding_task, {"recall_at": "1", "label": "s"}, "applies to a search"),
     (embedding_task, {"drop_unlabelled": True}, "only applies with --label"),
     (embedding_task, {"matryoshka": "64,x"}, "--matryoshka=64,x: expected"),
+    (
+        ranking_task,
+        {"drop_unlabelled": True, "passages": "a.csv"},
+        "with --label or --negative. ",
+    ),
     (ranking_task, {"train": "a.csv"}, "expected --negative=COLUMN"),
 ]
 
