@@ -38,7 +38,7 @@ POOLINGS = {
 
 
 def open_sentence_transformers(folder):
-    """Return the `Checkpoint` of a folder; `embedding` states the pooling."""
+    """Return the folder's `Checkpoint`, with the pooling in `embedding`."""
     modules = _read_modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
     for name in modules.values():

@@ -99,7 +99,7 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
         vocabulary_size: number of tokens; further logits are padding.
         top_k: number of tokens for each mask.
     """
-    # The head cannot compute an empty array, so one more vector is added.
+    # The head fails on an empty array, so append one vector.
     vectors = tf.pad(vectors, [[0, 1], [0, 0]])
 
     def predict_masks(begin, end):

@@ -209,8 +209,8 @@ def compare_with_model(run, model, compare=None):
     """
     compare = compare or functools.partial(greatest_difference, relative=True)
     worst = 0.0
-    # The empty batch is first. After another batch, LiteRT cannot read the
-    # output of an empty batch.
+    # The empty batch must come first. After a batch with rows, LiteRT cannot
+    # read the output of an empty batch.
     for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
         found = run(inputs)

@@ -164,7 +164,7 @@ def _select_best_spans(start, end, top_k):
 
 
 def _group_by_text(cut, values, missing):
-    """Return values (W, top_k) of windows in one row for each text, (B, N)."""
+    """Join the values (W, top_k) of each text's windows to a row: (B, N)."""
     ragged = tf.RaggedTensor.from_value_rowids(
         values, cut.text, nrows=cut.num_texts, validate=False
     )  # (B, windows of each, top_k)

@@ -104,7 +104,8 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     if rules.whole_word:
         starts = word & ~vocabulary.continues[ids]
         starts[:, 0] |= word[:, 0]  # the row may lack [CLS]
-        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment starts a word
+        # A token after a special token starts a word, even a token with "##".
+        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]
         chosen = choose_words(word, starts, count, rng)
     else:
         chosen = choose_pieces(word, count, rng)
@@ -159,7 +160,7 @@ def choose_pieces(word, count, rng):
     keys = rng.random(word.shape, np.float32)
     keys[~word] = 2  # above every random number, so these columns come last
     most = int(count.max(initial=1))
-    # (B, M): the columns of the smallest keys, smallest first.
+    # (B, M): the columns of the smallest keys, which are then sorted.
     columns = np.argpartition(keys, most - 1, axis=1)[:, :most]
     order = np.argsort(np.take_along_axis(keys, columns, 1), axis=1)
     columns = np.take_along_axis(columns, order, 1)

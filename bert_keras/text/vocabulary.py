@@ -221,7 +221,7 @@ _USUAL = re.compile(f"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 
 
 def _find_fault(token):
-    """Return a phrase for the expected token; None if the token is valid."""
+    """Return the rule that a token breaks, as a phrase; None if it is valid."""
     if not isinstance(token, str):
         return "a string"
     if _USUAL.fullmatch(token):

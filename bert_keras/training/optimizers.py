@@ -328,7 +328,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         group, is_decayed = self._groups[index], self._decayed[index]
-        values = self._shared.values[group]  # "rate" replaces `learning_rate`
+        # values["rate"] is `learning_rate` times the layer's factor.
+        values = self._shared.values[group]
         decay = self.decay if is_decayed else 0
         gradient = ops.cast(gradient, variable.dtype)
         if self._can_fuse(group[0]):

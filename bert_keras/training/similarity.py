@@ -95,7 +95,7 @@ class InBatchNegatives(_SimilarityLoss):
         candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
         # (B, D) times (D, G (K-1)) gives (B, G (K-1)).
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
-        # A row adds K - 1 candidates, of which the partner is the first.
+        # A row has K - 1 candidates. The first of them is the row's partner.
         rows = before + ops.arange(ops.shape(y_pred)[0])
         labels = rows * count  # (B,)
         logits = self.scale * scores  # (B, G (K-1))

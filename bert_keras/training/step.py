@@ -122,7 +122,7 @@ def compares_rows(model):
 
 
 def check_cut(model):
-    """Raise `InputError` if a loss compares rows of a batch."""
+    """Raise `InputError` if a loss needs all rows of a batch together."""
     if compares_rows(model):
         raise InputError(
             "The loss compares all rows of a batch, which micro-batches would "

@@ -134,9 +134,9 @@ def _split_micro_batches(batch, accumulate):
     def cut(values):
         if values is None:
             return None
-        # (B, ...) to (rows of each, micro-batches, ...)
+        # (B, ...) to (rows per micro-batch, micro-batches, ...)
         values = jnp.reshape(values, (-1, accumulate, *values.shape[1:]))
-        # (micro-batches, rows of each, ...)
+        # (micro-batches, rows per micro-batch, ...)
         return jnp.moveaxis(values, 1, 0)
 
     return tree.map_structure(cut, batch)

@@ -25,7 +25,7 @@ except ImportError:  # Windows
 
 # Errors that a line may cause if `predict` did not write the line.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-BATCHES_AT_ONCE = 16  # batches in a group, whose rows are sorted by length
+BATCHES_AT_ONCE = 16  # the rows of this many batches are sorted by length
 MAX_LABELS = 100  # more labels make a line too long (73 kB for 5,000 labels)
 BEST_LABELS = 10  # labels to write if a model has more than `MAX_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an incomplete output

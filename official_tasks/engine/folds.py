@@ -207,7 +207,7 @@ def _finish(task, folder, examples, numbers, tasks, runs):
         results["wrong_labels"] = len(wrong)
     with folder.output("predictions") as path:
         files.make_folder(path)
-        # `task.write` of GLUE would write submission files without `columns`.
+        # A GLUE task overrides `write`: its submission files have no `columns`.
         TextTask.write(task, examples, predictions, path, columns)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)

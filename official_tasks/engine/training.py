@@ -12,7 +12,7 @@ from bert_keras.training.strategy import any_worker
 from official_tasks import progress
 
 BAR_EVERY = 1.0  # seconds between bar updates; an update waits for the loss
-BOARD_EVERY = 50  # steps between two points of a curve
+BOARD_EVERY = 50  # steps between two points of a TensorBoard curve
 MAX_SKIPPED = 0.5  # fraction of a run's steps that may be skipped
 
 
