@@ -22,12 +22,12 @@ import os
 
 from absl import flags
 
-from bert_keras import files
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.workers import in_order
 from bert_keras.text import extension
 from bert_keras.text.vocabulary import (
     resolve_settings,
+    shares_settings,
     write_settings,
     write_vocabulary,
 )
@@ -53,7 +53,7 @@ def main(values):
     tokenizer = script.load_tokenizer(values)
     settings = tokenizer.lowercase, tokenizer.strip_accents
     # Vocabularies in one folder share a settings file, so settings must agree.
-    if not files.is_file(values.output):
+    if shares_settings(values.output):
         resolve_settings(values.output, *settings)
     words = extension.domain_words(
         tokenizer.vocabulary,

@@ -27,13 +27,13 @@ import os
 
 from absl import flags
 
-from bert_keras import files
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.workers import in_order
 from bert_keras.text import learning
 from bert_keras.text.vocabulary import (
     SETTINGS,
     resolve_settings,
+    shares_settings,
     write_settings,
     write_vocabulary,
 )
@@ -57,7 +57,7 @@ def main(values):
     script.prepare_output(values)
     lowercase, strip = values.lowercase, values.strip_accents
     # Vocabularies in one folder share a settings file, so settings must agree.
-    if not files.is_file(values.output):
+    if shares_settings(values.output):
         lowercase, strip = resolve_settings(values.output, lowercase, strip)
     lowercase = True if lowercase is None else lowercase
     first = learning.first_pieces(values.size, values.unused)

@@ -9,6 +9,8 @@ from bert_keras.errors import InputError
 from bert_keras.files import (
     atomic_output,
     is_file,
+    list_folder,
+    open_file,
     read_bytes,
 )
 from bert_keras.json_files import (
@@ -124,12 +126,31 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         if None not in (value, found) and value != found:
             raise InputError(
                 f"{name}={value} contradicts {_settings_path(path)}. The "
-                f"vocabulary was learned with {name}={found}. Leave {name} out."
+                f"vocabulary was learned with {name}={found}. Leave {name} "
+                "out, or write to another folder."
             )
     return tuple(
         saved.get(name) if value is None else value
         for name, value in arguments.items()
     )
+
+
+def shares_settings(path) -> bool:
+    """Return True if the settings next to `path` are for another vocabulary.
+
+    A vocabulary is a .txt file whose first line is [PAD]. If no file exists at
+    `path`, the settings are for another vocabulary too.
+    """
+    if not is_file(path):
+        return True
+    folder, name = os.path.split(os.fspath(path))
+    for other in list_folder(folder or "."):
+        other_path = os.path.join(folder, other)
+        if other != name and other.endswith(".txt") and is_file(other_path):
+            with open_file(other_path) as file:
+                if file.readline(9).strip() == b"[PAD]":
+                    return True
+    return False
 
 
 def _read_settings(path):

@@ -96,6 +96,13 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
             train_vocabulary,
             "--input=text.txt --output=other.txt --nolowercase",
         )
+    words = "--input=text.txt --min_count=1 --overwrite --output="
+    run(train_vocabulary, f"{words}other.txt")
+    with pytest.raises(InputError, match="lowercase=False contradicts"):
+        run(train_vocabulary, f"{words}vocab.txt --nolowercase")
+    os.remove("other.txt")
+    run(train_vocabulary, f"{words}vocab.txt --nolowercase")  # the only one
+    assert settings_of(tmp_path) == (False, False)
 
 
 @pytest.mark.parametrize(
