@@ -175,8 +175,15 @@ for _ in in_order(time.sleep, itertools.repeat(0.05), 2, 1):
 """
 
 
-@pytest.mark.parametrize("line", ["begins", "working"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (signal.SIGKILL, "begins"),
+        (signal.SIGTERM, "begins"),
+        (signal.SIGTERM, "working"),
+        pytest.param(*(signal.SIGKILL, "working"), marks=pytest.mark.long),
+    ],
+)
 def test_workers_end_with_their_parent(number, line, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True

@@ -170,6 +170,7 @@ def test_docstrings_become_plain_prose():
     ]
 
 
+@pytest.mark.long
 def test_the_installed_documentation_is_a_corpus(monkeypatch):
     # TensorFlow's, half of all, takes most of the time.
     monkeypatch.setattr(

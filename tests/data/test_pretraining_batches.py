@@ -270,6 +270,7 @@ print("read", flush=True)
 """
 
 
+@pytest.mark.long
 def test_a_process_ends_while_a_data_set_is_being_read(sources):
     store = str(sources[0] / "plain" / "store")
     process = subprocess.run(

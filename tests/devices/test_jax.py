@@ -139,6 +139,7 @@ def run(script, *arguments):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.long
 def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
     tmp_path,
 ):

@@ -79,7 +79,7 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("epochs", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_saved_head_has_the_temperature(
     noisy, tmp_path, monkeypatch, eagerly, epochs
 ):

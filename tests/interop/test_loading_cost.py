@@ -93,6 +93,7 @@ def test_weights_over_two_gigabytes_are_loaded(tmp_path):
     np.testing.assert_array_equal(model.pooler.bias, values)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"),
     reason="the peak of a process's memory is read as Linux tells it",

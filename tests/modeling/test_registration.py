@@ -69,7 +69,12 @@ def registered_classes():
 
 @pytest.mark.parametrize(
     ("name", "imports"),
-    [("chooser", ("bert_keras", "keras")), ("causal", ("keras", "bert_keras"))],
+    [
+        ("chooser", ("bert_keras", "keras")),
+        pytest.param(
+            *("causal", ("keras", "bert_keras")), marks=pytest.mark.long
+        ),
+    ],
 )
 def test_a_new_process_loads_what_keras_saved(name, imports, tmp_path):
     """Every model, in this process: test_task_models.py."""
@@ -118,6 +123,7 @@ def test_keras_comes_as_without_us_whether_late_broken_or_anew(tmp_path):
 
 
 WITHOUT = f"""{WITHOUT_TENSORFLOW}
+import bert_keras.interop.presets
 from bert_keras import *
 print(*[name for name in sys.argv[1:] if name in globals()])
 """

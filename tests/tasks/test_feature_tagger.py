@@ -74,6 +74,7 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
             evaluate(tag_task(dev=data, **other), [str(output)])
 
 
+@pytest.mark.long
 def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
     model = save_toy_model(tmp_path / "model", num_layers=2)
     train = str(write_reviews(tmp_path / "train.csv", 80))

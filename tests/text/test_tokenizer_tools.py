@@ -3,6 +3,8 @@
 import json
 import types
 
+import pytest
+
 from bert_keras.text.vocabulary import write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 from tools.benchmark import text
@@ -10,6 +12,7 @@ from tools.benchmark import text
 PIECES = [*SPECIAL_TOKENS, *"abehlnopru.", "##able", "un", "##b", "hear"]
 
 
+@pytest.mark.long
 def test_the_benchmark_leaves_out_lines_with_other_ids(tmp_path):
     values = types.SimpleNamespace(
         vocabulary=str(tmp_path / "vocab.txt"),

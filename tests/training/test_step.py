@@ -278,7 +278,9 @@ def test_weights_in_half_precision_do_not_train(dtype):
     assert np.isfinite([mixed.train_on_batch(X, Y) for _ in range(3)]).all()
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "adam"])
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", "sgd", pytest.param("adam", marks=pytest.mark.long)]
+)
 def test_float16_scales_the_loss_and_skips_overflows(optimizer):
     # Adam is traced: its graph has both cases of the test for overflow.
     is_eager = optimizer != "adam"
