@@ -71,7 +71,8 @@ def parse_json(text, **arguments):
     if text.count("[") + text.count("{") > MAX_JSON_DEPTH:
         _check_depth(value)
     if _HALF_PAIR.search(text):
-        json.dumps(value, ensure_ascii=False).encode()  # raises for half a pair
+        # Raise UnicodeEncodeError, a ValueError, for an unpaired surrogate.
+        json.dumps(value, ensure_ascii=False).encode()
     return value
 
 

@@ -139,7 +139,11 @@ def compare(records, served, worst=5, label=None):
 
 
 def _select_labels(best, probabilities, labels):
-    """Return the old and new probabilities of the labels in a record."""
+    """Return the recorded and the new probabilities of the recorded labels.
+
+    `best` is the recorded list of labels with probabilities. `probabilities`
+    are the new values of the model's `labels`. An unknown label gets None.
+    """
     values = dict(zip(labels, probabilities, strict=False))
     new = [values.get(one.get("label")) for one in best]
     return [one.get("probability") for one in best], new

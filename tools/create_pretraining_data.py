@@ -33,7 +33,8 @@ from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
-FEW = 200  # of this many documents, the hash almost always holds out two
+# Below this number of documents, the split by hash may hold out less than two.
+FEW = 200
 # Field of `SamplingRules` -> help of its flag, in the order of the fields.
 RULES = {
     "sequence_length": "Length of an example in tokens.",

@@ -160,7 +160,7 @@ def load_model(folder, allow_untrained):
 
 
 def load_preprocessor(folders, sequence_length=None):
-    """Load the preprocessor of the first model; refuse another tokenizer."""
+    """Load the first model's preprocessor; raise if the tokenizers differ."""
     import bert_keras
 
     first, *others = (

@@ -184,7 +184,8 @@ def _weigh_first_rows(count: int, x, y, w):
 
     def cut(weights):
         rows = tf.range(len(weights))
-        rows = tf.reshape(rows, [-1] + [1] * (weights.ndim - 1))  # (B, 1)
+        # (B,) for weights (B,), (B, 1) for weights (B, M)
+        rows = tf.reshape(rows, [-1] + [1] * (weights.ndim - 1))
         return weights * tf.cast(rows < count, weights.dtype)
 
     return x, y, tf.nest.map_structure(cut, w)

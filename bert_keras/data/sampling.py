@@ -148,10 +148,10 @@ def draw_pairs(
     Segment A has a random number of the chunk's sentences, at least one.
     Segment B has the rest, with label 0. Half the time, and always if there is
     no rest, B is instead text of another document, with label 1. This text
-    begins at a random sentence and fills the target length. The next chunk then
-    begins with the rest. A document's target length is the full length or, with
-    `short_probability`, a random length of at least 2. `truncate` cuts pairs
-    that are too long.
+    begins at a random sentence and fills what A leaves of the target length.
+    The next chunk then begins with the rest. A document's target length is the
+    full length or, with `short_probability`, a random length of at least 2.
+    `truncate` cuts pairs that are too long.
 
     Unlike the original, this function never draws B from A's own document. With
     two documents, the original does so in 1 of 1,024 random pairs.

@@ -357,11 +357,14 @@ def _read_arguments(config, head, found):
 def _read_labels(config, count=None):
     """Return the label names in the order of the logits.
 
+    If the config names no labels, return LABEL_0, LABEL_1, and so on. Names
+    that are numbers do not count. The pair LABEL_0 and LABEL_1 does not count
+    either, because it is the default of transformers.
+
     Args:
         config: `Fields` of config.json.
-        count: number of outputs of the head. If the file has no labels, only
-            numbers, or only LABEL_0 and LABEL_1, the result is `count` default
-            labels: LABEL_0, LABEL_1, and so on.
+        count: number of default labels, the outputs of the head. None: the
+            number that the config states.
     """
     by_index = config.object("id2label", {}).values
     labels = [by_index.get(str(index)) for index in range(len(by_index))]

@@ -95,11 +95,11 @@ def _has_known_pooling(model):
 
 
 def _list_untrained(model):
-    """Return names of weights that are left out because they are untrained.
+    """Return the names of untrained weights, which are left out.
 
-    A `BertPretrainer` may lack an untrained head. A `BertPretrainer`, a
-    `BertEncoder`, and a `BertEmbedder` that does not use the pooler may lack an
-    untrained pooler.
+    An untrained head of a `BertPretrainer` is left out. An untrained pooler is
+    left out of a `BertPretrainer`, of a `BertEncoder`, and of a `BertEmbedder`
+    that does not use it.
 
     Raises:
         InputError: another weight is untrained.

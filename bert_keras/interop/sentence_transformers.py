@@ -173,7 +173,8 @@ def write_modules(folder, model, preprocessor):
     }
     settings = {
         "max_seq_length": preprocessor.sequence_length,
-        "do_lower_case": False,  # tokenizer_config.json has the case
+        # The tokenizer lowercases if its tokenizer_config.json says so.
+        "do_lower_case": False,
     }
     embedding = {
         "prompts": dict(preprocessor.prompts),

@@ -102,7 +102,7 @@ def check_ids(name, ids, limit):
     try:
         ids = keras.ops.convert_to_numpy(ids)
     except (NotImplementedError, AttributeError, TypeError, RuntimeError):
-        return  # symbolic, of another backend
+        return  # a symbolic tensor of a backend other than TensorFlow
     if ids.size and not 0 <= ids.min() <= ids.max() < limit:
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise InputError(

@@ -227,9 +227,9 @@ def encode(
     vectors. `sequence_output` is then the LSTM's output, (B, T, 2 bilstm_dim),
     and `pooled_output` is the LSTM's first vector.
 
-    With `recipe`, the encoder is frozen, and `sequence_output` contains the
-    recipe's features. With `pooling`, one of `POOLINGS`, `pooled_output` is
-    pooled from `sequence_output`.
+    `recipe` names the layers whose features replace `sequence_output`; see
+    `find_recipe`. The encoder is then frozen. `pooling`, one of `POOLINGS`,
+    computes `pooled_output` from `sequence_output`.
     """
     if recipe:
         features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)

@@ -86,10 +86,10 @@ def embed(
 
 @dataclasses.dataclass
 class _Texts:
-    """Functions of the signature `embed`, with the arguments of `embed`.
+    """Functions that compute embeddings of texts, and their settings.
 
-    The first `unpooled` tokens, [CLS] and the prompt, are not pooled. None
-    pools all tokens.
+    Pooling leaves out the first `unpooled` tokens, which are [CLS] and the
+    prompt. If `unpooled` is None, all tokens are pooled.
     """
 
     encoder: BertEncoder

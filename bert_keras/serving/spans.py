@@ -12,7 +12,8 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 QUESTION_LENGTH = 64  # max_query_length
 ANSWER_LENGTH = 30  # max_answer_length
 STRIDE = 128  # doc_stride, from the start of a window to the next start
-MAX_ANSWERS = 3 * ANSWER_LENGTH  # number of spans in the shortest row, 3 tokens
+# `tf.math.top_k` fails if a row has fewer spans. The shortest row has 3 tokens.
+MAX_ANSWERS = 3 * ANSWER_LENGTH
 NOWHERE = -1e30  # logit of a position where no answer can start or end
 
 

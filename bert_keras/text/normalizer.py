@@ -225,9 +225,9 @@ Tables = collections.namedtuple("Tables", "characters several roles classes")
 Tables.__doc__ = """Tables of all characters, for one set of settings.
 
     characters: `CodePointTable` of KINDS * offset + kind; see `KINDS`.
-    several: three arrays for characters that become several characters: the
-        index of each result's first character in the third array, the length
-        of each result, and KINDS * code point + kind of each character.
+    several: arrays (starts, lengths, results) for characters that become
+        several characters. `results` has KINDS * code point + kind of each new
+        character. `starts` and `lengths` give the slices of `results`.
     roles: `CodePointTable` of STOPS, IGNORED and CASED.
     classes: `CodePointTable` of canonical combining classes.
     """

@@ -201,8 +201,9 @@ def longest_first(lengths, room):
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # (B, segments), the shortest segment first. A segment's level is its length
-    # if all shorter segments stay whole and the others share the rest equally.
+    # (B, segments), the shortest segment first. A segment's level: all shorter
+    # segments stay whole, and this one and the longer ones share the remaining
+    # tokens equally.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)

@@ -210,7 +210,7 @@ def _without_language(sentences):
 
 
 class TagRow(NamedTuple):
-    """A data set of words with labels; see `Source`."""
+    """Description of a tagging task's files; see `Source`."""
 
     name: str
     files: dict = {}
