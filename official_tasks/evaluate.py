@@ -85,7 +85,8 @@ def evaluate(
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
-            task.read_predictions(predictions, [])  # only raises `InputError`
+            # The method of `Task` always raises. Call it before a slow `read`.
+            task.read_predictions(predictions, [])
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)
     for note in [*notes, *getattr(examples, "notes", ())]:

@@ -321,7 +321,10 @@ def _print_help():
 
 
 def _check_encoding(words):
-    """Refuse words that are not UTF-8, as TensorFlow cannot open such paths."""
+    """Raise `flags.Error` for an argument that is not UTF-8.
+
+    It may be a path, and TensorFlow opens only paths in UTF-8.
+    """
     for word in words:
         try:
             word.encode("utf-8")

@@ -194,7 +194,10 @@ def _read_arguments(settings, tokenizer, cases):
 
 
 def _read_strip_accents(settings, tokenizer, cases):
-    """Return `strip_accents`; None strips accents of lower-cased text only."""
+    """Return the setting `strip_accents`; see `WordPiece`.
+
+    In transformers too, a missing value or None means the value of `lowercase`.
+    """
     name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
     stated = [
         fields.boolean_or_none(name)

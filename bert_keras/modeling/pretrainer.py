@@ -1,6 +1,6 @@
-"""Models for pre-training: with BERT's two objectives, and a causal one.
+"""Models for pre-training: `BertPretrainer` has BERT's two objectives.
 
-The causal model predicts the next token (the paper's ablation, section 5.1).
+`BertCausalModel` predicts the next token (the paper's ablation, section 5.1).
 """
 
 import keras

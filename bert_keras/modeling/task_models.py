@@ -580,5 +580,5 @@ class BertEmbedder(TaskModel):
             for name, x in inputs.items()
         }
         vectors = call(rows, *args, **kwargs)  # (B K, D)
-        width = self.output.shape[-1]  # D; a graph may not know it
+        width = self.output.shape[-1]  # D; `vectors.shape` may lack it
         return ops.reshape(vectors, (examples, texts, width))  # (B, K, D)

@@ -43,7 +43,7 @@ class Family:
             `Signature`, which has the function's name.
         options: names of arguments of `export_saved_model` that `build` takes.
         unread: prefixes of names of weights that the signature does not use.
-        unchanged_by: names of options that are allowed and change nothing.
+        unchanged_by: names of options that the signature accepts and ignores.
     """
 
     build: Callable

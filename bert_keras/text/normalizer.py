@@ -21,9 +21,9 @@ FIRST_STAND_IN = 1
 # Kind of a combining mark that is not an accent. Text keeps such a mark, but
 # sorting marks by combining class can move it.
 ORDERED = 6
-# An entry of the character table is KINDS * offset + kind. The code point plus
-# `offset` is the normalised character, which has this kind. If this sum is
-# SEVERAL + i, the result is several characters, entry i of `Tables.several`.
+# The character table has an entry KINDS * offset + kind for each code point.
+# `code point + offset` is the normalised character, and `kind` is its kind. A
+# sum SEVERAL + i stands for several characters: entry i of `Tables.several`.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -99,7 +99,10 @@ class Normalizer:
         return (tf.tensor_scatter_nd_update(codes, positions, final),)
 
     def _map_characters(self, codes):
-        """Normalise characters; return their code points, kinds and sources."""
+        """Return code points, kinds and `Words.sources` of the normalised text.
+
+        All are vectors (C,).
+        """
         entries = self._tables.characters(codes)
         codes += tf.bitwise.right_shift(entries, 3)  # divides by KINDS
         kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)

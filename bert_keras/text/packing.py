@@ -62,8 +62,8 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # Make a graph, because the 200 operations take 15 ms eagerly. Hide the
-        # graph in a namespace, because Keras would put it into an export.
+        # Make a graph, because the 200 operations take 15 ms eagerly. Keras
+        # would export an attribute that is a graph, but ignores a namespace.
         graph = tf.function(
             self._pack_rows, autograph=False, reduce_retracing=True
         )
@@ -201,9 +201,9 @@ def longest_first(lengths, room):
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # (B, segments), the shortest segment first. A segment's level: all shorter
-    # segments stay whole, and this one and the longer ones share the remaining
-    # tokens equally.
+    # (B, segments), the shortest segment first. `levels[:, i]` is the length of
+    # segment i and all longer ones if they share the rest equally and the
+    # shorter ones keep all their tokens.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)

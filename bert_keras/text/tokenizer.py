@@ -368,9 +368,10 @@ def _refuse_others(value):
 def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
-    `function` returns a list: vectors of flat values, then their row splits.
-    `_map_strings` returns a list of ragged tensors with one axis more than
-    `strings`. For a single string, the list has vectors.
+    `function` returns one or more vectors of flat values and, as the last
+    item, the row splits of all these vectors. `_map_strings` returns one ragged
+    tensor for each vector, with one axis more than `strings`. For a single
+    string, it returns the vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
         ragged = _map_strings(function, strings.flat_values)

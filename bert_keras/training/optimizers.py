@@ -247,7 +247,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
         dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
         rates = layer_rates(paths, self.layer_decay)
-        # Group of each weight. Weights of one group share a step's values.
+        # For each weight, the arguments of `_compute_shared_values`. Weights
+        # with equal arguments share the result.
         self._groups = list(zip(dtypes, rates, strict=True))
 
     def apply(self, grads, trainable_variables=None):

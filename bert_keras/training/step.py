@@ -171,8 +171,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         replicas, these values are the losses of the global batch.
     """
     _, y, weights = batch
-    # (1 + losses,), this micro-batch's fraction of each divisor. A fraction is
-    # 0 if all weights are 0.
+    # (1 + losses,): the divisors of this micro-batch, divided by those of the
+    # global batch. 0 if the divisor of the global batch is 0.
     fractions = ops.divide_no_nan(compute_divisors(model, batch), divisors)
     total, logged_total, singles = 0.0, 0.0, []
     for i, item in enumerate(keras_adapter.compiled_losses(model)):

@@ -224,7 +224,7 @@ def _make_multi_worker():
     return strategy, (task["type"], int(task["index"])) == (chief, 0)
 
 
-@functools.cache  # joining a second time would end the first connections
+@functools.cache  # A second strategy would close the first one's connections.
 def _join_cluster(tf_config):
     import tensorflow as tf
 

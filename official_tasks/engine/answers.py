@@ -156,11 +156,11 @@ class Answers:
         """Answer the remaining rows; yield the number of answered rows so far.
 
         The last bits of a value depend on the other rows of its batch. So a
-        resumed call must make the same batches. It computes all rows of an
-        incomplete group of batches again, but writes only the missing answers.
+        resumed call must make the same batches. If a group of batches is
+        incomplete, the call computes all its rows and writes the missing ones.
 
         Args:
-            rows: iterator; each row is a list of inputs, then kept values.
+            rows: iterator of lists: a row's inputs, then its columns `keep`.
             batch_size: rows of a batch.
         """
         size = BATCHES_AT_ONCE * batch_size
@@ -198,7 +198,7 @@ class Answers:
         return group
 
     def _name_values(self, row):
-        """Return a row as two dicts: name -> input, name -> kept value."""
+        """Return two dicts of a row: name -> input, `keep` column -> value."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]

@@ -82,7 +82,7 @@ class TargetScale(NamedTuple):
 
     @classmethod
     def fit(cls, targets):
-        """Return the scale of these targets."""
+        """Return the `TargetScale` of the training targets."""
         targets = np.asarray(targets, np.float64)
         # If all targets are equal, use 1: `standardize` cannot divide by 0.
         return cls(float(targets.mean()), float(targets.std()) or 1.0)

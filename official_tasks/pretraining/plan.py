@@ -96,7 +96,8 @@ def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     In half precision, the activations of a layer need 34 bytes for each unit
     and 5 for each attention score (Korthikanti et al. 2022, equation 1). With
     `rematerialize`, only one layer at a time has all its activations, but each
-    layer keeps its input, 2 bytes a unit. float32 doubles these bytes.
+    layer keeps its input, 2 bytes a unit. In float32, the bytes of activations
+    are doubled.
 
     Args:
         sizes: size arguments of `BertEncoder`.

@@ -52,9 +52,9 @@ class PairTable(Table):
     Args:
         name: name of the task.
         options: values of `PAIR_OPTIONS`.
-        is_search: whether the texts of dev and test are search queries. A dev
-            row then needs no negative. With --passages, a test row needs no
-            partner.
+        is_search: True if the texts of dev and test are search queries. In a
+            dev row, --negative may then be empty. With --passages, --text_pair
+            may be empty in a test row.
     """
 
     def __init__(self, name, options, is_search=False):

@@ -106,7 +106,7 @@ def plain_among(characters, lowercase):
 
 
 def may_move(character, lowercase):
-    """Return True if a character's result depends on its neighbours."""
+    """Return True if normalising a character depends on its neighbours."""
     code = ord(character)
     is_mark = unicode.combining_classes()[code] > 0
     is_accent = unicode.kinds()[code] == unicode.MARK

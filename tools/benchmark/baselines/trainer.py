@@ -110,9 +110,9 @@ def encode_windows(tokenizer, questions):
             *(question["question"], question["context"]),
             truncation="only_second",
             max_length=384,
-            # Number of tokens that two windows share, if a window begins every
-            # 128 tokens. 383 excludes the last [SEP]. The question's ids
-            # include [CLS] and [SEP].
+            # Number of context tokens that two windows share. A window begins
+            # every 128 tokens. A window's context has 384 tokens minus the last
+            # [SEP] and the ids of the question with its [CLS] and [SEP].
             stride=383
             - 128
             - len(tokenizer(question["question"])["input_ids"]),
