@@ -68,8 +68,8 @@ SETTINGS = {
     "records": "Train on the TFRecords in --data, the same in every epoch.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
-    "short_probability": "Fraction of documents whose examples have a random "
-    "shorter length.",
+    "short_probability": "Fraction of documents whose examples are shorter, of "
+    "random length.",
     "mask_rate": "Fraction of tokens to predict.",
     "mask_mix": "Of the tokens to predict: percentage masked, percentage "
     "replaced by random tokens, percentage kept.",

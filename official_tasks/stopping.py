@@ -1,8 +1,8 @@
 """Ends a script on Ctrl-C or SIGTERM: one line, exit code 75, no traceback.
 
-Outside of `work`, no file is half-written, so a signal ends the process at
-once. Within `work`, a signal raises `Stopped` in the main thread, but not
-during an import, because a C++ module would then abort the process. Python
+Outside of a `with work():` block, no file is half-written, so a signal ends the
+process at once. In the block, a signal raises `Stopped` in the main thread, but
+not during an import, because a C++ module would then abort the process. Python
 drops exceptions in destructors and in callbacks of the garbage collector, and
 libraries turn exceptions into other errors. So this module remembers the
 signal and raises `Stopped` again, a moment later or in `check`.

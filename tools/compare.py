@@ -108,7 +108,7 @@ def compare(records, served, worst=5, label=None):
         (fraction of cases within `TOLERANCE`), `worst` (the cases with the
         largest differences, in order), and for numbers `greatest_difference`.
         With the argument `label`, the summary of the output `label` has
-        `accuracy`, a list for the recorded answers and the new answers.
+        `accuracy`, a list `[of the recorded answers, of the new answers]`.
     """
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():

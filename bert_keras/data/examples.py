@@ -1,4 +1,7 @@
-"""Draw, mask and pack examples of a store; seed and step decide the result."""
+"""Draw, mask and pack examples of a token store.
+
+Equal seeds and steps give equal batches.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -302,7 +305,10 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """Draw and shuffle a window's pairs; each `attempt` gives new pairs."""
+        """Draw and shuffle the pairs of one window of `EpochWindows`.
+
+        Another `attempt` uses other random numbers, so it gives new pairs.
+        """
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks

@@ -52,7 +52,7 @@ class _Calls:
                 self._running -= 1
 
     def end(self):
-        """Refuse new calls; wait until no call is running or expected."""
+        """Refuse new calls; wait until no call runs and no more calls come."""
         start = self._last = time.monotonic()
         self._ending = True
         while time.monotonic() < start + _MAX_WAIT:

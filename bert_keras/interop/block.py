@@ -128,7 +128,10 @@ def check_file(folder, block, name):
 
 
 def add_check(found, folder, block):
-    """Return the tensors with one shared check of the weights file's hash."""
+    """Return copies of the tensors; the copies check the weights file's hash.
+
+    The check runs once, when the first copy is loaded.
+    """
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )

@@ -204,7 +204,7 @@ def _read_strip_accents(settings, tokenizer, cases):
         for fields in (settings, normalizer)
         if name in fields.values
     ]
-    # In cased text, None and False have the same effect.
+    # For cased text, `strip_accents` None and False have the same effect.
     if len({*stated}) > 1 and set(cases.values()) != {False}:
         settings.refuse(name, f"{stated[1]} as in {TOKENIZER}", stated[0])
     return next((value for value in stated if value is not None), None)

@@ -335,7 +335,7 @@ def _check_alpha(config, name, value):
 
 
 def _check_model(model, path):
-    """Raise `WeightsError` if the metadata describes another model.
+    """Raise `WeightsError` if the file's metadata does not fit the model.
 
     A file that PEFT wrote has no such metadata and is not checked.
     """

@@ -409,7 +409,8 @@ def pool(encoded, padding_mask, pooling, pooling_mask=None):
     """
     if pooling_mask is None or pooling in ("last", "pooled"):
         return POOLINGS[pooling](encoded, padding_mask)
-    # As in sentence-transformers, "cls" then means the first token to pool.
+    # With a mask, "cls" means the first token to pool, as in
+    # sentence-transformers.
     function = _first if pooling == "cls" else POOLINGS[pooling]
     return function(encoded, pooling_mask)
 

@@ -66,7 +66,7 @@ def name_inputs(inputs):
 
 
 def refuse_text(values):
-    """Raise `InputError` if the inputs, or those in a data set, are texts."""
+    """Raise `InputError` if the inputs are texts or a data set of texts."""
     if hasattr(values, "element_spec"):  # a tf.data.Dataset
         values = values.element_spec
         values = values[0] if isinstance(values, tuple) else values

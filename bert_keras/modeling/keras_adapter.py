@@ -88,7 +88,7 @@ def takes_summed_gradients(optimizer):
 
 
 def _return_pairs(pairs):
-    """Return the pairs unchanged, where Keras would sum the gradients."""
+    """Replace Keras's sum over replicas: return the pairs unchanged."""
     return list(pairs)
 
 

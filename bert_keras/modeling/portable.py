@@ -66,7 +66,7 @@ class Portable:
     ) -> Self:
         config = dict(config)
         adaptation = config.pop("adaptation", {})
-        if "encoder" in config:  # of a task model
+        if "encoder" in config:  # if it is a task model
             config["encoder"] = keras.saving.deserialize_keras_object(
                 config["encoder"], custom_objects=custom_objects
             )

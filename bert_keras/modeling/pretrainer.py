@@ -112,7 +112,7 @@ class CrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         logits = ops.convert_to_tensor(y_pred)
-        return kernels.cross_entropy(ops.cast(y_true, "int32"), logits)  # (...)
+        return kernels.cross_entropy(ops.cast(y_true, "int32"), logits)
 
 
 def pretraining_metrics():

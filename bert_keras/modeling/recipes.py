@@ -24,7 +24,7 @@ class Recipe(NamedTuple):
     how: str
 
     def find_layers(self, num_layers: int) -> list[int]:
-        """Return the recipe's indices of hidden states, counted from 0.
+        """Return the indices, from 0, of the hidden states to combine.
 
         Raises:
             InputError: the encoder lacks one of the layers.

@@ -134,7 +134,8 @@ def next_sentence(model, rows):
     return Signature("next_sentence", inputs, function, outputs)
 
 
-# `ids` maps token ids to model outputs, with the names that other servers use.
+# The signature `ids` takes token ids and returns the outputs of the model. Its
+# inputs and outputs can have the names that other programs use.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style (see `ids`) -> names of token_ids, padding_mask and segment_ids.

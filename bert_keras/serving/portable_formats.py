@@ -218,7 +218,7 @@ def compare_with_model(run, model, compare=None):
             if any(len(value) for value in found.values()):
                 return np.inf
             continue
-        if len(found) == 1:  # the name of a single output is arbitrary
+        if len(found) == 1:  # ignore its name, which the format chooses
             (found,) = found.values()
         worst = max(
             worst,

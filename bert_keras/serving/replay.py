@@ -29,7 +29,7 @@ def main(folder, requests, answers, *packages):
         inputs = {k: tf.constant(_decode(v)) for k, v in inputs.items()}
         for name, value in loaded.signatures[signature](**inputs).items():
             array = value.numpy()
-            if array.dtype == object:  # NumPy saves bytes without pickle
+            if array.dtype == object:  # NumPy would pickle objects
                 array = array.astype("S")
             arrays[f"{number}/{name}"] = array
     if "bert_keras" in sys.modules:

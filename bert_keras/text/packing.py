@@ -216,7 +216,7 @@ def longest_first(lengths, room):
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    # Each of the first cut segments gets one of the remaining `left` tokens.
+    # Give one more token to each of the first `left` segments that are cut.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)

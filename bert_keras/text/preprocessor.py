@@ -149,7 +149,7 @@ class BertPreprocessor(keras.layers.Layer):
             cls, WordPieceTokenizer, preset, revision, arguments
         )
 
-    if TYPE_CHECKING:  # with labels, a call returns a tuple
+    if TYPE_CHECKING:  # the return type depends on `y`
 
         @overload
         def __call__(self, x: Any) -> dict[str, tf.Tensor]: ...

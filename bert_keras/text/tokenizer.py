@@ -302,8 +302,8 @@ def _make_graphs(portable, *settings):
 def _in_two_steps(text):
     """Return a function from strings `(B,)` to the ids of a `FastText`.
 
-    In a graph, the function traces `FastText` and `ExactText`. Eagerly, it
-    traces `ExactText`, which is slow, only when a row needs it.
+    In a graph, the function traces `FastText` and `ExactText`. In eager mode,
+    it traces `ExactText` only when a row needs it, because this trace is slow.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)

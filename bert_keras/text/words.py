@@ -53,7 +53,7 @@ def align_words(
         )
     pieces, word, is_first = word_pieces(texts, preprocessor.tokenizer)
     inputs = preprocessor.packer((pieces,))
-    # (tokens of all texts,): the index of each token's word in the word's text.
+    # For each token of all texts: the index of the token's word in its text.
     index = np.concatenate([np.arange(count) for count in counts])[word]
     first = pieces.with_values(np.where(is_first, index, -1).astype("int32"))
     width = int(inputs["token_ids"].shape[1])

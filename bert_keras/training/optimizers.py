@@ -221,7 +221,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # Group (dtype, layer rate) -> this step's values for its weights.
+        # During a step: (dtype, layer rate) -> `_compute_shared_values`.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):

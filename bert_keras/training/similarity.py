@@ -20,9 +20,9 @@ class _SimilarityLoss(keras.losses.Loss):
     If a loss needs no labels, `y_true` may be None.
     """
 
-    # Words of messages: the number K, and the arguments of `preprocess.each`.
+    # For messages: the number K, and the arguments of `preprocess.each`.
     texts, columns = "2", "(firsts, seconds)"
-    fewest, most = 2, 2.0  # bounds of K
+    fewest, most = 2, 2.0  # minimum and maximum of K
     needs_labels = False
 
     def __call__(
@@ -210,8 +210,8 @@ class Matryoshka(_SimilarityLoss):
         is_size = all(type(dim) is int and dim > 0 for dim in self.dims)
         if not self.dims or not is_size or len(self.weights) != len(self.dims):
             raise InputError(
-                f"dims is {dims} and weights is {weights}. Expected dims of "
-                "whole numbers above 0, and as many weights as dims."
+                f"dims is {dims} and weights is {weights}. Expected whole "
+                "numbers above 0 in dims, and as many weights as dims."
             )
         self.texts, self.fewest, self.most = loss.texts, loss.fewest, loss.most
         self.needs_labels, self.columns = loss.needs_labels, loss.columns

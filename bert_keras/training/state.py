@@ -327,7 +327,7 @@ def _to_host(named):
 
 
 def _assign(variables, tensors):
-    # Names begin with the variable's index, so sorting gives the same order.
+    # Names begin with the variable's index: sorting restores the order.
     values = [tensor for _, tensor in sorted(tensors.items())]
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)

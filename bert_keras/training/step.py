@@ -141,8 +141,8 @@ def count_rows(batch):
 def compute_divisors(model, batch):
     """Return the divisor of each loss's mean, float (1 + losses,).
 
-    The first value is the number of rows. This number also replaces the number
-    of elements, because all rows have equally many elements.
+    The first value is the number of rows. A mean over elements also gets the
+    number of rows, because only the fraction of each micro-batch is needed.
     """
     count = count_rows(batch)
     values = [count]

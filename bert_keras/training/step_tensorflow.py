@@ -140,7 +140,7 @@ def _accumulate(compute, batch, accumulate):
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 
     number = -(-count // size)  # number of micro-batches, rounded up
-    # The sums of the losses, (1 + losses,), and of the gradients start at 0.
+    # Initial sums: first of the losses, (1 + losses,), then of each gradient.
     zeros = [tf.zeros_like(compute.divisors)]
     zeros += [
         tf.zeros(v.shape, v.dtype) for v in compute.model.trainable_weights

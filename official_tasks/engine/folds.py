@@ -106,7 +106,7 @@ def check(task, folds, arguments):
 
 
 def read_all(task) -> Examples:
-    """Return all rows of train, with the tenth that `Table` uses as dev."""
+    """Return all rows of train, including those that `Table` uses as dev."""
     examples = task.read("train")
     if isinstance(task.source, Table):
         examples = Examples([*examples, *task.read("dev")], examples.notes)
@@ -149,7 +149,7 @@ class FoldSource:
         self.source, self.examples, self.in_dev = source, examples, in_dev
 
     def read(self, split):
-        """Return the rows of the split, with the notes on all rows."""
+        """Return the rows of one split, with the notes on both splits."""
         pairs = zip(self.examples, self.in_dev, strict=True)
         rows = [row for row, is_dev in pairs if is_dev == (split == "dev")]
         return Examples(rows, self.examples.notes)

@@ -19,7 +19,7 @@ NOTHING_LEARNED = (
 
 
 def note_data(examples, encoded, preprocess) -> list[str]:
-    """Return the notes on a task's data, cut texts and [UNK] tokens.
+    """Return the notes on the data files, on cut texts and on [UNK] tokens.
 
     Args:
         examples: dict: split -> examples of the task.

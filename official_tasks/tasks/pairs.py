@@ -1,4 +1,4 @@
-"""Tables of text pairs: a text, its partner, and a score or a negative."""
+"""Tables of text pairs; a pair may also have a score or a negative."""
 
 import functools
 from pathlib import Path
@@ -35,7 +35,7 @@ PAIR_OPTIONS = {
 
 
 class Pair(NamedTuple):
-    """A text, then its partner and negative if any, and a score or None."""
+    """The texts of a row (text, partner, negative), and a score or None."""
 
     texts: tuple[str, ...]
     label: float | None

@@ -45,7 +45,7 @@ class RetrievalTask(Problem):
         self.cutoffs = parse_numbers("--recall_at", recall_at)
 
     def _targets(self, pairs):
-        """Return scores / `max_score`, (R,); None if a score is unknown."""
+        """Return scores (R,) divided by `max_score`; None if one is unknown."""
         labels = [pair.label for pair in pairs]
         if None in labels:
             return None

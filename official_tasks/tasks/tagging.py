@@ -123,8 +123,8 @@ class TagTask(Problem):
             unknown = {x for s in texts for x in s.labels} - {*labels}
             if unknown:
                 notes.append(
-                    "the dev file has labels that the train file lacks, and "
-                    "that no prediction can meet: "
+                    "the dev file has labels that the train file lacks, so "
+                    "the model cannot predict them: "
                     f"{', '.join(sorted(unknown))}"
                 )
         if inexact := sum(text.num_inexact for text in texts):

@@ -198,7 +198,7 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
     splits = {split: task.read(split) for split in ("train", "dev")}
     encoded = task.encode(splits["dev"], preprocessor())
     notes = note_data(splits, encoded, preprocessor())
-    assert "no prediction can meet: I-ORG" in notes[0]
+    assert "cannot predict them: I-ORG" in notes[0]
     assert encoded.weights.to_list() == [[0, 0, 1, 0]]
 
 

@@ -34,7 +34,9 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("turns", 9, "Number of turns of each system.", 1)
-    flags.DEFINE_integer("batch_size", 0, "Batch size; 0 keeps the row's.", 0)
+    flags.DEFINE_integer(
+        "batch_size", 0, "Batch size; 0: each row's default.", 0
+    )
     flags.DEFINE_integer(
         "lines", 20_000, "Maximum number of lines or questions to read.", 1
     )
