@@ -69,7 +69,8 @@ def define_flags():
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "--absolute_margin as a fraction of the worst partner's cosine.",
+        "Like --absolute_margin, but as a fraction of the cosine of the text's "
+        "worst partner.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])
@@ -158,7 +159,7 @@ def mine(
             candidates included; None for the default of --range_max.
         absolute_margin: minimum difference between the cosine of the worst
             partner and the cosine of a negative.
-        relative_margin: the margin as a fraction of the partner's cosine.
+        relative_margin: the same, as a fraction of the worst partner's cosine.
     """
     most_partners = max(len(query.relevant) for query in queries)
     if range_max is None:

@@ -255,7 +255,7 @@ class WritePart:
 def write_tokens(
     path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
 ):
-    """Tokenise parts and write `ARRAYS` of each store to one `.npz` file."""
+    """Tokenise parts; write the `ARRAYS` of all stores to one `.npz` file."""
     rows = {name: [tokenise([])] for name in names}
     hashes = {name: bytearray() for name in names}
     for part in parts:

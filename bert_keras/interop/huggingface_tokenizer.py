@@ -28,7 +28,7 @@ CLASSES = (
     *("DistilBertTokenizer", "DistilBertTokenizerFast"),
     *("PreTrainedTokenizerFast", "TokenizersBackend"),
 )
-ANY = object()  # any value: ids do not change, or other code checks it
+ANY = object()  # any value is valid here; other code may check it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
 # Settings of the files SETTINGS and SPECIAL that hold a list or dict of tokens.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")

@@ -220,7 +220,7 @@ def _read_text(folder):
 # compressed datasets, links, values in other files, and too many or too deep
 # groups. h5py's `visititems` is not used, because it skips links silently.
 
-# BERT-large has 400 datasets in 500 groups, which are nested up to 8 deep.
+# A file of BERT-large has 400 datasets. Its 500 groups nest up to 8 deep.
 MAX_NODES, MAX_DEPTH = 20_000, 16
 
 

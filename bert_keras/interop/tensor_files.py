@@ -202,10 +202,10 @@ def stored_tensor(path, name, dtype, shape, offset):
     return Tensor(path, name, shape, whole, rows if by_rows else None)
 
 
-# Safetensors files. The `safetensors` package checks the header: it refuses
+# Safetensors files. The `safetensors` package checks the header. It refuses
 # gaps, overlaps, shapes that contradict the bytes, and a cut file. But it reads
-# values from a memory map: the process would crash if the file were cut then.
-# `stored_tensor` reads the values without a memory map.
+# values from a memory map, so the process crashes if another program cuts the
+# file meanwhile. `stored_tensor` reads the values without a memory map.
 
 DTYPES = {
     "F64": np.dtype("<f8"),

@@ -190,12 +190,12 @@ def _name_columns(name, order, texts, named):
 
 
 def read_columns(name, entry, columns):
-    """Check the rows; return input name -> list, in the signature's order.
+    """Return dict of input name -> checked rows, in the signature's order.
 
     Args:
         name: name of the signature.
         entry: entry of the signature in the card.
-        columns: input name -> rows: lists, arrays, tensors or iterators.
+        columns: dict of input name -> list, array, tensor or iterator of rows.
     """
     order = entry["input_order"]
     if set(columns) != set(order):

@@ -120,7 +120,7 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
 
 
 def next_sentence(model, rows):
-    """Return the signature `next_sentence`: probability of a next sentence."""
+    """Return the signature `next_sentence`: does text_pair follow text?"""
 
     def function(text, text_pair):
         inputs = rows.pack(rows.tokenizer(text), rows.tokenizer(text_pair))

@@ -260,7 +260,10 @@ def _encode(value):
 
 
 def _collect_columns(content, order, by_row):
-    """Return dict of input name -> rows for a request by rows or by columns."""
+    """Return dict of input name -> rows, from the content of a request.
+
+    `by_row` is True for `instances`, which is a list of rows.
+    """
     if by_row and not isinstance(content, list):
         raise RequestError("`instances` is not a list.")
     rows = content if by_row else [content]

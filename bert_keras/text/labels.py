@@ -6,7 +6,7 @@ BEGIN, END = "BSU", "ELSU"  # prefixes of an entity's first and last word
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """Return the prefix (I if it is missing) and the type of a label."""
+    """Return a label's prefix and type. For "LOC", the prefix is "I"."""
     if label[1:2] == "-" and label[0] in PREFIXES:
         return label[0], label[2:]
     return (OUTSIDE, "") if label == OUTSIDE else ("I", label)

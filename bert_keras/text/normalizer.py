@@ -1,7 +1,7 @@
 """Turn text into normalised words with TensorFlow's core operations.
 
-For any bytes, `WordPiece.words` returns the same words. All rows are decoded to
-one vector of code points, with a line feed after each row. Every step of
+The words equal those of `WordPiece.words`, for any bytes. All rows are decoded
+to one vector of code points, with a line feed after each row. Every step of
 `WordPiece` is an operation on this vector, or a look-up in the `Tables` below.
 """
 

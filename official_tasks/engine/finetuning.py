@@ -295,7 +295,7 @@ class _Run:
         if self.scale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
             if stored.get("problem") == "regression":
-                # The stored head outputs data units; training needs z-scores.
+                # The stored head predicts the data's units, not z-scores.
                 self.scale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(

@@ -394,7 +394,7 @@ def _span_columns(chosen) -> Columns:
         parse,
         lists=(chosen.spans,),
         objects=(chosen.spans,),
-        has_label=lambda cell: cell != "",  # [] is a text without entities
+        has_label=lambda cell: cell != "",  # "[]" is a label: no entities
     )
 
 

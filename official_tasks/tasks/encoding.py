@@ -163,7 +163,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
         texts: ragged int32 ids `(B, None)`.
         stride: number of tokens, capped at the length of a window.
         lead: ragged ids `(B, None)`, a segment for each text, such as a
-            question. The segment precedes each window of the text, uncut.
+            question. Each window of the text follows the whole segment.
     """
     import tensorflow as tf
 

@@ -27,7 +27,7 @@ SPAN_OPTIONS = {
 
 
 class Question(NamedTuple):
-    """A question on a text, its context.
+    """A question, and the text that may answer it: the context.
 
     Attributes:
         id: unique in its split.
@@ -35,7 +35,7 @@ class Question(NamedTuple):
             they are unknown, as in a test file.
         start: the index of the first answer's first character in the context;
             None if unknown.
-        title: title of the article with the context.
+        title: title of the article that contains the context.
     """
 
     id: str
@@ -352,11 +352,11 @@ class Window(NamedTuple):
     Attributes:
         example: the index of the question.
         start: the index of the window's first token in the context.
-        before: the number of tokens of the row before the window.
-        begins, ends: int `(L,)`, start and end (exclusive) of each token in
-            the characters of the context.
+        before: the number of tokens in the row before the window.
+        begins, ends: int `(L,)`, start and end (exclusive) of each token, as
+            indices of characters of the context.
         counts: bool `(L,)`, True where an answer may begin. Each token of the
-            context counts in one window.
+            context is True in exactly one window.
     """
 
     example: int

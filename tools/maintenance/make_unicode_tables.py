@@ -74,7 +74,7 @@ def make_table(function):
 
 
 def make_pairs(function):
-    """Return str (N, 2): each character that `function` changes, its result."""
+    """Return str (N, 2): characters that `function` changes, and results."""
     pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
