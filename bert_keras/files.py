@@ -98,7 +98,7 @@ def is_file(path):
 
 
 def is_folder(path):
-    """Return True for a folder; a remote folder is a prefix of file paths."""
+    """Return True if there is a folder at a path."""
     if not is_remote(path):
         return os.path.isdir(path)
     status = remote_files.find_status(path)

@@ -101,7 +101,8 @@ class FolderLock:
             self._take_marker()  # this network disk has no locks
             return
         self._lock = lock
-        # Here, the marker is only for error messages. A full disk is ignored.
+        # The lock protects the folder. The marker only tells error messages who
+        # holds the lock, so it may be missing, such as on a full disk.
         with contextlib.suppress(OSError), open(self.path, "w") as file:
             json.dump(self._marker, file)
         self._inode = os.stat(self.path).st_ino

@@ -36,7 +36,9 @@ def define_flags():
     flags.DEFINE_string(
         "license", None, "Licence of the weights, such as apache-2.0."
     )
-    flags.DEFINE_string("limits", None, "Uses to avoid, a section of the card.")
+    flags.DEFINE_string(
+        "limits", None, "Text of the card's section Limits: uses to avoid."
+    )
     flags.DEFINE_bool("private", None, "Make a new repository private.")
     flags.DEFINE_string(
         "revision", None, "Branch of the commit; by default main."

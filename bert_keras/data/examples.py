@@ -71,13 +71,13 @@ class EpochWindows:
         return units, np.append(starts[first], self.epoch_size)
 
     def span(self, first: int, count: int):
-        """Return the parts of windows that hold the examples of a batch.
+        """Return the slices of windows that form a batch of `count` examples.
 
-        `first` is the index in the run of the batch's first example.
+        `first` is the number of examples in the run before this batch.
 
         Returns:
             A list of (epoch, window, begin, end), in the order of the run. A
-            part has the window's examples `begin` to `end` (excluded).
+            slice has the window's examples `begin` to `end` (excluded).
         """
         parts = []
         while count > 0:
@@ -276,10 +276,10 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has one example for each `sequence_length - 3` tokens of a block,
-    but at most one for each sentence. `draw_pairs` returns more pairs, because
-    text that a random next sentence replaced is used again. So each window
-    keeps a random part of its pairs. With `rules.packed`, pairs are packed into
-    rows, and each row counts as one example.
+    but at most one for each sentence. `draw_pairs` returns more pairs than this
+    number, because text that a random next sentence replaced begins another
+    pair. So each window keeps a random part of the pairs. With `rules.packed`,
+    pairs are packed into rows, and each row counts as one example.
 
     Args:
         store: a `TokenStore`.

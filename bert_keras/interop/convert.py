@@ -67,7 +67,8 @@ def convert(source, folder, lowercase=None):
     Args:
         source: path or name of a preset; see `open_checkpoint`.
         folder: the output folder; see `save_model`.
-        lowercase: True if texts are lower-cased; None for the source's case.
+        lowercase: True to lower-case texts, False to keep their case, None for
+            the setting of the source.
 
     Returns:
         The `Conversion`.

@@ -350,7 +350,7 @@ def _check_model(model, path):
         if about.get(name) != expected:
             raise WeightsError(
                 path,
-                f"the file is for a model with another {name}",
+                f"the file is for a model with another {name} than this model",
                 USE_SAME_MODEL,
                 expected=expected or "none",
                 found=about.get(name) or "none",

@@ -373,8 +373,8 @@ def _select_encoder(found):
 def _order_labels(stored, requested):
     """Return the stored index of each requested label.
 
-    Return None if the two sets of labels differ. Stored labels without names
-    (LABEL_0, LABEL_1, ...) match any requested labels of the same number.
+    Return None if the two sets of labels differ. If all stored labels are
+    placeholders (LABEL_0, LABEL_1, ...), only their count must match.
     """
     stored = list(stored or ["LABEL_0"])
     requested = list(requested or stored[:1])

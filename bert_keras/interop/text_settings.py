@@ -34,11 +34,15 @@ class TextSettings:
 
 
 def text_reader(path, settings):
-    """Return a function that reads `TextSettings`; None without a vocabulary.
+    """Return a function that reads the `TextSettings` of a preset.
+
+    Return None if the preset has no vocabulary file.
 
     Args:
-        path: path of the vocabulary. A link out of the folder is refused.
-        settings: function that returns the other arguments of `TextSettings`.
+        path: path of the vocabulary file. If it is a link, its target must be
+            inside the same folder.
+        settings: function that returns a dict of the other arguments of
+            `TextSettings`.
     """
     if not os.path.lexists(path):
         return None

@@ -315,8 +315,8 @@ class TransformerLayer(layers.SeededLayer):
         return layer(inputs)
 
     def _call_layer(self, inputs, seed, attention_probabilities, **arguments):
-        # Tensors are (B, T, D), or (L, D) of the real tokens. In the attention,
-        # the dropout of probabilities has site 0.
+        # Tensors are (B, T, D), or (L, D) if they hold only the real tokens.
+        # `self.attention` uses the dropout sites 0 and 3 to 6; see `dropout`.
         x = self.attention(
             inputs,
             seed=seed,

@@ -50,8 +50,8 @@ def dropout(x, rate, seed, site=0):
 def _random_int16(shape, seed):
     """Draw uniform 16-bit integers, two from each random 32-bit word."""
     *lead, last = shape
-    # The bound 2**31 - 1 is exclusive, so this word is never drawn. A bound of
-    # 2**31 would overflow int32. `ops.view` splits words along the last axis.
+    # The word 2**31 - 1 is never drawn, because the upper bound is exclusive. A
+    # bound of 2**31 would overflow int32.
     words = keras.random.randint(  # (..., last / 2 rounded up, 1)
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )

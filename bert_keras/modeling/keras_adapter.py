@@ -211,7 +211,8 @@ def _with_local_logs(make_function):
 def _take_steps_from_the_host(model, function, steps):
     def execute(iterator):
         outputs = None
-        model.steps_per_execution = 1  # read when Keras traces `function`
+        # Keras traces `function` with this number of steps.
+        model.steps_per_execution = 1
         try:
             for _ in range(steps):
                 outputs = function(iterator)

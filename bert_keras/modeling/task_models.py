@@ -169,8 +169,9 @@ def _check_recipe(recipe, pooling, others=None):
         )
     if pooling and not (recipe and pooling in FEATURE_POOLINGS):
         raise InputError(
-            f"pooling is {pooling!r}. Expected one of "
-            f"{', '.join(FEATURE_POOLINGS)}, with a recipe."
+            f"pooling is {pooling!r} and recipe is {recipe!r}. pooling only "
+            "applies with a recipe. Expected one of "
+            f"{', '.join(FEATURE_POOLINGS)}."
         )
     return (pooling or "mean") if recipe else None
 

@@ -82,7 +82,7 @@ class Signature:
 
 
 def _add_row_if_empty(tensor):
-    """Return the tensor, with one row and one column if it has no rows."""
+    """Pad each axis of a tensor without rows to at least 1."""
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 

@@ -26,7 +26,7 @@ from bert_keras.serving.load import read_columns, read_signatures, to_tensors
 PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
 KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # values in an answer, with padding; 40 MB of JSON
-MAX_DROPPED = 64 << 20  # bytes to read at most of a body that is too large
+MAX_DROPPED = 64 << 20  # maximum bytes to read of a body that is too large
 BODY_SECONDS = 10
 MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]

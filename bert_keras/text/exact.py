@@ -229,7 +229,8 @@ def _expand_to_all_words(tokens, index, count):
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(tokens.words), tokens.words, count
     )
-    # (words,): the index of each word's first token, and the token count.
+    # For each word, the index of its first token in `tokens`, and its number of
+    # tokens. Both have the shape (words,).
     first = tf.gather(tf.cumsum(of_word, exclusive=True), index)
     number = tf.gather(of_word, index)
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)

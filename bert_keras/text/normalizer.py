@@ -190,8 +190,9 @@ def _split_words(codes, kinds, sources, row_splits):
 
 def _find_ends(sources, is_mark):
     """Return the index after each decoded character and its accents."""
+    # The sources of the bases, which are the characters that are not accents.
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
-    # The index in `bases` of the next character that is not an accent.
+    # For each character, the index in `bases` of the next base.
     number = tf.cumsum(tf.cast(~is_mark, tf.int32))
     following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
     return tf.maximum(sources + 1, following)

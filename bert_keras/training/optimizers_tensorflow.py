@@ -1,6 +1,6 @@
 """Sum over replicas and fused Adam step of the optimizers on TensorFlow.
 
-The fused step equals the step by single operations up to rounding. It reads
+The fused step equals a step in separate operations, up to rounding. It reads
 each weight in one pass instead of ten. On a CPU, a step spends most of its time
 on reading memory.
 """

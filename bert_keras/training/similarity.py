@@ -247,11 +247,13 @@ class Matryoshka(_SimilarityLoss):
 def _is_partner(numbers):
     """Return bool (B, G (K-1)): True if a candidate is a row's correct answer.
 
-    A candidate is correct if it equals the partner in any row with the same
-    text.
+    The candidates of a row are all texts of the global batch, except each row's
+    first text. A candidate is correct if it equals the second text of this row,
+    or the second text of a row with the same first text.
 
     Args:
-        numbers: int (B, K), the numbers of the texts.
+        numbers: int (B, K), a number for each text. Equal texts have equal
+            numbers.
     """
     every, _ = _gather_replicas(numbers)  # (G, K)
     same_query = ops.equal(numbers[:, :1], every[:, 0])  # (B, G)

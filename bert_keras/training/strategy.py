@@ -182,7 +182,7 @@ def resolve_auto(distribution):
 
 
 def any_worker(strategy):
-    """Return a function of a bool that returns True if any worker passes True.
+    """Return a function that returns True if any worker calls it with True.
 
     All workers must call the function after the same step.
 

@@ -381,7 +381,11 @@ class _Run:
         )
 
     def _predict_and_score(self):
-        """Return predictions and scores of dev; calibrate or tune if set."""
+        """Return the predictions and scores of dev.
+
+        With `calibrate`, the temperature is fitted on dev first. With
+        `tune_thresholds`, thresholds are chosen on dev before scoring.
+        """
         encoded = self.encoded["dev"]
         examples, outputs = self.examples["dev"], self.predictor(encoded)
         if self.hyperparameters.calibrate:

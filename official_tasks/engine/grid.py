@@ -212,7 +212,7 @@ def make_table(title, rows) -> Table:
     names = [name for name in names if name not in task_report.COUNTS]
     table = Table(title=title, title_justify="left")
     table.add_column("")
-    if len(rows) == 1:  # one line per metric, because there may be many
+    if len(rows) == 1:  # one line per metric: all would not fit in one line
         ((run, metrics),) = rows.items()
         table.add_column(run, justify="right")
         for name in names:

@@ -11,7 +11,7 @@ from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> (expected values in words, check of a value). None is not checked.
+# Field -> (expected values in words, check of a value). A None is not checked.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0 and at most 1", lambda v: 0 < v <= 1),
@@ -167,7 +167,7 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Return True if none of the last `early_stopping` scores is best."""
+        """Return True if the last `early_stopping` scores exclude the best."""
         if self.early_stopping is None or not curve:
             return False
         name = f"val_{metric}"

@@ -85,7 +85,7 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
 
     Args:
         paths: list of files (also `.gz`) and data sets; "-" is standard input.
-        kind: "lines", "csv", "tsv" or "jsonl"; None decides by the file name.
+        kind: "lines", "csv", "tsv" or "jsonl"; None: the file name decides.
         columns: columns of a table: the inputs in order, then columns to keep.
         lists: for each column, True if its values are lists of str in JSON,
             `int` if they are lists of integers, False if they are str.

@@ -30,7 +30,7 @@ _WORD = re.compile(
 
 
 def tag_words(text, spans, where) -> TaggedText:
-    """Split a text into words, and give the words of spans B- and I- labels.
+    """Split a text into words, and label the words of spans with B- and I-.
 
     A span that begins or ends inside a word labels the entire word.
 

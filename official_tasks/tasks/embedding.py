@@ -116,7 +116,7 @@ class EmbeddingTask(RetrievalTask):
         truncate_dim: see `BertEmbedder`.
     """
 
-    averages = False  # two models have different vector spaces
+    averages = False  # vectors of two models cannot be averaged
 
     def __init__(
         self,

@@ -199,10 +199,10 @@ def _cut_windows(preprocess, texts, stride, lead):
     room = tf.fill([texts.nrows()], tf.constant(room, tf.int64)) - lead_lengths
     cut = windows(texts, room, tf.minimum(room, stride))
     segments = [cut.ids]
-    before = tf.ones_like(cut.text)  # only [CLS]
+    before = tf.ones_like(cut.text)  # [CLS]
     if lead is not None:
         segments.insert(0, tf.gather(lead, cut.text))
-        before = segments[0].row_lengths() + 2  # [CLS] lead [SEP]
+        before = segments[0].row_lengths() + 2  # `lead`, [CLS] and [SEP]
     return WindowedRows(
         without_padding(packer.frame(segments)),
         cut.text,

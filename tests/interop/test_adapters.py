@@ -211,7 +211,7 @@ def test_missing_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
         "vocabulary_size": 50,
         "activation": "gelu_exact",
     }.items():
-        message = f"with another {name}. Expected {value}"
+        message = f"with another {name} than this model. Expected {value}"
         with pytest.raises(InputError, match=message):
             load_lora(classifier(**{name: value}), saved)
     with pytest.raises(InputError, match="has LoRA already"):

@@ -2,10 +2,11 @@
 
     python tools/maintenance/site_pages.py
 
-In: README.md, docs/ and the code, from which the script makes pages of public
-docstrings, sizes, presets, signatures and --help texts. Out: the site in
-build/site; open build/site/index.html. The build fails if a page or a docstring
-has a broken link. Takes about 20 seconds.
+Input: README.md, CONTRIBUTING.md, CHANGELOG.md, docs/ and the code. The script
+copies the pages, and lists the code's public docstrings, sizes, presets,
+signatures and --help texts on further pages. Output: the site in build/site;
+open build/site/index.html. The build fails if a page or a docstring has a
+broken link. Takes about 20 seconds.
 """
 
 import json
