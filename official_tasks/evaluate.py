@@ -105,9 +105,11 @@ def evaluate(
 def _check_held_out(task, models, split="dev") -> list[str]:
     """Return a note for each file of the split that a model was trained on.
 
-    Without a dev file, the dev split is a tenth of --train. Raise `InputError`
-    if a model's run held out other rows, because it was then trained on rows of
-    this tenth.
+    Without a dev file, the dev split is a tenth of --train. A model whose run
+    held out other rows was trained on rows of this tenth.
+
+    Raises:
+        InputError: a model was trained on rows of this tenth.
     """
     source, notes = getattr(task, "source", None), []
     if not isinstance(source, Source):  # a user's task may have another source

@@ -119,7 +119,7 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
 
 @dataclasses.dataclass
 class Part:
-    """Some documents of a corpus, grouped by the name of their store."""
+    """Part of a corpus: dicts of store name -> its documents or hashes."""
 
     documents: dict[str, list[Document]]
     hashes: dict[str, bytearray]  # content hashes of documents, concatenated

@@ -183,7 +183,10 @@ def read_file(
 
 
 def _read_parts(path: str, layout: str, text_field: str):
-    # The document's number is None if the document is the whole file.
+    """Yield (number, paragraphs, True for given sentences) of each document.
+
+    The number is None if the whole file is one document.
+    """
     kind = path.lower()
     if kind.endswith(PARQUET):
         for number, text in _read_column_texts(path, text_field):

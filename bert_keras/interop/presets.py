@@ -529,7 +529,7 @@ def _read_text(checkpoint):
             checkpoint.source,
             "the vocabulary does not belong to the weights",
             "Put the model's vocab.txt next to the weights",
-            expected=f"at most {size} pieces",
+            expected=f"at most {size} tokens",
             found=f"{len(text.pieces)}",
         )
     return text

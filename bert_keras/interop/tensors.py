@@ -254,9 +254,9 @@ def hide_default_label(labels, problem):
 
 
 def unnamed_labels(count):
-    """Return dict of "labels" and "problem" if a file names no labels.
+    """Return "labels" and "problem" of a head whose file names no labels.
 
-    `from_preset(labels=[...])` then accepts any `count` names.
+    `from_preset(labels=[...])` accepts any `count` names for such a head.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
     problem = "regression" if count == 1 else "single"

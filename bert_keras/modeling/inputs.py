@@ -98,7 +98,7 @@ def check_ids(name, ids, limit):
     a GPU. XLA clips the id, and JAX returns NaN.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
-        return  # symbolic; the conversion below would print a warning
+        return  # A conversion of symbolic ids would print a warning.
     try:
         ids = keras.ops.convert_to_numpy(ids)
     except (NotImplementedError, AttributeError, TypeError, RuntimeError):

@@ -15,7 +15,7 @@ from bert_keras.modeling.gradients import tf
 
 # Keras averages the loss over the rows of one replica. The models of this
 # package average the loss over the global batch. So `step.py` reads the losses
-# of `compile`, their reductions and their weights with the next functions.
+# of `compile`, their reductions and their weights with the functions below.
 
 
 def has_losses(model):

@@ -77,9 +77,10 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         # Pooled vectors (B, D) and real tokens (L, D) are matrices already.
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
         dropped = dropout(x, self.lora_dropout, seed, site)
+        # `kernel` already applies LoRA to x. Add LoRA's output for dropped - x.
         change = None if dropped is x else self._multiply_lora(dropped - x)
         x = ops.matmul(x, self.kernel)  # (B T, units)
-        if change is not None:  # `kernel` includes LoRA, but without dropout
+        if change is not None:
             x = x + change
         x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)

@@ -129,7 +129,8 @@ def next_sentence(model, rows):
         logits = model(inputs, training=False)["nsp"]
         return {"probability": tf.nn.softmax(logits)[:, 0]}
 
-    outputs = {"probability": "float32 (B,): that text_pair follows text"}
+    description = "float32 (B,): probability that text_pair follows text"
+    outputs = {"probability": description}
     inputs = {"text": SENTENCE, "text_pair": graph.NEXT}
     return Signature("next_sentence", inputs, function, outputs)
 

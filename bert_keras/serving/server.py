@@ -200,7 +200,10 @@ class _Service:
 
 
 def parse(body, card, limits):
-    """Return the signature's name, its inputs, and True for `instances`."""
+    """Return the signature's name, its inputs, and the format of the body.
+
+    The format is True if the body has `instances`, False if it has `inputs`.
+    """
     try:
         content = json_files.parse_json(body)
     except ValueError as error:

@@ -163,17 +163,18 @@ def _has_option(option, families):
 
 
 def find_untrained_signatures(models, options):
-    """Return names of signatures left out because their weights are random.
+    """Return the names of signatures to leave out of the export.
 
-    If a pre-trainer was trained on only one of its two tasks, the signature of
-    the other task is left out, with an `UntrainedWarning`.
+    If a pre-trainer was trained on only one of its two tasks, the weights of
+    the other task are random. Its signature is left out, with an
+    `UntrainedWarning`.
 
     Args:
         models: the models, in the dtype that they were trained in.
         options: options of the export, from `resolve_options`.
 
     Raises:
-        InputError: another signature uses random weights.
+        InputError: in any other case, a signature uses random weights.
     """
     left_out = []
     for index, model in enumerate(models):

@@ -100,7 +100,7 @@ class ExactText:
     def _tokenize_distinct(self, code_points, starts, lengths):
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # A distinct word has a position for each character and for its end.
+        # Each word has one position for each character and one for its end.
         # `word`, `inside`, `node`, `depth`, `reached` and `ids`: (positions,).
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
@@ -150,7 +150,8 @@ class ExactText:
                 tf.gather_nd(positions, exists),
                 tf.gather_nd(edge, exists),
             )
-            nodes += REST_ROOT + 1  # edge i leads to node i + 2
+            # Nodes 0 and 1 are the roots, so edge i leads to node i + 2.
+            nodes += REST_ROOT + 1
             is_token = tf.where(tf.gather(ids, nodes) >= 0)
             longest = tf.tensor_scatter_nd_update(
                 longest,

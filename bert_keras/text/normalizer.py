@@ -86,7 +86,7 @@ class Normalizer:
         roles = self._tables.roles(codes)
         positions = tf.where(roles != unicode.IGNORED)  # (not ignored, 1)
         roles = tf.gather_nd(roles, positions)
-        # The role of the nearest character on each side that is not ignored.
+        # For each of these characters, the roles of the previous and next one.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
         after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
         is_final = (

@@ -190,7 +190,7 @@ def longest_first(lengths, room):
 
     One token at a time is removed from the longest segment until the row fits.
     At a tie, the last of the longest segments loses the token. So all cut
-    segments get the same length, but the first of them may keep one token more.
+    segments get the same length, but the first ones may keep one token more.
 
     Args:
         lengths: integers `(B, segments)`.

@@ -82,9 +82,9 @@ def decompositions():
 def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
-    Most accents are dropped here. Accents of combining class 0 stay for now,
-    because marks are not sorted across them. If a character has only accents,
-    the first one stays for now.
+    Accents of a combining class above 0 are dropped. Accents of class 0 remain,
+    because `Normalizer` must not sort marks across them. If a character
+    consists of accents, its first accent remains. `Normalizer` drops both.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

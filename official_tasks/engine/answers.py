@@ -183,7 +183,11 @@ class Answers:
             yield self.done
 
     def _skip(self, rows, size):
-        """Check answered rows; return the rows of an incomplete batch group."""
+        """Check that answers are for these rows; skip the complete groups.
+
+        Returns:
+            The answered rows of an incomplete group of batches.
+        """
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):
             inputs_hash.update(_encode(self._name_values(row)))

@@ -101,7 +101,7 @@ class PretrainingSource:
         ]
 
     def check(self):
-        """Compare the data with its manifests and with the settings."""
+        """Raise `InputError` if the data contradicts manifests or settings."""
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
         corpora: dict = {}  # hash of the documents -> side and folder

@@ -82,7 +82,7 @@ class Table(Source):
     """
 
     # Labels of a test file are never read, so the message advises --dev.
-    to_score = ". Score a file that has labels by --dev=FILE"
+    to_score = ". To get scores, give a file with labels as --dev=FILE"
 
     def __init__(self, columns: Columns, options):
         super().__init__(

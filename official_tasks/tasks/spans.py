@@ -174,7 +174,7 @@ class SpanTask(Problem):
         notes = list(questions.notes)
         notes += [
             f"{len(left_out)} questions are left out of training, because the "
-            f"position of their answer is {problem}, the first is "
+            f"position of their answer is {problem}; the first is "
             f"{self.source.describe(left_out[0])}"
             for problem, left_out in problems.items()
             if left_out

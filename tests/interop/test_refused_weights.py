@@ -154,7 +154,7 @@ def test_modules_and_vocabularies_that_do_not_fit_are_refused(
         (folder / "vocab.txt").write_text(
             "\n".join([*tiny.PIECES, "ninth"]) + "\n"
         )
-        with pytest.raises(WeightsError, match="at most 8 pieces, found 9"):
+        with pytest.raises(WeightsError, match="at most 8 tokens, found 9"):
             load(folder)
         return
     modules = json.loads((folder / lacking).read_text())

@@ -310,7 +310,7 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     file = spans_file(tmp_path / "a.csv", ["Ada", "Ann", "Bo"])
     task = custom_spans(train=file, dev=file)
     notes = task.read("train").notes
-    assert f"not found, the first is {file}, line 3" in notes[-1]
+    assert f"not found; the first is {file}, line 3" in notes[-1]
 
 
 @pytest.mark.parametrize("unanswered", range(4))

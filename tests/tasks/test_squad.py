@@ -169,8 +169,8 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     assert [q.id for q in kept] == ["good", "moved"]
     assert answer_span(kept[0]) == answer_span(kept[1])
     notes = " | ".join(kept.notes)
-    assert "not found, the first is 'absent'" in notes
-    assert "ambiguous, the first is 'twice'" in notes
+    assert "not found; the first is 'absent'" in notes
+    assert "ambiguous; the first is 'twice'" in notes
     # On dev they score as any other, but teach the loss nothing.
     task = squad_task(SQUAD_1, dev=file)
     encoded = task.encode(task.read("dev"), preprocessor(64))
