@@ -212,7 +212,9 @@ def make_tables(is_small):
     five = [MNLI, QNLI, MRPC, SST_2, SQUAD]
     two = (SENTIMENT, ENTITIES)
     return {
-        "1": Table("GLUE (table 1; the paper's scores: test)", glue, GLUE),
+        "1": Table(
+            "GLUE (table 1; the paper's scores are on test)", glue, GLUE
+        ),
         "2": Table("SQuAD, dev (tables 2 and 3)", squad, [SQUAD, SQUAD_2]),
         "4": Table("SWAG, dev (table 4)", swag, [SWAG]),
         "5": Table("Pre-training (table 5)", objectives, five, SMALL),

@@ -16,7 +16,7 @@ The negatives of a text are chosen from the partners of all other texts, or from
 --passages. The text itself and its partners are left out. --range_min=3 skips
 the three nearest passages, which may be right answers that nobody marked. With
 --absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
-cosine of the text's worst partner; with --relative_margin=0.05, 5 % below.
+lowest cosine of the text's partners; with --relative_margin=0.05, 5 % below.
 These flags mean the same as in `mine_hard_negatives` of sentence-transformers.
 But --max_score here is the maximum of the scores in --label.
 
@@ -62,15 +62,15 @@ def define_flags():
     flags.DEFINE_float(
         "absolute_margin",
         None,
-        "Minimum difference between the cosine of the text's worst partner and "
-        "the cosine of a negative.",
+        "Minimum difference between the lowest cosine of the text's partners "
+        "and the cosine of a negative.",
         0.0,
     )
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "Like --absolute_margin, but as a fraction of the cosine of the text's "
-        "worst partner.",
+        "Like --absolute_margin, but as a fraction of the lowest cosine of the "
+        "text's partners.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])
@@ -157,9 +157,9 @@ def mine(
         range_min: number of the nearest candidates to skip.
         range_max: number of the nearest candidates to choose from, skipped
             candidates included; None for the default of --range_max.
-        absolute_margin: minimum difference between the cosine of the worst
-            partner and the cosine of a negative.
-        relative_margin: the same, as a fraction of the worst partner's cosine.
+        absolute_margin: minimum difference between the lowest cosine of a
+            query's partners and the cosine of a negative.
+        relative_margin: the same, as a fraction of this lowest cosine.
     """
     most_partners = max(len(query.relevant) for query in queries)
     if range_max is None:

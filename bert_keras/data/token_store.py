@@ -46,7 +46,7 @@ _TOKENIZER = {
     "keep_special_tokens": bool,
 }
 _WIDTHS = {"<u2": 2, "<i4": 4}  # dtype of the ids -> bytes of an id
-_LARGE = 2**26  # bytes; the pages of smaller files stay in memory
+_LARGE = 2**26  # bytes; `release` keeps the pages of smaller files in memory
 _CHECKED = 2**22  # array entries that are checked at a time
 _BLOCK = 65_536  # tokens of a block
 _FIX = "Build the store again."

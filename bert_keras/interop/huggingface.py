@@ -519,7 +519,7 @@ def has_standard_head(model) -> bool:
 
 
 def _choose_architecture(model, weights):
-    """Return the class of transformers with these weights, or "BertModel"."""
+    """Return the transformers class that has these weights, or "BertModel"."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
     is_same = all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))

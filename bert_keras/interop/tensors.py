@@ -292,7 +292,10 @@ def expand_names(dense, norm=None, ends=None):
 
 
 def map_name(name, table):
-    """Return the entry for a name, with the layer number for {}, or None."""
+    """Return the entry for a name; None if the table has no entry.
+
+    The layer number in the name replaces {} in the entry.
+    """
     entry = table.get(name)
     if entry is not None:
         return entry

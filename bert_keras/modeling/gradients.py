@@ -56,8 +56,8 @@ def _record_in_graph(function, tensors):
     value, gradient = function(*tensors)
 
     def gradients(upstream, *_):
-        # The inputs of `identity_n` below are `value`, which needs no gradient,
-        # and `tensors`.
+        # One gradient for each input of `identity_n` below. The first input,
+        # `value`, needs no gradient.
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     name = f"bert_keras_gradient_{next(_counter)}"

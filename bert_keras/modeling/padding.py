@@ -7,7 +7,7 @@ from bert_keras.modeling.kernels import gather
 
 
 def find_real_tokens(padding_mask, num_heads):
-    """Return `RealTokens` if `skip_padding` of `modes` is True, else None."""
+    """Return `RealTokens`; None without a mask or without `skip_padding`."""
     if padding_mask is None or not modes.current().skip_padding:
         return None
     return RealTokens(padding_mask, num_heads)

@@ -163,7 +163,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     def _check_class_weight(self):
         """Raise `InputError` if a row has several labels."""
         is_multiple = getattr(self, "problem", "") == "multi"
-        # For a dict of outputs, Keras itself raises an error.
+        # Keras itself refuses class_weight for a dict of outputs.
         if not isinstance(self.output, dict):
             is_multiple |= len(self.output.shape) > 2
         if is_multiple:

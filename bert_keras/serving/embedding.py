@@ -224,8 +224,8 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
     heads.check_pooling(pooling)
     if unpooled and long_text == "windows":
         raise InputError(
-            f"The prompt {prompt!r} is not pooled, but all tokens of windows "
-            'are pooled. Export the model with long_text="truncate".'
+            f'The prompt {prompt!r} is not pooled, but long_text="windows" '
+            'pools all tokens. Export the model with long_text="truncate".'
         )
     recipe = find_recipe(features) if features else None
     if features and long_text == "windows":

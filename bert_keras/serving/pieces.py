@@ -213,7 +213,7 @@ def ids(model, rows, style):
         model: an encoder or a task model in float32; a chooser takes ids (B, K,
             T), every other model (B, T).
         rows: `Rows` of the model's preprocessor.
-        style: library that has the same names of inputs and outputs: "original"
+        style: library whose input and output names are used: "original"
             (Google's code and hub modules), "transformers", "model_garden" (its
             serving modules) or "ours" (this package).
     """

@@ -160,7 +160,8 @@ class _Service:
 
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
-        # Clients send all before they read the error, so read large bodies too.
+        # Clients send the whole body before they read an error, so a body that
+        # is too large is read too.
         # JSON may write one byte of text as 6 bytes, such as "\u0061" for "a".
         most = 6 * self.limits.max_bytes + (1 << 16)
         chunks, size = [], 0

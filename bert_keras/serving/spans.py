@@ -173,7 +173,7 @@ def _group_by_text(cut, values, missing):
 
 
 def _gather_offsets(offsets, indices):
-    """Return the values of ragged offsets at indices (B, top_k) of each row."""
+    """Return each row's values of ragged `offsets` at `indices` (B, top_k)."""
     flat = indices + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
     padded = tf.concat([offsets.values, [0]], axis=0)
     return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))

@@ -23,7 +23,8 @@ CHARACTERS = 1_000_000  # texts of about this total length are counted at once
 MAX_UNKNOWN = 0.5
 # If more than this fraction of the words has accents, accents are kept. In the
 # Universal Declaration of Human Rights, the fraction is below 0.001 in English,
-# Dutch, Indonesian, and 0.04 or more in Italian, Russian, French, Vietnamese.
+# Dutch and Indonesian. It is at least 0.04 in Italian, Russian, French and
+# Vietnamese.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # maximum number of unused tokens before "[UNK]"
 

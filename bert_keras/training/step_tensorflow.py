@@ -96,7 +96,8 @@ class _Gradients:
         # Metrics need no gradient, so they are computed outside of the tape.
         model.compute_metrics(x, y, outputs, weights)
         self.missing |= {i for i, g in enumerate(gradients) if g is None}
-        # The sums need dense gradients. An embedding's are IndexedSlices.
+        # Gradients are summed as dense tensors, so IndexedSlices of embeddings
+        # are converted.
         return values, [
             tf.zeros(()) if g is None else tf.convert_to_tensor(g)
             for g in gradients

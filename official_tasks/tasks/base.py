@@ -179,8 +179,8 @@ class Task(abc.ABC):
     def take_arguments(self, arguments: dict) -> None:
         """Set attributes of the task from the arguments of a fine-tuned model.
 
-        This is called before `read`, because without a training file only the
-        model has the labels. By default only the labels are set.
+        This is called before `read`. If there is no training file, the labels
+        come only from the model. By default only the labels are set.
 
         Args:
             arguments: dict of the model's arguments, saved in its folder.

@@ -395,9 +395,9 @@ def scores_v2(
         threshold: if the odds are higher, the prediction counts as "".
 
     Returns:
-        dict of "exact_match", "f1", "total" and "missing", the number of
-        questions without a prediction. The first three with the prefix
-        "answerable_" or "unanswerable_" cover only these questions. With
+        dict of "exact_match", "f1" and "total" for all questions. These keys
+        with the prefix "answerable_" or "unanswerable_" are for such questions
+        only. "missing" is the number of questions without a prediction. With
         `odds`, "best_exact_match" and "best_f1" are the scores at
         "best_exact_match_threshold" and "best_f1_threshold".
     """

@@ -173,8 +173,9 @@ class TagTask(Problem):
         )
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, pieces, max(room // 2, 1))
-        # Each array has one value per word piece of each window. `piece` is an
-        # index into `is_first`. `counts` is True where a counted word begins.
+        # Each array has one value per word piece of each window. `piece` has
+        # indices into `is_first`. A word may be in several windows. `counts` is
+        # True once for each word, at its first word piece.
         piece = rows.indices.values.numpy()
         counts = rows.counts.values.numpy() & is_first[piece]
         row = rows.indices.value_rowids().numpy()

@@ -86,7 +86,7 @@ def _train(task, train, dev, dtype):
     finetune = ["-m", "official_tasks.finetune"]
     output = f"--output={{output}}-{task}-{dtype}"
     return compare(
-        f"fine-tuning on {task} for an epoch, with start and score, {dtype}",
+        f"fine-tuning on {task} for an epoch, start and scoring too, {dtype}",
         turns=1,
         bert_keras=[*finetune, output, *words],
         transformers=["{here}/trainer.py", *words],
