@@ -26,7 +26,7 @@ def write_manifest(path: str, manifest: dict) -> None:
 
     Args:
         path: local or remote.
-        manifest: JSON object; `describe_files` makes its entries of files.
+        manifest: JSON object; see `describe_files` for entries of files.
     """
     with files.atomic_output(path) as partial:
         json_files.write_json(add_hash(manifest), partial)

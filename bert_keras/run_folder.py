@@ -138,7 +138,8 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new:  # lets the user change settings
+        if is_mistake and self._is_new:
+            # After an invalid argument, the user can call with other settings.
             self._remove_settings()
         else:
             self.close()

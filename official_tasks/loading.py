@@ -86,6 +86,7 @@ def _hide_lines():
         os.dup2(stderr, 2)
         os.close(stderr)
         process.stdin.close()
-        # grep cannot end while a child of the import has the pipe open.
+        # If the import started a process that still has the pipe open, grep
+        # does not end.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)

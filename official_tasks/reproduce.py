@@ -92,8 +92,8 @@ SMALL_FINETUNE = (
     "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
     "--dtype=mixed_bfloat16"
 )
-# The paper fine-tunes on GLUE with batch 32, 3 epochs and the best of four
-# learning rates on dev (section 4.1). The small scale has its own epochs.
+# The paper fine-tunes on GLUE with batch size 32, 3 epochs and the best of four
+# learning rates on dev (section 4.1). Columns in SMALL set their own --epochs.
 ENTITIES = Column("WikiANN", "wikiann", "f1", "--epochs=3")
 SENTIMENT = Column("SST-2", "sst2", "accuracy", "--epochs=2")
 SIMILARITY = Column("STS-B", "stsb", "pearson", "--epochs=2")

@@ -45,10 +45,10 @@ FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # Make absl count the flags that this file defines as flags of the calling
 # script, so that the script's --help lists them.
 flags.disclaim_key_flags()
-# Each list has the arguments of all calls of the function in its comment.
-_limits = []  # `applies_only`
-_groups: dict[str, list] = {}  # `group_flags`
-_choices = []  # `show_flags`
+# Arguments of all calls of `applies_only`, `group_flags` and `show_flags`.
+_limits = []
+_groups: dict[str, list] = {}
+_choices = []
 
 
 def start(main, define_flags, arguments=()):

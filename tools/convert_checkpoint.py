@@ -3,13 +3,14 @@ r"""Converts weights of any format to a Hugging Face folder and compares them.
     python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \
         --output=bert_base
 
-In: a path or a name. A path is a folder of Hugging Face, sentence-transformers,
-keras-hub, this package or a run, a checkpoint of the original BERT or of Model
-Garden, or a SavedModel of TF Hub. A name is org/name on the Hugging Face Hub,
-or an original release. Out: a folder with weights, head, label names and
-tokenizer, as `save_preset` writes it. transformers can open this folder. The
-script loads the folder again and prints the greatest difference between its
-outputs and the outputs of the source, on fixed random rows.
+In: a path or a name. The path can be a run folder, a model folder of this
+package, Hugging Face, sentence-transformers or keras-hub, a checkpoint of the
+original BERT or of Model Garden, or a SavedModel of TF Hub. The name can be
+org/name on the Hugging Face Hub, or an original release. Out: a folder with
+weights, head, label names and tokenizer, as `save_preset` writes it.
+transformers can open this folder. The script loads the folder again and prints
+the greatest difference between its outputs and the outputs of the source, on
+fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
 about the case of the text. Then set --lowercase or --nolowercase.

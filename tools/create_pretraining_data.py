@@ -68,7 +68,11 @@ def define_flags():
     script.define_fields(SamplingRules, RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
     flags.DEFINE_integer(
-        "copies", 1, "Number of times that train/ uses the text.", 1
+        "copies",
+        1,
+        "Number of copies of the text in train/, each with other pairs and "
+        "masks.",
+        1,
     )
     flags.DEFINE_float(
         "held_out_share",

@@ -56,7 +56,7 @@ def define_flags():
         "range_max",
         None,
         "Number of nearest passages to choose from. The default is --range_min "
-        "+ 10 * --num_negatives + the largest number of partners.",
+        "+ 10 * --num_negatives + the largest number of partners of a text.",
         1,
     )
     flags.DEFINE_float(

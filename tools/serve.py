@@ -79,7 +79,7 @@ def main(values):
 
 
 def _listen(host, port):
-    """Return a bound socket, which refuses connections until it listens."""
+    """Return a bound socket. It refuses connections before `listen()`."""
     from bert_keras.errors import InputError
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -63,10 +63,10 @@ class SamplingRules:
     def masks_per_row(self) -> int:
         """Maximum number of masked tokens in a row.
 
-        In a packed row, an example of n tokens has `round(mask_rate * n)`
-        masked tokens, but at least 1. Rounding adds at most 0.5 to the product.
-        The minimum adds at most `1 - 5 * mask_rate`, because an example has at
-        least 5 tokens. So each example can add the larger of the two numbers.
+        In a packed row, an example of n tokens has
+        `max(1, round(mask_rate * n))` masked tokens. Rounding adds at most 0.5
+        to `mask_rate * n`. The minimum of 1 adds at most `1 - 5 * mask_rate`,
+        because n is at least 5.
         """
         if not self.packed:
             return self.max_predictions
@@ -217,7 +217,7 @@ def _append_chunks(offsets, begin, end, target, document, uniform, chunks):
 def _draw_other_documents(store, document, length, rng):
     """Return the start and length of a random text for each pair.
 
-    The text is never from the document of A, which has the index `document`.
+    `document` has the index of A's document. The text is from another document.
     """
     other = rng.integers(0, store.num_documents - 1, len(document))
     other += other >= document  # skips A's document

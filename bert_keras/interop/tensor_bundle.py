@@ -13,9 +13,9 @@ from bert_keras.errors import InputError
 from bert_keras.interop.tensor_files import shorten
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# The index of a TensorFlow checkpoint. TensorFlow does not check shapes, so a
-# damaged checkpoint can crash the process. This file therefore compares each
-# entry with the sizes of the data files before TensorFlow reads values.
+# TensorFlow does not check the shapes in a checkpoint's index. A damaged index
+# could crash the process. So `_read_entry` first compares each entry with the
+# sizes of the data files.
 
 FETCH = "Fetch the checkpoint again"
 # Maximum bytes of an index. BERT-large with optimizer slots has 100 KB.

@@ -256,7 +256,7 @@ def read_safetensors(path):
             f"({error})",
         ) from None
     tensors = {}
-    # `entries` is in the order of the bytes, and there are no gaps.
+    # `entries` is sorted by offset. safetensors refuses gaps between tensors.
     for name, (dtype, shape) in entries.items():
         if dtype not in DTYPES:
             raise WeightsError(

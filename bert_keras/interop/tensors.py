@@ -21,7 +21,7 @@ from bert_keras.modeling.memory import paged_zeros
 from bert_keras.modeling.recipes import find_recipe
 
 LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
-LICENSE = "LICENSE"  # the file that bert_keras writes
+LICENSE = "LICENSE"  # name of the license file that bert_keras writes
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
 MAX_BYTES = 200_000  # maximum bytes read from a text file
 

@@ -87,7 +87,7 @@ def rematerialize(function, x, variables):
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
-    # In eager mode there is no graph that Keras's `remat` could keep alive.
+    # In eager mode, Keras's `remat` leaks no graph, because there is none.
     if tf is None or tf.executing_eagerly():
         return keras.remat(function)(x)
 

@@ -25,8 +25,9 @@ def share_memory(array):
     if the array changes, so do not write to the array or to a file behind it.
     The first update of the variable writes to new memory, not to the array.
 
-    On other backends and for other dtypes, the array itself is returned. So is
-    an array whose address is not a multiple of 64: TensorFlow would crash.
+    On other backends and for other dtypes, the array itself is returned. It
+    is also returned if its address is not a multiple of 64, because TensorFlow
+    would crash at such an address.
     """
     from bert_keras.modeling.gradients import tf
 

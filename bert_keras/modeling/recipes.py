@@ -29,7 +29,7 @@ class Recipe(NamedTuple):
         Raises:
             InputError: the encoder lacks one of the layers.
         """
-        if isinstance(self.layers, str):  # all
+        if isinstance(self.layers, str):  # "all"
             return list(range(1, num_layers + 1))
         for layer in self.layers:
             if not -num_layers <= layer <= num_layers:

@@ -134,7 +134,7 @@ class BertClassifier(TaskModel):
                 "left_to_right attention the classifier reads the last token "
                 "of a row. Leave examples_per_row out."
             )
-        # A BiLSTM's first vector replaces the pooled output.
+        # False if the classifier does not read the encoder's pooled output.
         self.pools = not (bilstm_dim or recipe or reads_last)
         self.examples_per_row = examples_per_row
         check_long_text(long_text, pair)

@@ -314,7 +314,8 @@ def is_present(folder, fingerprint):
     """Return True if the folder has this export, False if it is new or empty.
 
     Raises:
-        InputError: the folder has another or a damaged export, or other files.
+        InputError: the folder has a different export, a damaged export, or
+            other files.
     """
     files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):

@@ -324,8 +324,9 @@ def _merge(text, first, after, is_first):
     """Merge consecutive spans; a span with `is_first` starts a merged span.
 
     Returns:
-        a dict with text index, first and after of each merged span; and a
-        function that takes a value for each span and returns the means.
+        dict of `text`, `first` and `after` for the merged spans; and a function
+        that takes a value for each span and returns the mean for each merged
+        span.
     """
     group = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
     count = tf.reduce_sum(tf.cast(is_first, tf.int32))

@@ -120,7 +120,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # `order` has each row's index in the concatenated `ids` and `exact`.
+        # order[i] is the index of row i in the concatenation of ids and exact.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         order = tf.where(certain, rows, tf.size(strings) + number)

@@ -54,7 +54,7 @@ def mean_by_text(values, text, lengths, num_texts):
 
 
 def overlapping_stride(room):
-    """Return the stride of windows of `room` ids whose results are averaged."""
+    """Return the stride for a mean over windows of `room` ids."""
     # Windows overlap by a quarter, so that most sentences fit into one window.
     return max(room * 3 // 4, 1)
 

@@ -139,7 +139,7 @@ class Answers:
         self._file.truncate(end)
 
     def _check_partial(self, line):
-        """Raise unless a partial last line begins like the next answer."""
+        """Raise unless a partial last line is a prefix of the next answer."""
         start = {"row": self.done, "model": self.model}
         start = json.dumps(start).removesuffix("}").encode()
         if line[: len(start)] != start[: len(line)]:

@@ -109,7 +109,7 @@ class TargetScale(NamedTuple):
 
 @contextlib.contextmanager
 def scaled_head(scale, head):
-    """Rescale a head by `scale` in a `with` block; None changes nothing."""
+    """Rescale `head` during a `with` block, unless `scale` is None."""
     if scale is None:
         yield
         return

@@ -59,7 +59,7 @@ def _mean_loss(loss, targets, weights, outputs):
         outputs = np.concatenate(outputs)  # (tokens, C)
         targets = targets.flat_values.numpy()
         weights = None if weights is None else weights.flat_values.numpy()
-    elif isinstance(outputs, list):  # the target is the index of a token
+    elif isinstance(outputs, list):  # a target is a token's index in its row
         padded = np.full((len(outputs), max(map(len, outputs))), -1e9, "f4")
         for row, values in zip(padded, outputs, strict=True):
             row[: len(values)] = values

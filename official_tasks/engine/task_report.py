@@ -5,7 +5,8 @@ from official_tasks import page
 MAX_SHOWN = 20  # maximum number of mistakes in a table
 MAX_TEXT_LENGTH = 400  # maximum number of characters of a text in a table
 MAX_CLASSES = 30  # a larger confusion matrix cannot be read
-COUNTS = ("rows", "dev_rows", "best_step", "cut")  # results, but not metrics
+# Keys of the results that are not metrics.
+COUNTS = ("rows", "dev_rows", "best_step", "cut")
 
 
 def select_metrics(results) -> dict:

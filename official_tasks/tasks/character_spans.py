@@ -21,8 +21,9 @@ from bert_keras.text.unicode_tables import (
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
-# A text becomes a string with one character type per character. There, _WORD
-# matches a punctuation character, an ideograph, or a run of other characters.
+# `tag_words` replaces each character of a text by its type. In that string,
+# _WORD matches a punctuation character, an ideograph, or a run of other
+# characters.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"

@@ -167,7 +167,8 @@ def _check(path, number, row, width, labelled):
     if labelled and width < 2:
         raise InputError(
             f"{where}: expected a word and its label, separated by a tab or "
-            f"a blank, got only {row[0]!r}. Only predict needs no labels"
+            f"a blank, got only {row[0]!r}. A file without labels can only be "
+            "predicted"
         )
     if len(row) != width:
         raise InputError(

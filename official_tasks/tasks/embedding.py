@@ -233,8 +233,8 @@ class EmbeddingTask(RetrievalTask):
         model = BertEmbedder(
             encoder, pooling=self.pooling, truncate_dim=self.truncate_dim
         )
-        # An evaluation may cut vectors below the largest Matryoshka size, but
-        # training may not. Training calls `loss`, which checks --truncate_dim.
+        # In an evaluation, --truncate_dim can be below the largest size in
+        # --matryoshka. In training, `loss` refuses this.
         is_cut = self.truncate_dim is not None
         width = encoder.hidden_dim if is_cut else model.output_shape[-1]
         self._check_matryoshka(width, "the size of the model's vectors")

@@ -120,7 +120,7 @@ def _split_header(row, path, split):
     first = rows[0][1]
     if row.header and row.text not in first:
         return list(row.header), rows
-    # An SST-2 file has all columns that CoLA needs, so refuse the file here.
+    # CoLA's train and dev files have no header. This is the header of SST-2.
     if row.header and split != "test" and first == [row.text, row.label]:
         raise _other_task(row, path, first)
     return first, rows[1:]

@@ -20,7 +20,7 @@ PAIR_OPTIONS = {
     "text": Option("text", "Column of the text."),
     "text_pair": Option("text_pair", "Column of the second text."),
     "label": Option(
-        None, "Column of scores; without it, the texts of a row are partners."
+        None, "Column of scores; without it, each row is a positive pair."
     ),
     "max_score": Option(
         1.0, "Highest possible score in --label; the lowest is 0."

@@ -33,7 +33,9 @@ def define_flags():
     flags.DEFINE_list("rows", [], "Rows to measure; by default all.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("turns", 9, "Number of turns of each system.", 1)
+    flags.DEFINE_integer(
+        "turns", 9, "Number of times to measure each system, in turn.", 1
+    )
     flags.DEFINE_integer(
         "batch_size", 0, "Batch size; 0: each row's default.", 0
     )

@@ -60,7 +60,8 @@ def sigma_role(character):
 
     The search decides the lower case of a capital sigma. The role is 1 if the
     search skips the character (Case_Ignorable), 2 if the character is cased,
-    else 0. `unicodedata` lacks the roles, so `str.lower` of a sigma shows them.
+    else 0. `unicodedata` lacks these properties, so this function finds the
+    role from the result of `str.lower` for a sigma after the character.
     """
     alone = (character + SIGMA).lower()[-1] == "\u03c2"
     after_a_letter = ("a" + character + SIGMA).lower()[-1] == "\u03c2"

@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 def step(size, batch, dtype, length=128):
-    """Return a row of pre-training steps on random ids.
+    """Return a row that times pre-training steps on random ids.
 
     All libraries use AdamW, clip gradients to norm 1, and use no dropout.
     """

@@ -67,7 +67,10 @@ def read_processor_seconds():
 
 
 def time_step(step, *arguments, repeats=1):
-    """Take steps; return the mean times of a step and the last result."""
+    """Take steps; return the last result and a step's mean times.
+
+    "seconds" is wall time, and "processor" is processor time.
+    """
     began = time.perf_counter(), read_processor_seconds()
     for _ in range(repeats):
         result = step(*arguments)
