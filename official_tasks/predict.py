@@ -155,7 +155,8 @@ def _answer(values):
             script.drop_output()  # the pipe's reader, such as `head`, has ended
             return
         answers.finish()
-    message = f"{answers.done} rows, {answers.done - before} of them now"
+    now = answers.done - before
+    message = f"{answers.done} rows, {now} of them by this command"
     if answers.counts_truncated and answers.done:
         message += f"; {answers.truncated / answers.done:.1%} truncated"
     progress.console.print(message)

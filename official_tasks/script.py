@@ -140,8 +140,9 @@ def define_text(text):
     flags.DEFINE_bool(
         "strip_accents",
         None,
-        "Strip accents. The default is the vocabulary's setting, or the value "
-        "of --lowercase if it has none. train_vocabulary decides by the text.",
+        "Strip accents. The default is the vocabulary's setting. If the "
+        "vocabulary has none, the default is the value of --lowercase. "
+        "train_vocabulary decides by the text.",
     )
 
 

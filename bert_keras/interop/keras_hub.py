@@ -303,7 +303,8 @@ def _tensor(path, name, dataset, dtype):
         or offset + size > os.path.getsize(path)
         or dataset.id.get_storage_size() != size
     ):
-        problem, fix = f"the values of shape {shape} do not fit the file", FETCH
+        problem = f"the file does not have exactly the values of shape {shape}"
+        fix = FETCH
     if problem:
         raise WeightsError(path, problem, fix, tensor=shorten(name))
     return stored_tensor(path, name, dtype, shape, offset)

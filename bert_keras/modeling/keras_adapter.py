@@ -93,7 +93,7 @@ def _return_pairs(pairs):
 
 
 class SumsGradients:
-    """Mixin for an optimizer whose `apply` sums gradients over the replicas."""
+    """Mixin for an optimizer that itself sums gradients over the replicas."""
 
     def _all_reduce_sum_gradients(self, pairs):
         return _return_pairs(pairs)

@@ -280,7 +280,7 @@ def output_names(model, style):
 
 def compute_outputs(model, inputs, style):
     """Return a list of the model's outputs, in the order of `output_names`."""
-    if isinstance(model, BertPretrainer):  # every position is scored
+    if isinstance(model, BertPretrainer):  # predict a token at each position
         shape = tf.shape(inputs["token_ids"])
         positions = tf.broadcast_to(tf.range(shape[1]), shape)  # (B, T)
         inputs = {**inputs, "mask_positions": positions}

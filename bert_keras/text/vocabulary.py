@@ -266,7 +266,8 @@ def cased_words(pieces):
     """Return the words that can begin with a capital; [] if less than half can.
 
     A few Latin tokens in a Hebrew or Chinese vocabulary do not show whether its
-    text is lower-cased. `title` does not change Georgian words.
+    text is lower-cased. `title` is used, not `upper`, because Georgian has
+    upper-case letters, but no word begins with a capital.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

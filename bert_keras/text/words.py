@@ -34,7 +34,7 @@ def align_words(
         tokens, and 0 elsewhere.
 
     Raises:
-        InputError: the texts have no words, or `labels` has other lengths.
+        InputError: there are no words, or not exactly one label for each word.
 
     Example:
 

@@ -221,7 +221,7 @@ def encode_splits(task, preprocess) -> tuple[dict, dict]:
             raise InputError(
                 f"The {split} split of {task.name} has no labels: expected one "
                 "for each example. A test file without labels can only be "
-                "predicted."
+                "used to predict."
             )
     return examples, encoded
 

@@ -244,7 +244,7 @@ class Task(abc.ABC):
         """Write the predictions into `folder`, in the official format."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Read predictions, as of `decode`, from a file in official format."""
+        """Read a file in official format; return predictions like `decode`."""
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead of --predictions."
@@ -256,5 +256,5 @@ def require_labels(task, labels, each="row"):
     if any(label is None for label in labels):
         raise InputError(
             f"The file of {task.name} has no labels: expected a label for each "
-            f"{each}. The file can only be predicted{task.to_score}"
+            f"{each}. The file can only be used to predict{task.to_score}"
         )

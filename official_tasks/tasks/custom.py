@@ -451,8 +451,8 @@ def _choose(where, label, choices) -> int:
         return readings.pop()
     if readings:
         raise InputError(
-            f"{where}: the label {label!r} is ambiguous: it is the text of "
-            f"choice {choices.index(label)} and the index of the choice "
+            f"{where}: the label {label!r} is ambiguous. It is both the text "
+            f"of choice {choices.index(label)} and the index of the choice "
             f"{choices[number]!r}. Reword the choices"
         )
     raise InputError(

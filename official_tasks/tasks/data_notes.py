@@ -6,7 +6,7 @@ from official_tasks.tasks.table import line_or_row
 
 MAX_LINES = 5  # maximum number of line numbers in a note
 RARE = 0.2  # a class is rare if it has fewer than RARE * rows / classes rows
-MAX_CLASSES = 20  # if more labels are integers, a note suggests regression
+MAX_CLASSES = 20  # for more integer labels, a note suggests regression
 
 
 def format_lines(locations) -> str:

@@ -197,7 +197,7 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
-            # In the loss, texts with equal numbers are no negatives.
+            # Equal texts get equal numbers, so they are not used as negatives.
             numbers: dict[str, int] = {}
             for text in texts:
                 numbers.setdefault(text, len(numbers))

@@ -147,7 +147,7 @@ def _find_label_column(row, header, path, split):
         return None
     raise InputError(
         f"{path} has no column {row.label!r} of labels. It seems to be the "
-        f"test file of {row.name}, which can only be predicted. Give a "
+        f"test file of {row.name}, which can only be used to predict. Give a "
         f"{split} file"
     )
 

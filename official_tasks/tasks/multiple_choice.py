@@ -207,6 +207,6 @@ def _parse_index(label, count, where) -> int:
         spelled = "none" if label is None else repr(label)
         raise InputError(
             f"{where}: expected a label from 0 to {count - 1}, got "
-            f"{spelled}. A test file without labels can only be predicted"
+            f"{spelled}. A test file without labels can only be used to predict"
         )
     return index

@@ -154,7 +154,7 @@ class SpanTask(Problem):
                 raise InputError(
                     f"The {file} of {self.name} has a question without "
                     f"answers, {question.id!r}: expected a file with answers "
-                    f"(a test file can only be predicted){self.to_score}"
+                    f"(a test file can only be used to predict){self.to_score}"
                 )
             if not question.answers and not self.may_be_none:
                 raise InputError(

@@ -439,7 +439,7 @@ def test_the_script_answers_and_its_output_can_be_compared(
     done = run_script(*command, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
-    assert "11 rows, 11 of them now; 9.1% truncated" in done.stderr
+    assert "11 rows, 11 of them by this command; 9.1% truncated" in done.stderr
     found = read_records(tmp_path / "out.jsonl")
     served = load_saved_model(classifier_export)
     assert compare(found, served)["label"]["equal"] == 1.0

@@ -162,7 +162,7 @@ def test_a_split_without_labels_can_only_be_predicted(data):
     here = task("mnli", data_dir=str(data))
     test = here.read("test")
     outputs = one_hot(test, 3)
-    with pytest.raises(InputError, match="can only be predicted$"):
+    with pytest.raises(InputError, match="can only be used to predict$"):
         here.score(test, outputs)
 
 

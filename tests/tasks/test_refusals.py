@@ -146,9 +146,9 @@ FILES = [
         RTE,
         "a.tsv",
         "index\tsentence1\tsentence2\n0\ta\tb\n",
-        "only be predicted",
+        "only be used to predict",
     ),
-    (COLA, "a.tsv", "index\tsentence\n0\ta\n", "only be predicted"),
+    (COLA, "a.tsv", "index\tsentence\n0\ta\n", "only be used to predict"),
     (COLA, "a.tsv", "sentence\tlabel\na\t1\n", "no file of the task cola"),
     (MRPC, "a.tsv", f"{PAIR_HEADER}0\ta\tb\t1\n", "no file of the task mrpc"),
     (
@@ -184,7 +184,12 @@ FILES = [
         "SQuAD's JSON",
     ),
     (SQUAD1, "a.json", squad(("1", [])), "give --task=squad2"),
-    (SQUAD1, "a.json", squad(("1", None)), "test file can only be predicted"),
+    (
+        SQUAD1,
+        "a.json",
+        squad(("1", None)),
+        "test file can only be used to predict",
+    ),
     (SQUAD2, "a.json", squad(("1", []), ("1", [])), "the id '1' again"),
     (SQUAD1, "a.json", squad(("1", [{**ANSWER, "text": "x"}])), "no question"),
     # Columns of words.

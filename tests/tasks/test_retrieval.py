@@ -114,7 +114,9 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     ]
     (query,) = task.read("test")
     assert (query.text, query.relevant) == ("was it", {})
-    with pytest.raises(InputError, match="no labels.*can only be predicted"):
+    with pytest.raises(
+        InputError, match="no labels.*can only be used to predict"
+    ):
         task.score([query], vectors(task, [query]))
     with pytest.raises(InputError, match="--split=train has no scores"):
         pairs = task.read("train")

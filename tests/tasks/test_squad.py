@@ -244,7 +244,7 @@ def test_files_of_the_wrong_task_are_refused(tmp_path):
     test = squad_file(tmp_path / "test.json", ("1", None))
     task = squad_task(SQUAD_1, test=test)
     assert task.read("test")[0].answers is None
-    with pytest.raises(InputError, match="can only be predicted"):
+    with pytest.raises(InputError, match="can only be used to predict"):
         task.score(task.read("test"), [None])
     task = squad_task(SQUAD_1, test=two)
     with pytest.raises(InputError, match="no answer, such as '1', .*=squad2"):

@@ -64,7 +64,7 @@ def test_columns_are_read_with_their_documents(tmp_path):
     words = file(tmp_path / "b.txt", "Ada\nI-PER\n")
     assert read_columns(words, labelled=None)[0].labels is None
     task = tag_task(NER, test=words)
-    with pytest.raises(InputError, match="can only be predicted"):
+    with pytest.raises(InputError, match="can only be used to predict"):
         task.score(task.read("test"), [])
 
 
