@@ -168,7 +168,7 @@ def list_masks(is_small):
     rows = []
     tags = ENTITIES.name if is_small else NER.name
     for (mask, same, random), (mnli, tuned, features) in MASKS.items():
-        # The flag has the order masked, replaced, kept.
+        # Unlike the paper, the flag has the order masked, replaced, kept.
         mix = f"--mask_mix={mask},{random},{same}"
         name = f"{mask} / {same} / {random}"
         recipe = "--recipe=concat_last_four"

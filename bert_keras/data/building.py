@@ -65,8 +65,8 @@ def build_stores(
             guard its call by `if __name__ == "__main__"`.
         progress: function of the numbers of finished documents and characters.
         held_out: documents for `held_out`, instead of a fraction of
-            `documents`. Documents with the same text as one of these are
-            skipped in `documents`.
+            `documents`. A document of `documents` is skipped if `held_out`
+            contains the same text.
 
     Raises:
         InputError: `held_out_share` is out of range, a store has fewer than two

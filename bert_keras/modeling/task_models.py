@@ -531,7 +531,7 @@ class BertEmbedder(TaskModel):
             batch_size: number of texts in a batch.
 
         Returns:
-            NumPy's float32 (N, D), in the order of the texts.
+            NumPy array, float32 (N, D), in the order of the texts.
         """
         from bert_keras.serving.embedding import count_unpooled
 

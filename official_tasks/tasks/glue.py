@@ -169,7 +169,7 @@ QNLI = GlueRow(
 )
 RTE = GlueRow("rte", "RTE", ENTAILED, ENTAILED)
 WNLI = GlueRow("wnli", "WNLI", ["not_entailment", "entailment"], BINARY)
-# The diagnostic set has no training split. A model of MNLI predicts it.
+# The diagnostic set has no training split. A model trained on MNLI predicts it.
 AX = GlueRow(
     "ax",
     "diagnostic",

@@ -153,7 +153,7 @@ def _find_label_column(row, header, path, split):
 
 
 def _select_raw_rows(row, path, split):
-    """Return a function that returns True if a row's cells are of the split.
+    """Return a test of a row's cells: True if the row is in the split.
 
     MRPC's raw file contains train and dev. The file dev_ids.tsv, which GLUE's
     download script fetches, lists the pairs of ids in dev.
