@@ -3,11 +3,12 @@ r"""Converts weights of any format to a Hugging Face folder and compares them.
     python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \
         --output=bert_base
 
-In: a path or a name. The path can be a run folder, a model folder of this
-package, Hugging Face, sentence-transformers or keras-hub, a checkpoint of the
-original BERT or of Model Garden, or a SavedModel of TF Hub. The name can be
-org/name on the Hugging Face Hub, or an original release. Out: a folder with
-weights, head, label names and tokenizer, as `save_preset` writes it.
+In: a path or a name. A path is a folder, a checkpoint or a SavedModel. A folder
+is from this package (model or run), Hugging Face, sentence-transformers or
+keras-hub. A checkpoint is from the original BERT or Model Garden. A SavedModel
+is from TF Hub. A name is org/name on the Hugging Face Hub, or an original
+release. Out: a folder with weights, head, label names and tokenizer, as
+`save_preset` writes it.
 transformers can open this folder. The script loads the folder again and prints
 the greatest difference between its outputs and the outputs of the source, on
 fixed random rows.
