@@ -160,8 +160,8 @@ class _Service:
 
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
-        # Clients send the whole body before they read an error, so a body that
-        # is too large is read too.
+        # Clients send the whole body before they read an error. So even a
+        # body that is too large is read.
         # JSON may write one byte of text as 6 bytes, such as "\u0061" for "a".
         most = 6 * self.limits.max_bytes + (1 << 16)
         chunks, size = [], 0

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
-MAX_UNKNOWN = 0.1  # more [UNK] gets a note; English texts have under 0.01
+MAX_UNKNOWN = 0.1  # a larger fraction of [UNK] gets a note; English: under 0.01
 LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
 FREQUENT = 0.05  # a class with a larger fraction of the dev rows is frequent
 NOTHING_LEARNED = (

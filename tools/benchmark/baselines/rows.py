@@ -86,7 +86,7 @@ def _train(task, train, dev, dtype):
     finetune = ["-m", "official_tasks.finetune"]
     output = f"--output={{output}}-{task}-{dtype}"
     return compare(
-        f"fine-tuning on {task} for an epoch, start and scoring too, {dtype}",
+        f"start, an epoch of fine-tuning on {task}, and scoring, {dtype}",
         turns=1,
         bert_keras=[*finetune, output, *words],
         transformers=["{here}/trainer.py", *words],

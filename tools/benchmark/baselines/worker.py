@@ -90,7 +90,8 @@ def main(job, settings):
 
     settings = json.loads(settings)
     os.environ.update(ENVIRONMENT | settings.get("environment", {}))
-    jobs = importlib.import_module("jobs")  # import it with ENVIRONMENT set
+    # Keras and TensorFlow read ENVIRONMENT when they are imported.
+    jobs = importlib.import_module("jobs")
     step, examples = getattr(jobs, job)(settings)
     for _ in range(settings.get("warm", 3)):  # trace, compile, fill caches
         step()
