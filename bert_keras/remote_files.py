@@ -53,7 +53,7 @@ class _Reader(io.RawIOBase):
         self._path = path
         with gfile(path) as remote:
             self._file = remote.GFile(path, "rb")
-            self._file.seek(0)  # opens the file
+            self._file.seek(0)  # GFile opens a file only at its first use
 
     def readable(self):
         return True

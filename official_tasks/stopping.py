@@ -123,7 +123,7 @@ def check():
 
 
 def end_with(code):
-    """Set the exit code for the case that a signal comes after `work`."""
+    """Set the exit code for a signal that comes after a `work` block."""
     _state.code = code
 
 

@@ -5,9 +5,9 @@ r"""Mines hard negatives: wrong passages that an embedder finds for a text.
 
 In: a file of texts and their partners, as for --task=embedding, and a model
 folder, a run or a name of weights. With --queries and --passages, the file has
-ids of their texts. Out: a CSV file with the columns text, text_pair and
-negative. Each text has a line for each pair of a partner and a negative. To
-train with the file:
+ids in place of texts. Out: a CSV file with the columns text, text_pair and
+negative. A text has a line for each combination of a partner and a negative.
+To train with the file:
 
     python -m official_tasks.finetune --task=embedding --train=triplets.csv \
         --negative=negative --init=runs/embedder --output=runs/better
@@ -16,9 +16,10 @@ The negatives of a text are chosen from the partners of all other texts, or from
 --passages. The text itself and its partners are left out. --range_min=3 skips
 the three nearest passages, which may be right answers that nobody marked. With
 --absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
-lowest cosine of the text's partners; with --relative_margin=0.05, 5 % below.
-These flags mean the same as in `mine_hard_negatives` of sentence-transformers.
-But --max_score here is the maximum of the scores in --label.
+lowest cosine of the text's partners. With --relative_margin=0.05, it is at
+least 5 % below. These flags work as in `mine_hard_negatives` of
+sentence-transformers. But here --max_score is the highest possible score in the
+column --label.
 
 Takes as long as embedding all texts.
 """

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
-# Minimum number of items to start workers, which takes seconds. An item takes
-# tenths of a second.
+# Minimum number of items for which workers are started. Workers start in
+# seconds, and an item takes tenths of a second.
 MIN_ITEMS = 32
 
 

@@ -67,10 +67,11 @@ def add_replica(seed):
     """Add 2**20 times the replica's number to the first number of a seed.
 
     Under `tf.distribute`, seed generators have the same state on all replicas.
-    Without the sum, all replicas would drop the same units. Sites are added to
-    the first number too, but stay below 2**20. The second number counts calls:
-    a sum there would give one replica the seed of another replica's later call.
-    On JAX the seed is unchanged: one mask is drawn for the whole global batch.
+    Without this addition, all replicas would drop the same units. `dropout`
+    adds its `site`, which is below 2**20, to the first number too. The second
+    number counts calls. An addition to it would give one replica the seed of
+    another replica's later call. On JAX the seed is unchanged, because one mask
+    is drawn for the whole global batch.
     """
     if tf is None:
         return seed

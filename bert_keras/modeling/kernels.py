@@ -171,8 +171,8 @@ def _compute_norm_gradients(upstream, z, inverse_std, gamma):
 def cross_entropy(labels, logits):
     """Return the cross entropy (...) of labels (...) and logits (..., C).
 
-    The gradient keeps only the logits. For a label outside of 0 to C - 1, the
-    result is NaN.
+    The logits are the only (..., C) tensor that is stored for the gradient. For
+    a label outside of 0 to C - 1, the result is NaN.
     """
     classes = ops.shape(logits)[-1]
     is_class = ops.logical_and(labels >= 0, labels < classes)

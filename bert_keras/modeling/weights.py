@@ -69,10 +69,10 @@ def mark_new_weights(model, names):
 
 
 def untrained_weights(model):
-    """Return the sorted names of marked weights that did not change.
+    """Return the sorted names of new weights that are still random.
 
-    Only a loaded model, or a model with a loaded encoder, has marked weights.
-    For other models the list is empty.
+    Loading marks new weights (see `mark_new_weights`). If neither the model nor
+    its encoder was loaded, the list is empty.
     """
     hashes = {}
     for part in (model, getattr(model, "encoder", model)):

@@ -330,7 +330,8 @@ def _count_tokens(name, columns, card, tokenize):
         counts.append(
             sum(n if n <= most else most + int(overlap * n) for n in tokens)
         )
-        if name == "fill_mask":  # a mask's logits cost less than a token
+        if name == "fill_mask":
+            # The logits of a mask cost less than a token. Count one per mask.
             counts[-1] += min(last.count(b"[MASK]"), most)
     return counts
 

@@ -269,7 +269,7 @@ def _compute_probabilities(model, rows, ids, room):
 
     spec = tf.TensorSpec([None, width], tf.float32)
     (values,) = in_chunks(predict_windows, cut.ids.nrows(), [spec])
-    is_best = best_context(cut).values  # one True for each token
+    is_best = best_context(cut).values  # True in one window per token
     indices = tf.boolean_mask(cut.positions.values, is_best)
     return tf.scatter_nd(
         indices[:, tf.newaxis],

@@ -62,7 +62,7 @@ class FastText:
         (rows,) = _call_unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # Made while a graph is traced, the models are constants of the graph.
+        # Make the tokenizer here, so that a traced graph contains its models.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),
@@ -175,8 +175,8 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for case and accents. So if the two
-    # settings differ, a character that `strip_accents` changes is not plain.
+    # tensorflow-text has one switch for case and accents. If the settings
+    # differ, leave out the characters that `strip_accents` changes.
     with_it = unicode.map_code_points(lowercase, True)
     without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()

@@ -43,12 +43,12 @@ class Preempted(Stopped):
 class TrainingState(keras.callbacks.Callback):
     """Callback that saves the training state and restores it bit for bit.
 
-    The state has the variables of the model, with the dropout seeds, and of the
-    optimizer. It also has the step and the metrics of the current epoch. A run
-    that was killed and resumed ends with the same bits as an uninterrupted run.
-    For this, the data must be a function of the step, and the model must be
-    made from a fixed seed. Random operations in the model must use a seed
-    generator that the model tracks.
+    The state has the variables of the optimizer and of the model, including the
+    dropout seeds. It also has the step and the metrics of the current epoch.
+    A run that was killed and resumed ends with the same bits as an
+    uninterrupted run. For this, the data must be a function of the step, and
+    the model must be made from a fixed seed. Random operations in the model
+    must use a seed generator that the model tracks.
 
     A save stops training only while it copies the state to host memory. A
     thread writes the copy. If the thread fails, a later step raises the error.

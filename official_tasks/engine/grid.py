@@ -121,7 +121,7 @@ def _run_all(name, metric, output, identity, run_one):
 def refuse_several_hosts(distribution):
     """Raise InputError if this host is one of several that train together.
 
-    Several runs in a row share a folder, and only one process may write to it.
+    Successive runs share a folder, and only one process may write to it.
     """
     if resolve_auto(distribution) == "multi_worker":
         raise InputError(

@@ -165,7 +165,7 @@ class PretrainingSource:
         return pretraining_dataset(
             os.path.join(self._examples(phase), "train"),
             phase.batch_size,
-            # Another seed in each phase gives other pairs in another order.
+            # Each phase has its own seed, so that phases draw different pairs.
             self.settings.seed + phase.number - 1,
             first_step,
             rules=self.rules(phase),

@@ -46,7 +46,7 @@ class Worker:
         self.report = self._answer()
 
     def ask(self, *arguments):
-        """Take a step; return the dict of `time_step`, with "peak" in MB."""
+        """Let the worker take a step; return its measurements and result."""
         with contextlib.suppress(BrokenPipeError):  # `_answer` raises an error
             self._process.stdin.write(json.dumps(arguments) + "\n")
             self._process.stdin.flush()
