@@ -78,8 +78,8 @@ def _define_saved_model_flags():
     flags.DEFINE_integer(
         "top_k",
         None,
-        "Number of predictions of fill_mask for each mask, and of answer for "
-        "each question; by default 5.",
+        "Number of predictions for each mask (fill_mask) or question (answer); "
+        "by default 5.",
         1,
     )
     flags.DEFINE_enum(

@@ -31,7 +31,8 @@ from bert_keras.manifest import check_same_settings, find_fault
 
 _PART = 2_000_000  # characters in a part; a task tokenises one part
 _BATCH = 1_000_000  # characters in one call of the tokenizer
-ARRAYS = ("ids", "lengths", "counts", "hashes")  # arrays of a store in a part
+# The file of a part has these arrays for each store.
+ARRAYS = ("ids", "lengths", "counts", "hashes")
 
 
 def build_stores(

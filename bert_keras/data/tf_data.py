@@ -26,7 +26,7 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 # it refuses new calls and waits until running calls have returned. New calls
 # soon stop, because a data set only fills its buffers.
 
-_QUIET = 0.3  # seconds without a call after which no call is expected
+_QUIET = 0.3  # seconds without a call before `_Calls.end` stops waiting
 _MAX_WAIT = 10  # maximum seconds to wait at exit
 
 

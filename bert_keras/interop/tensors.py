@@ -132,7 +132,7 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        If the tensor has `rows`, TensorFlow can share the memory of the result.
+        If the tensor has `rows`, TensorFlow can use the result without a copy.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -248,7 +248,7 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return None for a score with the default label, else the labels."""
+    """Return the labels; None for a single score with the name "LABEL_0"."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 

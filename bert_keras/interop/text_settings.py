@@ -15,7 +15,7 @@ class TextSettings:
     Attributes:
         pieces: the vocabulary, in the order of the ids.
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
-        cases: dict of source, such as a path -> True for lower-cased text.
+        cases: dict of source (a path or a name) -> True for lower-cased text.
         sequence_length: number of tokens in a row, or None if not stated.
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.

@@ -199,9 +199,10 @@ def symbolic_inputs(*required, packed=False, optional=()):
     """Return a dict of Keras inputs, by name.
 
     Args:
-        *required: names of further inputs that each call must pass.
+        *required: inputs that each call must pass, in addition to token_ids.
         packed: True to add the inputs that packed rows need.
-        optional: names of further inputs that a call may leave out.
+        optional: inputs that a call may leave out, in addition to segment_ids
+            and padding_mask.
     """
     names = (*(INPUT_NAMES if packed else INPUT_NAMES[:3]), *optional)
     needed = ("token_ids", *required)

@@ -256,8 +256,8 @@ def ids(model, rows, style):
         per_token=tuple(
             n for name, n in names_by_style if name in token_outputs
         ),
-        # Other servers compute outputs at padding, too. To return the same
-        # outputs, a model with outputs per token does not skip padding.
+        # Exports of other libraries also have outputs at padding. To return the
+        # same, a model with outputs per token does not skip padding.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier

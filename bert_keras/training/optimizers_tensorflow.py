@@ -28,11 +28,12 @@ def sum_over_replicas(gradients):
 def _sum_in_one_batch(strategy, *values):
     """Sum like `ReplicaContext.all_reduce`, but register no gradient.
 
-    `all_reduce` registers a gradient function until the process ends. This
-    function would keep the graph and all weights in memory.
+    `all_reduce` would register a gradient function, which would keep the graph
+    and all weights in memory until the process ends.
     """
     # Pairs (value, devices that need the sum). On a TPU, a value is a tensor.
-    # Elsewhere, a value has a tensor for each replica, and names the devices.
+    # Elsewhere, it has a tensor for each replica, so TensorFlow takes the
+    # devices of these tensors.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
     return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
 

@@ -224,7 +224,7 @@ class Matryoshka(_SimilarityLoss):
                 f"dims is {self.dims}. Expected at most {width}, the size of "
                 "the model's vectors."
             )
-        # Cut vectors need no normalization, because the loss uses cosines.
+        # The cut vectors need no normalization, because the loss uses cosines.
         return sum(
             weight * self.loss.call(y_true, y_pred[..., :dim])
             for dim, weight in zip(self.dims, self.weights, strict=True)
@@ -279,8 +279,8 @@ def _gather_replicas(vectors):
     if context is None or context.num_replicas_in_sync == 1:
         return vectors, 0
     # Pad this replica's rows with zeros to the global batch, and sum over the
-    # replicas. `all_gather` would register a gradient function until the
-    # process ends. This function would keep the graph and weights in memory.
+    # replicas. `all_gather` would register a gradient function, which would
+    # keep the graph and the weights in memory until the process ends.
     number, replicas = (
         context.replica_id_in_sync_group,
         context.num_replicas_in_sync,

@@ -261,8 +261,8 @@ def note_masks(settings) -> list[str]:
             notes.append(
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
                 f"of the {full} tokens that mask_rate {settings.mask_rate:g} "
-                f"gives for rows of {length}. Leave max_predictions out to "
-                f"mask up to {full}."
+                f"allows in a row of {length} tokens. To mask up to {full}, "
+                "leave max_predictions out."
             )
     return notes
 

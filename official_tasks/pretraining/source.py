@@ -283,9 +283,9 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the tokenizer arguments of the trained model.
 
-    They are `made`, the arguments of the data. With `init`, `max_word_length`
-    and `keep_special_tokens` come from the weights, because almost no text
-    depends on these two arguments.
+    They are `made`, the arguments that tokenized the data. With `init`, the
+    source of the weights decides `max_word_length` and `keep_special_tokens`.
+    In the data they may differ, because they change the tokens of few texts.
     """
     if not init:
         return made

@@ -116,8 +116,8 @@ def average_windows(encoded, values, count):
     """Return `(count, C)`: means over each text's windows, weighted by length.
 
     Args:
-        encoded: `Encoded` with the inputs of `encode_windows`, and in its
-            notes the index of each row's text as "text".
+        encoded: `Encoded` with the inputs of `encode_windows`. `notes["text"]`
+            has the index of each row's text.
         values: `(R, C)`, the outputs for the rows.
         count: number of texts.
     """

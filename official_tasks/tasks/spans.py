@@ -134,8 +134,8 @@ class SpanTask(Problem):
         def score(threshold):
             return metrics.scores_v2(answers, texts, odds, threshold)
 
-        # The official script returns 0 if answering no question is best. So
-        # also compare a threshold below all odds, which answers no question.
+        # If it is best to answer no question, the official script returns 0.
+        # So also try a threshold below all odds, which answers no question.
         thresholds = score(0.0)["best_f1_threshold"], min(odds.values()) - 1
         return {"null_threshold": max(thresholds, key=lambda t: score(t)["f1"])}
 

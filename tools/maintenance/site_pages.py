@@ -57,7 +57,7 @@ def render_notebook(path):
 
 
 def as_page(text):
-    """Return a Markdown text with links for the site and fenced commands."""
+    """Adapt a Markdown text to the site: change links and fence commands."""
     for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),

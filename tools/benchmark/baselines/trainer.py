@@ -243,7 +243,8 @@ def train(options):
             data_collator=padding(tokenizer),
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
-        # `places` has the rows' order. The default sampler would change it.
+        # `places` needs the logits in the order of the rows. The default
+        # sampler would change the order.
         if options.task == "squad1":
             trainer._get_eval_sampler = SequentialSampler
         trainer.train() if options.epochs else trainer.evaluate()
