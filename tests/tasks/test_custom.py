@@ -141,7 +141,7 @@ def test_a_test_file_needs_no_labels(tmp_path, reviews):
     for problem in METRICS:
         task = custom_task(test=path, problem=problem)
         task.labels = ["bad", "good"]
-        with pytest.raises(InputError, match="labels by --dev=FILE"):
+        with pytest.raises(InputError, match="labels as --dev=FILE"):
             task.score(rows, np.zeros((1, 2)))
 
 
@@ -305,7 +305,7 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     assert task.may_be_none
     task = custom_spans(test=file, answer="none")
     assert task.read("test")[0].answers is None
-    with pytest.raises(InputError, match="labels by --dev=FILE"):
+    with pytest.raises(InputError, match="labels as --dev=FILE"):
         task.score(task.read("test"), [None, None])
     file = spans_file(tmp_path / "a.csv", ["Ada", "Ann", "Bo"])
     task = custom_spans(train=file, dev=file)
