@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
-# Minimum number of items for which workers are started. Workers start in
-# seconds, and an item takes tenths of a second.
+# Minimum number of items for which workers are started. The start of workers
+# takes seconds, an item only tenths of a second.
 MIN_ITEMS = 32
 
 
