@@ -403,7 +403,11 @@ def _replace_folder(path, partial):
 
 
 def _remove_partial(path):
-    """Remove a partial output. Move an old folder back if none replaced it."""
+    """Remove a partial output.
+
+    If `path` holds the old version of an output and there is no new version,
+    move the old version back.
+    """
     if path.endswith(REPLACED):
         for name in list_folder(path):
             target = os.path.join(os.path.dirname(path), name)

@@ -112,7 +112,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
         InputError: a model was trained on rows of this tenth.
     """
     source, notes = getattr(task, "source", None), []
-    if not isinstance(source, Source):  # a user's task may have another source
+    if not isinstance(source, Source):  # possible in a user's own task
         return notes
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files

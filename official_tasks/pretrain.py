@@ -65,7 +65,8 @@ SETTINGS = {
     "num_heads": "Number of attention heads; overrides --size. The default is "
     "--hidden_dim / 64 if --hidden_dim is set.",
     "dropout": "Dropout rate of layers and attention.",
-    "records": "Train on the TFRecords in --data, the same in every epoch.",
+    "records": "Train on the TFRecords in --data. Every epoch has the same "
+    "examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
     "short_probability": "Fraction of documents whose examples are shorter, of "

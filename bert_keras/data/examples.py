@@ -19,8 +19,8 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
-# Approximate number of examples in a window (see `EpochWindows`). They need
-# 16 MB at length 128. The number varies, because a window has only whole units.
+# Approximate number of examples in a window of `EpochWindows`, which is made of
+# whole units. The examples need 16 MB at length 128.
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # maximum lengths of the groups in `masked_rows`
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")

@@ -119,7 +119,11 @@ _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return {"the name NAME": True for uncased, False for cased}, or {}."""
+    """Return a dict of the case that a path's last part states, or {}.
+
+    The key is "the name NAME". The value is True for "uncased" and False for
+    "cased".
+    """
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)
     return {f"the name {name}": match[1] == "un"} if match else {}

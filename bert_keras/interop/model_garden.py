@@ -164,7 +164,8 @@ def _find_stated_case(prefix):
 def plain_names(keys, variable_names):
     """Return dict of key -> normalized name, or "" for an unnamed variable.
 
-    A next-sentence head may have a pooler, which replaces the encoder's pooler.
+    If the next-sentence head has its own pooler, the encoder's pooler is left
+    out, because pre-training has not trained it.
 
     Args:
         keys: list of the checkpoint's keys.

@@ -100,9 +100,9 @@ def write_pieces(preprocessor, path):
     vocabulary.write_vocabulary(preprocessor.tokenizer.vocabulary, path)
 
 
-# A lower-cased vocabulary has no capitals. A cased vocabulary has thousands, if
-# the language has capitals. The case is unclear below FEW_PIECES words, or if
-# some words have capitals, but not more than the fraction CASED_FRACTION.
+# `find_case` returns None for a vocabulary with fewer words than FEW_PIECES. It
+# also returns None if some words have capitals, but at most the fraction
+# CASED_FRACTION. Cased vocabularies usually have thousands of such words.
 FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 

@@ -70,7 +70,7 @@ def _record_in_graph(function, tensors):
 
 
 def _register(name, graph, gradients):
-    """Register the gradients until the graph is freed."""
+    """Register the gradients; unregister them when the graph is freed."""
     setattr(graph, name, gradients)
     reference = weakref.ref(graph)
     tf.RegisterGradient(name)(
@@ -122,7 +122,7 @@ def _order_after(x, upstream):
     first computation and keep the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
-    # `zero` below is always 0, but compilers do not detect this.
+    # A compiler that knew that `zero` is always 0 would drop the dependency.
     is_known = tf.cast(first, tf.bool)
     zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))
     return x + tf.cast(zero, x.dtype)

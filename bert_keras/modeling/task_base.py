@@ -161,7 +161,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return super()._run(loop, x, *args, **kwargs)
 
     def _check_class_weight(self):
-        """Raise `InputError` if a row has several labels."""
+        """Raise `InputError` for `class_weight` if rows have several labels."""
         is_multiple = getattr(self, "problem", "") == "multi"
         # Keras itself refuses class_weight for a dict of outputs.
         if not isinstance(self.output, dict):

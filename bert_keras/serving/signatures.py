@@ -60,8 +60,8 @@ class Family:
         return self.build(model, rows, **chosen)
 
 
-# With pooling="pooled", `embed` uses the pooler. `_find_random_weights` then
-# removes the pooler from `unread`.
+# If pooling="pooled", `embed` uses the pooler, contrary to `unread`.
+# `_find_random_weights` handles this case.
 EMBED = Family(
     embed,
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),

@@ -1,4 +1,4 @@
-"""Learn a WordPiece vocabulary from text; every run returns the same one."""
+"""Learn a WordPiece vocabulary from text, the same one in every run."""
 
 import collections
 import heapq

@@ -208,8 +208,8 @@ def longest_first(lengths, room):
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
     levels = (room - shorter) // sharing
-    # The shortest segment above its level sets the level for all. If there is
-    # no such segment, the row fits.
+    # Among the segments that exceed their level, the shortest sets the level of
+    # all segments. If no segment exceeds its level, the row fits.
     is_over = ascending > levels
     first_over = tf.argmax(is_over, axis=1)
     level = tf.gather(levels, first_over, batch_dims=1)[:, None]  # (B, 1)

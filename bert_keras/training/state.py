@@ -209,7 +209,10 @@ class TrainingState(keras.callbacks.Callback):
         )
 
     def wait(self):
-        """Wait until the thread has written the last save; raise its error."""
+        """Wait until the thread has written the last save.
+
+        Raise the error if the thread failed to write.
+        """
         if self.folder in _saves:
             _saves.pop(self.folder).result()
 

@@ -149,7 +149,7 @@ def compute_divisors(model, batch):
     for item in keras_adapter.compiled_losses(model):
         weights = _get_weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # A loss that is a sum has no divisor; its value here is not used.
+        # For a loss that is a sum, the value appended here is not used.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])

@@ -332,7 +332,10 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return the set of a core's vendor and flags; empty without `path`."""
+    """Return the set of a core's vendor and flags.
+
+    The set is empty if the file `path` cannot be read.
+    """
     fields = {}
     try:
         with open(path, encoding="utf-8") as file:

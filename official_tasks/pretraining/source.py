@@ -104,7 +104,8 @@ class PretrainingSource:
         """Raise `InputError` if the data contradicts manifests or settings."""
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
-        corpora: dict = {}  # hash of the documents -> side and folder
+        # hash of the documents -> "train" or "held_out", and the folder
+        corpora: dict = {}
         for folder in self._list_folders():
             side = os.path.basename(folder)
             manifest = check_source(folder, self.vocabulary, side)

@@ -160,7 +160,8 @@ class EmbeddingTask(RetrievalTask):
             )
         if len(kept) < len(pairs):
             kept.notes.append(
-                f"{dropped} and are left out, because they are no partners"
+                f"{dropped} and are left out, because training needs pairs "
+                "with scores above 0"
             )
         return kept
 

@@ -218,10 +218,10 @@ def _compute_ideal_dcg(gains):
     return _compute_dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
-# Entities are found and scored as by the Perl script conlleval. They end with
-# their sentence. Scores are fractions of 1; conlleval prints percent. It knows
-# only B-, I-, E- and O. If S-, L- or U- occur, labels are read as BIOES or
-# BILOU, as by seqeval.
+# Entities are found and scored as by the Perl script conlleval. An entity never
+# continues in the next sentence. Scores are fractions of 1, not percent.
+# conlleval supports only B-, I-, E- and O. If S-, L- or U- occur, labels are
+# read as BIOES or BILOU, as by seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
@@ -431,8 +431,8 @@ def scores_v2(
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
     """Return the best mean score over all thresholds, and the best threshold.
 
-    A threshold below all odds answers no question. Each higher threshold also
-    answers the question with the next higher odds.
+    A question is answered if its odds are at most the threshold. The loop
+    starts with no answer, and each step answers one more question.
     """
     best = current = float(sum(not true for true in answers.values()))
     threshold = 0.0

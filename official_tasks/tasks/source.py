@@ -53,8 +53,8 @@ class Source:
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.
 
-        If the split has several parts, the number of the part is the fifth
-        argument of the row's functions.
+        If the split has several parts, `read_file` or `read_data_set` also gets
+        the index of the part.
         """
         notes: list[str] = []
         examples: list = []
@@ -144,8 +144,9 @@ class Problem(Task):
     Args:
         source: `Source`.
         defaults: `Defaults`; None takes the defaults of the class.
-        recipe: name of the layers whose features the head reads. The encoder
-            is then frozen, with defaults `on_features`. See `find_recipe`.
+        recipe: name of the layers whose features the head reads, see
+            `find_recipe`. With a recipe, the encoder is frozen, and
+            `on_features` replaces the defaults.
         pooling: how the features are pooled; see `BertClassifier`.
     """
 

@@ -51,7 +51,7 @@ def read_questions(path) -> list[Question]:
         TypeError,
         ValueError,
         AttributeError,
-        OverflowError,  # for a start of 1e400
+        OverflowError,  # raised by int(1e400)
     ) as error:
         raise InputError(
             f'{path}: expected SQuAD\'s JSON, {{"data": [{{"paragraphs": '

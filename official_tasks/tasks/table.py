@@ -261,7 +261,8 @@ def plain_errors(path, dialect=None):
         encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
         advice, where = "", f" at {error.start}"
         if dialect:
-            where = ""  # `start` counts from a block, not from the file
+            # Text is decoded in blocks, and `start` is the index in a block.
+            where = ""
             is_utf_16 = error.start == 0 and byte in (0xFE, 0xFF)
             advice = "if it is a Windows file, give --encoding=cp1252, or "
             if is_utf_16:

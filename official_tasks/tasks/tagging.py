@@ -72,7 +72,8 @@ class TagTask(Problem):
         document_context: whether each text is an entire document, so that a
             word sees the other sentences in its row.
         recipe: see `Problem`; two LSTMs read the features.
-        lstm_dim: width in each direction; None: as the trained model, or 768.
+        lstm_dim: width of an LSTM in each direction. None takes the width of
+            the trained model, or 768 for a new model.
     """
 
     # New LSTMs need a higher learning rate than a trained encoder.

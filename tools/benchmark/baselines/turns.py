@@ -47,7 +47,8 @@ class Worker:
 
     def ask(self, *arguments):
         """Let the worker take a step; return its measurements and result."""
-        with contextlib.suppress(BrokenPipeError):  # `_answer` raises an error
+        # If the process has ended, `_answer` raises an error with its output.
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(arguments) + "\n")
             self._process.stdin.flush()
         return self._answer()
@@ -205,7 +206,8 @@ def machine() -> dict:
     if fast_bfloat16():
         kinds = ("amx_bf16", "avx512_bf16", *kinds)
     model = platform.machine()
-    with contextlib.suppress(OSError, TypeError):  # raised if not Linux on x86
+    # Other systems than Linux on x86 lack the file or its line "model name".
+    with contextlib.suppress(OSError, TypeError):
         text = Path("/proc/cpuinfo").read_text("utf-8")
         model = re.search("model name.*: (.*)", text)[1]
     return {
