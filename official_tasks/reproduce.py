@@ -275,7 +275,10 @@ class Commands:
         return folder, words
 
     def make_finetune(self, row, column, seed):
-        """Return the run folder and the words of a score's finetune command."""
+        """Return the run folder and finetune command of one score.
+
+        The command is a list of words.
+        """
         values, start = self.values, f"{column.task}."
         name = f"{values.scale}-{slug(row.name)}-{column.task}-{seed}"
         folder = os.path.join(values.output, f"table{values.table}", name)

@@ -87,7 +87,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
             self.embedding.build()
         self.dense.build(sequence_output_shape)
         self.norm.build(sequence_output_shape)
-        # Autocast would round the bias before its sum with float32 logits.
+        # Logits are float32, so autocast must not round the bias to bfloat16.
         self.bias = self.add_weight(
             name="bias",
             shape=(self.embedding.input_dim,),

@@ -159,9 +159,9 @@ class _Texts:
 def embed_with_prompts(model, rows, options):
     """Return the signatures `embed_query` and `embed_document`.
 
-    Each signature puts the same prompt before a text as `encode_query` or
-    `encode_document` of sentence-transformers. If the preprocessor has no
-    prompts, the list is empty.
+    They put a prompt before each text, as `encode_query` and `encode_document`
+    of sentence-transformers do. If the preprocessor has no prompts, the list is
+    empty.
     """
     if not any(rows.prompts.values()):
         return []

@@ -154,7 +154,7 @@ class SegmentPacker(keras.layers.Layer):
     def rows_spec(
         self, batch_shape: Sequence[int | None]
     ) -> dict[str, keras.KerasTensor]:
-        """Return symbolic rows `(*batch_shape, T)`."""
+        """Return a dict of `KerasTensor`s of the shape `(*batch_shape, T)`."""
         return {
             name: keras.KerasTensor((*batch_shape, self._width), dtype="int32")
             for name in ("token_ids", "segment_ids", "padding_mask")

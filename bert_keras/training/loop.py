@@ -67,7 +67,7 @@ def fit(
     if step % steps_per_epoch == 0 or step in ends:
         epoch = (step - 1) // steps_per_epoch
         _add_missing_line(history, model, validation, state, callbacks, epoch)
-    # Callbacks after this one get the same `logs`, with the held-out metrics.
+    # Add the held-out metrics to `logs`, which all later callbacks read too.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
             _evaluate(validation, state.step)
