@@ -74,13 +74,15 @@ def list_stages(folder):
     return [
         (
             "train_vocabulary",
-            f"--input={CORPUS} --size=8000 --output={folder}/vocab.txt",
+            f"--input={folder}/documents.txt --size=8000 "
+            f"--output={folder}/vocab.txt",
             "vocab.txt",
         ),
         (
             "create_pretraining_data",
-            f"--input={CORPUS} --vocabulary={folder}/vocab.txt --norecords "
-            f"--held_out_share={HELD_OUT_SHARE} --output={folder}/data",
+            f"--input={folder}/documents.txt --layout=sentences --norecords "
+            f"--vocabulary={folder}/vocab.txt --output={folder}/data "
+            f"--held_out_share={HELD_OUT_SHARE}",
             None,
         ),
         (
@@ -108,7 +110,7 @@ def list_stages(folder):
 def main(values):
     folder = os.path.relpath(values.output)
     os.makedirs(folder, exist_ok=True)
-    write_task(folder)
+    write_inputs(folder)
     modules = commands.find_commands()
     for name, words, last in list_stages(shlex.quote(folder)):
         if last and files.exists(os.path.join(folder, last)):
@@ -136,16 +138,21 @@ def main(values):
     progress.console.print("\n".join(lines), soft_wrap=True)
 
 
-def write_task(folder):
-    """Write train.csv and dev.csv of a task, and the sentences `TYPED`.
+def write_inputs(folder):
+    """Write documents.txt, train.csv and dev.csv of a task, and `TYPED`.
 
     The task is to name the library from whose documentation a sentence comes.
     Pre-training reads the documents of train.csv, but not those of dev.csv.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return
+    documents = list(read_documents(CORPUS))
+    _write_lines(  # a sentence a line, and an empty line after each document
+        f"{folder}/documents.txt",
+        (line for document in documents for line in (*document.paragraphs, "")),
+    )
     sides = {side: collections.defaultdict(dict) for side in (False, True)}
-    for document in read_documents(CORPUS):
+    for document in documents:
         groups = sides[held_out(document, HELD_OUT_SHARE)]
         for sentence in document_sentences(document):
             if len(sentence) in LENGTHS:
@@ -160,11 +167,15 @@ def write_task(folder):
             order = generator.permutation(len(sentences))[: count // CLASSES]
             rows += [(sentences[index], name) for index in order]
         write_csv(f"{folder}/task/{file}.csv", rows)
+    _write_lines(f"{folder}/typed.txt", TYPED)
+
+
+def _write_lines(path, lines):
     with (
-        files.atomic_output(f"{folder}/typed.txt") as path,
-        open(path, "w", encoding="utf-8") as file,
+        files.atomic_output(path) as unfinished,
+        open(unfinished, "w", encoding="utf-8") as file,
     ):
-        file.write("\n".join(TYPED) + "\n")
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def _list_scores(folder):
