@@ -21,7 +21,7 @@ TINY = {
 }
 
 
-@pytest.mark.release
+@pytest.mark.long
 def test_a_row_measures_steps_and_commands_and_names_what_fails(tmp_path):
     step = rows.Job("step", TINY)
     loads = ["-c", "print('x' * 9); sum(range(10**6))"]
@@ -134,7 +134,7 @@ def test_systems_that_answer_differently_are_refused():
         serving.measure_case("a case", wrong, [["a"]])
 
 
-@pytest.mark.release
+@pytest.mark.long
 def test_a_worker_answers_what_the_export_answers(classifier_export):
     texts = ["an hour", "bad film"]
     settings = {"folder": str(classifier_export), "warm": 0}
