@@ -69,6 +69,7 @@ def test_a_check_of_several_runs_checks_the_first(monkeypatch):
     assert asked == [(None, 5, 0)]
 
 
+@pytest.mark.long
 def test_one_process_trains_twice_on_devices(tmp_path, prepared):
     # Of the strategy, the second `make_strategy` of a process counts.
     train = write_reviews(tmp_path / "train.csv", 16)

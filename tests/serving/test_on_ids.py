@@ -66,7 +66,9 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     assert len(list(folder.iterdir())) == 3
 
 
-@pytest.mark.parametrize("format", NEEDS)
+@pytest.mark.parametrize(
+    "format", ["onnx", pytest.param("litert", marks=pytest.mark.long)]
+)
 def test_a_small_model_of_large_logits_is_not_refused(tmp_path, format):
     """Logits of hundreds; one segment and four positions."""
     needs(format)

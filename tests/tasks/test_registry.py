@@ -220,7 +220,7 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         (tmp_path / run / "run.json").write_text(
             json.dumps({"settings": settings})
         )
-    with pytest.raises(InputError, match="Give --dev=d"):
+    with pytest.raises(InputError, match="give --dev=d"):
         evaluate._check_held_out(custom_task(train=name), ["dev"])
     with pytest.raises(InputError, match="fold-1 of a cross-validation"):
         evaluate._check_held_out(custom_task(train=name), ["fold/model"])

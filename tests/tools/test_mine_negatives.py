@@ -88,6 +88,7 @@ def test_a_range_that_holds_too_few_is_refused():
         mine(texts, passages, queries, 2, range_min=1, range_max=2)
 
 
+@pytest.mark.long
 def test_the_file_is_one_that_finetune_reads(tmp_path):
     save_toy_model(tmp_path / "toy")
     texts = [text for text, _ in sentences(24)]
