@@ -321,7 +321,8 @@ def plain_link(folder):
     """Yield a path that leads to `folder` and that TensorFlow accepts.
 
     TensorFlow needs UTF-8, and reads a path with *, ?, [, { or a backslash as a
-    pattern. For a folder with such a path, a temporary link is yielded.
+    pattern. If a local path is not UTF-8 or has such a character, a temporary
+    link is yielded.
     """
     folder = os.fspath(folder)
     try:

@@ -55,11 +55,12 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
 class SelfAttention(layers.KeepsArguments):
     """Multi-head scaled dot-product attention of a sequence to itself.
 
-    Three dense layers compute query, key and value. The scores of a head are
-    query x key / sqrt(H) + bias. Softmax over the S keys returns probabilities.
-    Dropout is applied, and the values are summed with these weights. One dense
-    layer maps all heads to the output. Equals `attention_layer` of the original
-    with the dense layer after it (the paper, section 3).
+    Three dense layers compute query, key and value. The scores of a head of
+    width H are query x key / sqrt(H) + bias. Softmax over the S keys returns
+    probabilities. Dropout is applied, and the values are summed with these
+    weights. One dense layer maps all heads to the output. Equals
+    `attention_layer` of the original with the dense layer after it (the paper,
+    section 3).
 
     Args:
         num_heads: number of heads, N; divides `hidden_dim`.

@@ -112,7 +112,7 @@ def check_ids(name, ids, limit):
 
 
 def as_tensor(values):
-    """Convert values to an int32 tensor; keep None and symbolic tensors."""
+    """Convert values to an int32 tensor; keep None and Keras tensors."""
     if values is None or isinstance(values, keras.KerasTensor):
         return values
     refuse_text(values)

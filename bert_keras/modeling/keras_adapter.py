@@ -1,4 +1,4 @@
-"""All uses of private Keras API, with the reason for each.
+"""Private Keras API that training and layers use, with the reasons.
 
 tests/modeling/test_keras_adapter.py checks this API in Keras 3.15. This module
 is in `modeling`, because task models inherit from `TaskTrainer`.
@@ -148,7 +148,7 @@ class TaskTrainer:
         )
 
     def check_batch(self, batch: Any) -> None:
-        """Raise if the losses of `compile` cannot be computed from a batch."""
+        """Raise if the losses of `compile` do not fit the model or a batch."""
 
     def _make_function(self, step_function, *arguments, **keywords):
         make = super()._make_function

@@ -17,7 +17,7 @@ from bert_keras.modeling.weights import KeepsLora
 def make_initializer():
     """Return BERT's initializer: normal, std 0.02, truncated at 2 std.
 
-    Return zeros within `modes.use(draw_weights=False)`.
+    Return an initializer of zeros within `modes.use(draw_weights=False)`.
     """
     if modes.current().draw_weights:
         return keras.initializers.TruncatedNormal(stddev=0.02)

@@ -1,4 +1,4 @@
-"""Memory for loaded weights; usable without Keras and TensorFlow."""
+"""Memory for loaded weights; the import needs no Keras or TensorFlow."""
 
 import math
 import mmap

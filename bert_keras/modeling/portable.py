@@ -130,10 +130,11 @@ class Portable:
     ) -> None:
         """Export the model with ids as inputs, like `keras.Model.export`.
 
-        By default, the exported model reads a dict of int32 (B, T), for any B
-        and T. The inputs of packed rows are included only if the model was made
-        with `examples_per_row`. To export a model that reads texts and returns
-        results such as labels, call `export_saved_model`.
+        By default, the exported model reads a dict of int32 arrays, with any
+        number of rows of any length. The inputs of packed rows are included
+        only if the model was made with `examples_per_row`. To export a model
+        that reads texts and returns results such as labels, call
+        `export_saved_model`.
         """
         if input_signature is None:
             input_signature = [self._input_specs()]

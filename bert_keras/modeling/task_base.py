@@ -40,8 +40,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     copies the weights too. Keras's `clone_model` returns a plain Keras model.
 
     `fit` and `evaluate` compute the loss of the global batch, with any Keras
-    optimizer, loss, metric and sample weights. The `reduction` of each loss
-    applies to the rows of all replicas: "mean_with_sample_weight" is
+    optimizer, loss, metric, loss weights and sample weights. The `reduction` of
+    each loss applies to the rows of all replicas: "mean_with_sample_weight" is
     sum(weight x loss) / sum(weight). On one device this equals Keras's result.
     Gradients are summed over the replicas, then clipped, then applied. The
     optimizer's attribute `accumulate` is the number of micro-batches per batch.

@@ -144,9 +144,10 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     norm to `clip_norm`. Then it subtracts `learning_rate * update` from the
     weight. `update` is `m / (sqrt(v) + epsilon) + weight_decay * weight`, but
     biases and layer normalisation have no decay. With `bias_correction=False`
-    this equals `AdamWeightDecayOptimizer` of the original code. With True it is
-    Loshchilov and Hutter's AdamW. A step whose gradients are not finite changes
-    no weight and no moment, but the schedule counts this step.
+    this equals `tf.clip_by_global_norm` and then `AdamWeightDecayOptimizer` in
+    the original code. With True it is Loshchilov and Hutter's AdamW. A step
+    whose gradients are not finite changes no weight and no moment, but the
+    schedule counts this step.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
@@ -254,7 +255,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None):
         grads = list(grads)
         if not takes_summed_gradients(self):
-            # The model is not of this package: its step sums no gradients.
+            # Only a step of this package sums the gradients before this call.
             if self.accumulate > 1:
                 raise InputError(
                     f"accumulate={self.accumulate} needs a task model of "
@@ -392,8 +393,9 @@ class Lamb(AdamW):
     The trust ratio is `norm(weight) / norm(update)`. A step subtracts
     `learning_rate * ratio * update` from the weight. Biases and layer
     normalisation have no weight decay and the ratio 1. This is algorithm 2 of
-    the paper (You et al. 2020, "Large Batch Optimization for Deep Learning").
-    Keras's Lamb adds the decay outside the ratio and scales all weights.
+    the paper (You et al. 2020, "Large Batch Optimization for Deep Learning"),
+    with the exclusions of the authors' code. Keras's Lamb adds the decay
+    outside the ratio and scales all weights.
 
     Args:
         learning_rate: float or schedule.

@@ -142,7 +142,7 @@ def compute_divisors(model, batch):
     """Return the divisor of each loss's mean, float (1 + losses,).
 
     The first value is the number of rows. A mean over elements also gets the
-    number of rows, because only the fraction of each micro-batch is needed.
+    number of rows, because all rows have equally many elements.
     """
     count = count_rows(batch)
     values = [count]
@@ -180,7 +180,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         item_weights = _get_weights_at(item.path, weights)
         value = item.loss(labels, predictions, item_weights)
         if value.shape == (0,):
-            # Keras returns an empty loss for a replica without rows.
+            # In eager mode, Keras returns an empty loss for a replica without
+            # rows.
             value = ops.sum(value)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):

@@ -214,7 +214,7 @@ def _make_multi_worker():
         raise InputError(
             "Training on several hosts needs the environment variable "
             f"TF_CONFIG on each host, such as TF_CONFIG='{_TF_CONFIG}'; it is "
-            "not set. Set TF_CONFIG, or use --distribution=mirrored for the "
+            "not set. Set TF_CONFIG, or use distribution='mirrored' for the "
             "devices of this host."
         )
     task = _tf_config()["task"]
@@ -247,8 +247,8 @@ def _tpu(name):
         reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(
             f"The TPU {name!r} cannot be used ({reason}). Expected a TPU of "
-            "this host with the package tensorflow-tpu (--tpu=local), or the "
-            "name or address of a TPU (--tpu=NAME). docs/tpu.md shows both."
+            "this host with the package tensorflow-tpu (tpu='local'), or the "
+            "name or address of a TPU (tpu=NAME). docs/tpu.md shows both."
         ) from error
 
 
@@ -263,7 +263,7 @@ def _on_jax(distribution):
     if distribution == "tpu" and not devices[0].startswith("tpu"):
         raise InputError(
             f"JAX sees no TPU here, only {', '.join(devices)}. Install jax[tpu]"
-            " on a host with a TPU, or use --distribution=mirrored."
+            " on a host with a TPU, or use distribution='mirrored'."
         )
     if distribution == "auto" and len(devices) == 1:
         return Strategy("off")

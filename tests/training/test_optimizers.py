@@ -165,7 +165,7 @@ def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(
         fit([2, 3, 4, 5])
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    with pytest.raises(InputError, match="the model has SGD"):
+    with pytest.raises(InputError, match="got SGD"):
         model.fit(np.ones((1, 1)), verbose=0, callbacks=[StopWhenNotFinite()])
 
 

@@ -73,7 +73,7 @@ def test_a_missing_tpu_is_named(raised, monkeypatch):
         raise raised
 
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", set_up)
-    message = r"TPU 'local' cannot be used \(none\).*--tpu=local"
+    message = r"TPU 'local' cannot be used \(none\).*tpu='local'"
     with pytest.raises(InputError, match=message):
         make_strategy("tpu")
 
@@ -81,7 +81,7 @@ def test_a_missing_tpu_is_named(raised, monkeypatch):
 @pytest.mark.long  # looks for the name, and empties TensorFlow's caches
 @pytest.mark.parametrize("tpu", ["local", "no-such-tpu.invalid"])
 def test_tensorflow_misses_a_tpu(tpu):
-    with pytest.raises(InputError, match=f"TPU '{tpu}' cannot .*--tpu=local"):
+    with pytest.raises(InputError, match=f"TPU '{tpu}' cannot .*tpu='local'"):
         make_strategy("tpu", tpu)
 
 
