@@ -106,7 +106,8 @@ def compare(records, served, worst=5, label=None):
         dict: name of an output -> summary, or None if the model lacks the
         output. A summary is a dict with `compared` (number of cases), `equal`
         (fraction of cases within `TOLERANCE`), `worst` (the cases with the
-        largest differences, in order), and for numbers `greatest_difference`.
+        largest differences, largest first), and for numbers
+        `greatest_difference`.
         With the argument `label`, the summary of the output `label` has
         `accuracy`, a list `[of the recorded answers, of the new answers]`.
     """

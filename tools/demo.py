@@ -2,10 +2,11 @@
 
     python tools/demo.py
 
-In: nothing; the text is the documentation of Python and its libraries. The
-script runs the other scripts one after another and prints each command. Out:
---output has the files of each script, with a report.html for each training. The
-script prints scores and baselines. The same command resumes an interrupted run.
+In: nothing; the text is the installed documentation of Python and its
+libraries. The script runs the other scripts one after another and prints each
+command. Out: --output has the files of each script, with a report.html for each
+training. The script prints scores and baselines. The same command resumes an
+interrupted run.
 
 Takes about 5 minutes on two CPU cores with AVX-512.
 """
@@ -142,7 +143,8 @@ def write_inputs(folder):
     """Write documents.txt, train.csv and dev.csv of a task, and `TYPED`.
 
     The task is to name the library from whose documentation a sentence comes.
-    Pre-training reads the documents of train.csv, but not those of dev.csv.
+    Pre-training trains on the documents of train.csv, but not on those of
+    dev.csv.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return

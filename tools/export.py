@@ -8,9 +8,9 @@ and `fill_mask` for a pre-trained model, and a card that names the inputs and
 outputs. By default the SavedModel computes in float32, also after training in
 another dtype. A program that loads it needs only tensorflow and tensorflow_text
 (with --portable, only tensorflow). Unless --noverify is set, the script loads
-the SavedModel in a new process, and refuses answers that differ from the
-model's. Weights that a model folder lacks are random, and are refused unless
---allow_untrained is set.
+the SavedModel in a new process and compares its answers with the model's. It
+refuses differences above 1e-5 (bfloat16: 0.05). Weights that a model folder
+lacks are random, and are refused unless --allow_untrained is set.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it. tools/compare.py
 compares the answers before and after.

@@ -4,10 +4,10 @@ r"""Learns a WordPiece vocabulary from text.
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes, a data set
-hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the documentation of
-Python and its libraries. Out: a file with one token on each line, first [PAD]
-[UNK] [CLS] [SEP] [MASK]. tokenizer_config.json next to it has the settings for
-case and accents, which every reader of the vocabulary uses.
+hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the installed
+documentation of Python and its libraries. Out: a file with one token on each
+line, first [PAD] [UNK] [CLS] [SEP] [MASK]. tokenizer_config.json next to it has
+the settings for case and accents, which every reader of the vocabulary uses.
 By default, text is lower-cased, and accents are stripped if at most 1 % of the
 words have accents. Otherwise accents are kept, because they can tell letters
 apart, such as Russian й and и. --nolowercase keeps case and accents.
@@ -45,7 +45,10 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "size", 30_000, "Number of tokens, special ones included.", 10
+        "size",
+        30_000,
+        "Maximum number of tokens, with special and unused tokens.",
+        10,
     )
     flags.DEFINE_integer("min_count", 2, "Minimum count of a merged pair.", 1)
     flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)

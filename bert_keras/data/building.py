@@ -113,7 +113,8 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
     if named and held_out_share:
         raise InputError(
             "held_out and held_out_share exclude each other; got documents "
-            f"and {held_out_share}. Give one of the two."
+            f"and {held_out_share}. Set held_out_share to 0, or leave held_out "
+            "out."
         )
     return ["train", "held_out"] if named or held_out_share else ["train"]
 

@@ -2,7 +2,8 @@
 
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
 `documentation:` for the documentation that is installed with Python. Only one
-document at a time is in memory. The order is fixed: files are sorted by name.
+document, or a few hundred rows, is in memory at a time. The order is fixed:
+files are sorted by name.
 """
 
 import contextlib

@@ -54,7 +54,7 @@ def column_rows(
 ) -> Iterator[tuple[int, list]]:
     """Yield `(number, values)` for each row; the first number is 1.
 
-    `values` is a list with the row's value in each column: str, bytes, a
+    `values` is a list with the row's value in each column, such as a str, a
     number, None or a list. A class label of a data set is converted to the
     name of the class. A few hundred rows are in memory at a time.
 

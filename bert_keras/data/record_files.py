@@ -315,7 +315,7 @@ def _read(path: str, start: int, count: int) -> np.ndarray:
         batch = next(records.batch(count).as_numpy_iterator(), np.array([]))
     if len(batch) != count:
         raise InputError(
-            f"{path} has {start + len(batch)} examples; expected at least "
-            f"{start + count}. Make the records again."
+            f"{path} has at most {start + len(batch)} examples; expected at "
+            f"least {start + count}. Make the records again."
         )
     return batch

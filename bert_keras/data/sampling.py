@@ -240,7 +240,7 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     with equal probability, so the number removed at the front is binomial.
     """
     # The longer segment loses tokens until both are equally long. So a segment
-    # keeps half of `room`, or all its tokens if it is shorter.
+    # keeps at least half of `room`, or all its tokens if it is shorter.
     a_length = np.minimum(
         pairs.a_length, np.maximum((room + 1) // 2, room - pairs.b_length)
     )

@@ -56,7 +56,8 @@ class TokenStore:
     """A token store, opened for reading.
 
     Args:
-        folder: folder that `build_stores` wrote; may be remote.
+        folder: `train` or `held_out` in the folder of `build_stores`; may be
+            remote.
 
     Raises:
         InputError: the folder has no finished store, or the size of a file

@@ -1,8 +1,9 @@
 """The fast tokenizer, which uses tensorflow-text's operations for plain rows.
 
 A row is plain if it is valid UTF-8 and has only characters that tensorflow-text
-always treats as `WordPiece` does. The ids of a plain row are then the ids of
-`WordPiece`, unless a word is very long. A regular expression finds plain rows.
+always treats as `WordPiece` does. A row with special tokens to keep is not
+plain. The ids of a plain row are the ids of `WordPiece`, unless a word is very
+long. Regular expressions find the plain rows.
 """
 
 import functools

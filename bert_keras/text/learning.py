@@ -17,7 +17,7 @@ from bert_keras.text.wordpiece import (
     utf8_length,
 )
 
-MAX_WORDS = 4_000_000  # distinct words to keep; they need about 500 MB
+MAX_WORDS = 4_000_000  # maximum of distinct words; they need about 500 MB
 CHARACTERS = 1_000_000  # texts of about this total length are counted at once
 # Learning is refused if more than this fraction of the words would be [UNK].
 MAX_UNKNOWN = 0.5

@@ -31,8 +31,8 @@ class SegmentPacker(keras.layers.Layer):
             `int32 (None,)` make a single row, without a batch axis.
 
     Returns:
-        dict of `token_ids`, `segment_ids` (0 in the first segment and its
-        `[SEP]`, then 1, ...) and `padding_mask` (1 at tokens), `int32 (B, T)`.
+        dict of `token_ids`, `segment_ids` (0 to the first `[SEP]`, then 1, ...;
+        0 at padding) and `padding_mask` (1 at tokens), each `int32 (B, T)`.
 
     Raises:
         InputError: a row has no room for a token of each segment.

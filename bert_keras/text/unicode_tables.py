@@ -82,9 +82,10 @@ def decompositions():
 def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
-    Accents of a combining class above 0 are dropped. Accents of class 0 remain,
-    because `Normalizer` must not sort marks across them. If a character
-    consists of accents, its first accent remains. `Normalizer` drops both.
+    With `strip_accents`, accents of a combining class above 0 are dropped.
+    Accents of class 0 remain, because `Normalizer` must not sort marks across
+    them. If a character consists of accents, its first accent remains.
+    `Normalizer` drops both.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

@@ -127,7 +127,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
             raise InputError(
                 f"{name}={value} contradicts {_settings_path(path)}. The "
                 f"vocabulary was learned with {name}={found}. Leave {name} "
-                "out, or write to another folder."
+                "out, or use another folder."
             )
     return tuple(
         saved.get(name) if value is None else value

@@ -71,7 +71,7 @@ class Inputs:
 
         "base": random weights of base size.
         A key of `MODELS`: the weights of --init with this head.
-        "served_" or "onnx_" before such a key: its SavedModel or ONNX file.
+        "served_" or "onnx_" before such a key: its SavedModel or ONNX folder.
         "lines": the first lines of --input.
         A key of `FILES`: the first lines of this file.
         "squad": the first questions of SQuAD's dev split.
