@@ -205,11 +205,11 @@ REFUSED = {
     "unknown": (TOKENIZER, "model", "unk_token", "[PAD]", "unk_token"),
     "ids": (
         *(TOKENIZER, "model", "vocab", {**IDS, "a": 6, "b": 5}),
-        "contradict",
+        "differ from vocab",
     ),
     "fewer ids": (
         *(TOKENIZER, "model", "vocab", {p: IDS[p] for p in PIECES[:-1]}),
-        "contradict",
+        "differ from vocab",
     ),
     "code": (CONFIG, "auto_map", {"AutoTokenizer": ["x.Y", None]}, "auto_map"),
 }

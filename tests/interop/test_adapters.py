@@ -170,8 +170,8 @@ B = A.replace("_A", "_B")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"class": "BertTagger"}, "another class. .* BertTagger"),
-        ({"labels": ["good", "bad"]}, "another labels. .*good.*bad"),
+        ({"class": "BertTagger"}, "another class .* BertTagger"),
+        ({"labels": ["good", "bad"]}, "another labels .*good.*bad"),
         ({"tensors": {A: np.zeros((3, 8), "f4")}}, "another size"),
         ({"tensors": {A: np.zeros((0, 8), "f4")}}, "another size"),
         ({"tensors": {A: np.zeros((), "f4")}}, "another size"),

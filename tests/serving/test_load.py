@@ -213,7 +213,7 @@ def test_a_served_model_takes_texts_of_any_holder(texts):
         ("text", tf.constant("a"), "takes a list as text; got one string"),
         ("text", None, "takes a list as text; got None"),
         ("text", {"text": ["a"]}, "takes a list as text; got {'text'"),
-        ("ids", [[2, 3], [-1, 3]], "0 and more .* row 1"),
+        ("ids", [[2, 3], [-1, 3]], "non-negative .* row 1"),
         ("ids", [[2.5]], "row 0"),
         ("ids", [2, 5], r"row 0 is 2 \(int\)"),
     ],
