@@ -69,7 +69,9 @@ def _describe(model):
 
 
 def read_block(folder, config):
-    """Return the `Fields` of the `bert_keras` block, or None without a block.
+    """Return the `Fields` of the `bert_keras` block, or None.
+
+    None means that config.json has no block, or that transformers wrote it.
 
     Each file except the weights file is compared with its hash in the block.
     `add_check` compares the weights file later, when the weights are loaded.
@@ -139,7 +141,7 @@ def add_check(found, folder, block):
 
 
 def read_arguments(block):
-    """Return dict of the head's arguments; refuse values of a wrong type."""
+    """Return dict of the head's arguments; check types of known arguments."""
     settings = block.object("arguments", {})
     checks = {
         "labels": settings.texts,

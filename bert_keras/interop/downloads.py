@@ -197,7 +197,10 @@ def fetch_release(name):
 
 
 def _unpack(path, folder):
-    """Unpack the checkpoint, settings and vocabulary into `folder`."""
+    """Unpack the checkpoint, settings and vocabulary into `folder`.
+
+    `zipfile` compares each file with its checksum in the zip.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = _find_members(archive)

@@ -92,7 +92,9 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 
 
 def _collect_weights(model, names):
-    """Return the weights of the head and the encoder's trainable weights.
+    """Return the head's weights and the encoder's trainable weights.
+
+    The LoRA matrices are not included.
 
     `names` is a dict of weight name in bert_keras -> name in transformers.
 

@@ -83,7 +83,10 @@ def _read_settings(folder):
 
 
 def _add_settings(text, path, longest):
-    """Add the settings in sentence_bert_config.json, at `path`, to `text`."""
+    """Add the settings in sentence_bert_config.json to `text`; return `text`.
+
+    `path` is the path of that file, `longest` the model's maximum length.
+    """
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")

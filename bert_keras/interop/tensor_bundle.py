@@ -234,7 +234,7 @@ def variable_names(prefix):
     entry = entries[OBJECT_GRAPH]
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
-        data = read_bytes(entry)  # length, checksum, text
+        data = read_bytes(entry)  # length, checksum, bytes
         length, at = _read_varint(data, 0)
         graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:

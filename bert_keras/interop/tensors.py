@@ -219,7 +219,8 @@ class Checkpoint:
         read_text: function that returns the `TextSettings`; None if there is no
             vocabulary.
         embedding: dict of the pooling of sentence embeddings, or None.
-        origin: name of the weights that training began from, or None.
+        origin: source of the weights that training began from: a Hub name with
+            commit, "hf://org/name@commit", or a name in this package; or None.
         license: `License` of the weights, or None.
         initializer_range: standard deviation of new weights, or None.
         untrained: names of weights that were saved while still random.
@@ -419,7 +420,7 @@ _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
 def merge_heads(name, tensor):
     """Merge the axes for heads and head size of an attention weight.
 
-    Any other tensor is returned unchanged.
+    A tensor without these axes is returned unchanged.
     """
     match, shape = _PATTERN.search(name), tensor.shape
     if not match or len(shape) != {"bias": 2, "kernel": 3}[match[2]]:

@@ -39,7 +39,8 @@ class Signature:
         padded: names of outputs whose second axis is padded to the largest
             `count` of the batch.
         per_token: names of outputs with an axis of tokens. Their values at
-            padding have no meaning. The second input is the padding mask.
+            padding have no meaning. If there are such outputs, the second
+            input is the padding mask.
         labels: names of the classes, in order.
         skips_padding: True if layers other than attention skip padding, too.
             This changes the outputs at padding.

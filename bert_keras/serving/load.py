@@ -122,8 +122,8 @@ class ServedModel:
     """Loaded SavedModel. Each signature is a method of the same name.
 
     A method takes a list for each input, by position or by name. It returns a
-    dict of output name -> value. Strings are lists. Padded outputs are lists
-    without the padding. All other values are NumPy arrays.
+    dict of output name -> value. Strings are decoded, in lists. Padded outputs
+    are lists without the padding. All other values are NumPy arrays.
 
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.

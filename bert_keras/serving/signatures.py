@@ -109,9 +109,10 @@ def find_families(model):
 
 
 def resolve_options(models, options):
-    """Return the options with a default in place of each None.
+    """Return the options; where an option is None, use its default.
 
-    The default is the setting of a model if a model has it, else a constant.
+    Some options have no default and stay None. The default is the setting of a
+    model if a model has it, else a constant.
 
     Raises:
         InputError: an option is set that no model takes.
