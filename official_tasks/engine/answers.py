@@ -38,8 +38,9 @@ class Answers:
     `{"row", "model", "signature", "inputs", "keep", "answer", "crc32"}`. The
     checksum covers the line's text before "crc32". `tools/compare.py` reads
     such lines. If a model has more than 100 labels, `probabilities` holds only
-    the ten best. For another format, and to overwrite a file, lines are first
-    written to NAME.unfinished. Then `finish` writes the output.
+    the ten best, with their labels. For another format, and to overwrite a
+    file, lines are first written to NAME.unfinished. Then `finish` writes the
+    output.
 
     Args:
         path: a file with an ending of `WRITERS`, or "-" for standard output.

@@ -139,7 +139,7 @@ def _name(rate, seed):
 def summarize(metric, runs: dict, rates: dict) -> dict:
     """Return the best run's results, with a summary of all runs.
 
-    A run failed if its metric is NaN, or no better than the metric of the best
+    A run failed if its metric is not finite, or no better than the best
     constant prediction. "mean" and "deviation" (standard deviation) are over
     the runs with the best run's learning rate, without failed runs.
 

@@ -84,7 +84,10 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
 
 
 def has_failed(metric, results) -> bool:
-    """Return True if a run is no better than the best constant prediction."""
+    """Return True if a run is no better than the best constant prediction.
+
+    A metric that is not finite also counts as failed.
+    """
     baseline = results.get("majority_baseline", -math.inf)
     return not baseline < results[metric] < math.inf
 

@@ -262,7 +262,7 @@ def note_masks(settings) -> list[str]:
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
                 f"of the {full} tokens that mask_rate {settings.mask_rate:g} "
                 f"allows in a row of {length} tokens. To mask up to {full}, "
-                "leave max_predictions out."
+                "leave this phase's max_predictions out."
             )
     return notes
 

@@ -98,7 +98,7 @@ def _select_best_spans(context, rows) -> list[Candidate]:
                 return list(best.values())
         if all(limit >= w.counts.size * ANSWER_LENGTH for w, *_ in rows):
             return list(best.values())
-        limit *= 10  # several spans have the same text, so list more spans
+        limit *= 10  # too few distinct texts, so list more spans
 
 
 def _list_spans(window, start, end, limit):

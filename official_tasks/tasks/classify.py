@@ -176,7 +176,10 @@ class TextTask(Problem):
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):
-        """Return the threshold with the best F1 of each label, for "multi"."""
+        """Return a dict with the threshold of best F1 for each label.
+
+        The dict is empty unless the problem is "multi".
+        """
         if self.problem != "multi":
             return {}
         truth = self._to_indicators([example.label for example in examples])
@@ -271,7 +274,7 @@ class TextTask(Problem):
 
 
 def score_classes(truth, predicted, labels) -> dict:
-    """Return the accuracy, macro F1, scores per class and confusion matrix."""
+    """Return the accuracy, macro F1, scores per class and confusions."""
     confusion = metrics.confusion_matrix(truth, predicted, len(labels))
     return {
         "accuracy": metrics.accuracy(confusion),

@@ -168,7 +168,7 @@ def _check(path, number, row, width, labelled):
         raise InputError(
             f"{where}: expected a word and its label, separated by a tab or "
             f"a blank, got only {row[0]!r}. A file without labels can only be "
-            "predicted"
+            "used to predict"
         )
     if len(row) != width:
         raise InputError(

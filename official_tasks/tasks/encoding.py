@@ -11,7 +11,8 @@ def encode_texts(preprocess, *segments):
     """Encode texts, or pairs of texts, as rows for a BERT model.
 
     Args:
-        preprocess: a `BertPreprocessor`. Its packer cuts rows and adds [CLS].
+        preprocess: a `BertPreprocessor`. Its packer cuts rows and adds [CLS]
+            and [SEP].
         *segments: one list of str for texts, two lists for pairs.
 
     Returns:

@@ -398,8 +398,8 @@ def scores_v2(
         dict of "exact_match", "f1" and "total" for all questions. These keys
         with the prefix "answerable_" or "unanswerable_" are for such questions
         only. "missing" is the number of questions without a prediction. With
-        `odds`, "best_exact_match" and "best_f1" are the scores at
-        "best_exact_match_threshold" and "best_f1_threshold".
+        `odds`, "best_exact_match" and "best_f1" are the best scores over all
+        thresholds, at "best_exact_match_threshold" and "best_f1_threshold".
     """
     answered = _answer_scores_by_id(answers, predictions, empty_matches=True)
     pairs = dict(answered)

@@ -35,7 +35,7 @@ PAIR_OPTIONS = {
 
 
 class Pair(NamedTuple):
-    """The texts of a row (text, partner, negative), and a score or None."""
+    """One to three texts (text, partner, negative), and a score or None."""
 
     texts: tuple[str, ...]
     label: float | None

@@ -111,7 +111,7 @@ def read_rows(
 
 
 def split_ending(path) -> tuple[str, bool]:
-    """Return a file's ending before any .gz, and True if there is a .gz."""
+    """Return a file's lower-case ending without .gz, and True if it has .gz."""
     name = str(path).lower()
     return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
 
