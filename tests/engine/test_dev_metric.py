@@ -135,5 +135,5 @@ def test_a_metric_that_a_task_lacks_is_refused_before_training(
         )
     assert not (tmp_path / "run").exists()
     search = embedding_task()
-    with pytest.raises(InputError, match="--metric=loss: .* ndcg_at_10$"):
+    with pytest.raises(InputError, match="--metric=loss is .* ndcg_at_10$"):
         check_metric(search, "loss", {"ndcg_at_10": 0.5})

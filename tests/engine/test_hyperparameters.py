@@ -83,7 +83,7 @@ def test_frozen_layers_keep_their_weights_and_the_rest_learns(step):
     _, before, after = step(freeze_layers=0)
     assert not any("embeddings" in k for k in changed(before, after))
     assert "encoder/layer_0/output/kernel" in changed(before, after)
-    with pytest.raises(InputError, match="freeze_layers is 3; .* 2 layers"):
+    with pytest.raises(InputError, match="freeze_layers is 3; .* at most 2"):
         step(freeze_layers=3)
 
 

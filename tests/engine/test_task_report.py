@@ -41,7 +41,7 @@ def test_the_page_tells_what_was_learned_and_what_was_not():
     assert "25.0% of the training texts are cut" in page
     assert "accuracy; the best constant prediction: 0.500" in page
     assert "&lt;b&gt; is a class" in page and "<b> is" not in page
-    assert "20 of 25 on dev" in page and "0.875" in page
+    assert "20 of 25 wrong predictions on dev" in page and "0.875" in page
     assert page.count("<svg") == 2  # loss, accuracy
     assert page.count("<span class=cell") == 4  # confusion
     # Only what is too long for a column may be broken within a word.

@@ -64,8 +64,8 @@ def test_a_span_inside_a_word_labels_the_entire_word():
 @pytest.mark.parametrize(
     ("spans", "word"),
     [
-        ([[0, 99, "PER"]], "in the 37 characters"),
-        ([[3, 3, "PER"]], "in the 37 characters"),
+        ([[0, 99, "PER"]], "has 37 characters"),
+        ([[3, 3, "PER"]], "has 37 characters"),
         ([[3, 4, "PER"]], "has no word"),
         ([[0, 8, "PER"], [4, 8, "PER"]], "overlaps another one: 'King'"),
         ([[0, 8]], "expected a list of spans"),

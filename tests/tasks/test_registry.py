@@ -227,7 +227,7 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
     same = custom_task(train=name, split_seed=1)
     assert evaluate._check_held_out(same, ["run"]) == []
     for model in ("run", "run/model"):
-        with pytest.raises(InputError, match="Give --split_seed=1"):
+        with pytest.raises(InputError, match="give --split_seed=1"):
             evaluate._check_held_out(custom_task(train=name), [model])
         notes = evaluate._check_held_out(custom_task(dev=name), [model])
         assert "was trained on" in notes[-1]

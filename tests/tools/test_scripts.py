@@ -305,7 +305,7 @@ MISTAKES = {
     ),
     "no task and no run": (
         "-m official_tasks.evaluate --dev=yours.csv --model=none",
-        "none is not the folder of a run",
+        "none is not in the folder of a run",
     ),
     "no pre-training data": (
         "-m official_tasks.pretrain --data=books --output=out",
