@@ -11,10 +11,10 @@ seconds per line for single lines, eager and in a graph. Lines are skipped if
 the two tokenizers return different ids.
 
 For pre-training data, the results are rates in processor time on one core:
-megabytes per second from text to a token store and from text to records, and
+characters per second from text to a token store and from text to records, and
 sequences per second of batches that are sampled on the fly, packed or not.
 
-Takes a minute for 8 megabytes.
+Takes a minute for 8 million characters.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
@@ -45,7 +45,9 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("megabytes", 8, "Millions of characters to read.", 1)
+    flags.DEFINE_integer(
+        "megabytes", 8, "Amount of text to read, in millions of characters.", 1
+    )
     flags.DEFINE_integer("turns", 5, "Number of turns of each tokenizer.", 1)
     flags.DEFINE_float("seconds", 3, "Seconds for each type of batch.", 0.01)
     flags.mark_flags_as_required(["input", "vocabulary"])
@@ -160,23 +162,24 @@ def time_records(documents, tokenizer, folder):
     records = os.path.join(folder, "records")
     write_records(stores["train"], records, SamplingRules(), 0)
     end = time.process_time()
-    megabytes = done["characters"] / 1e6
+    millions, rate = done["characters"] / 1e6, "million characters per second"
     results = {
-        "million characters of text": megabytes,
-        "MB/s, text to store": megabytes / (stored - start),
-        "MB/s, text to records of 128": megabytes / (end - start),
+        "million characters of text": millions,
+        f"{rate}, text to store": millions / (stored - start),
+        f"{rate}, text to records of 128 tokens": millions / (end - start),
     }
     return results, stores["train"]
 
 
 def time_batches(store, seconds):
+    """Return dict of rates of batches that are sampled on the fly."""
     from bert_keras.data.batches import pretraining_dataset
 
     rates = {}
-    for name, rules in {
-        "sequences/s of 128, sampled on the fly": SamplingRules(128, 20),
-        "sequences/s of 512, sampled on the fly": SamplingRules(512, 80),
-        "rows/s of 512, packed": SamplingRules(512, 80, packed=True),
+    for unit, rules in {
+        "sequences (128 tokens)": SamplingRules(128, 20),
+        "sequences (512 tokens)": SamplingRules(512, 80),
+        "packed rows (512 tokens)": SamplingRules(512, 80, packed=True),
     }.items():
         size = 32_768 // rules.sequence_length
         batches = iter(pretraining_dataset(store.folder, size, 0, rules=rules))
@@ -185,7 +188,8 @@ def time_batches(store, seconds):
         while time.process_time() < start + seconds:
             next(batches)
             count += size
-        rates[name] = count / (time.process_time() - start)
+        rate = count / (time.process_time() - start)
+        rates[f"{unit} per second, sampled on the fly"] = rate
     return rates
 
 
