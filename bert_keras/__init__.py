@@ -3,7 +3,8 @@
 A public name is imported at its first use, so `import bert_keras` imports
 neither Keras nor TensorFlow. When Keras loads a saved model, it finds the
 classes by their registered names. This package registers its classes as soon as
-both Keras and this package are imported, in either order.
+both Keras and this package are imported, in either order. The text layers are
+registered only when TensorFlow is imported too.
 """
 
 import contextlib

@@ -419,9 +419,11 @@ def _remove_partial(path):
 
 @functools.cache
 def process_space() -> str:
-    """Return an identifier of this boot of the machine and of the container.
+    """Return an identifier of the machine's current boot and PID namespace.
 
-    A process ID is unique only among the processes with the same identifier.
+    On systems other than Linux, the identifier is made from the host name and
+    the node number. A process ID is unique only among the processes with the
+    same identifier.
     """
     try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:

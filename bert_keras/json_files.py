@@ -59,15 +59,15 @@ def parse_json(text, **arguments):
         **arguments: keyword arguments of `json.loads`.
 
     Raises:
-        ValueError: the text is not JSON, is nested too deep, or has half of
-            a surrogate pair, which UTF-8 cannot encode.
+        ValueError: the text is not JSON, is nested too deeply, or has half
+            of a surrogate pair, which UTF-8 cannot encode.
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text))
     try:
         value = json.loads(text, **arguments)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     if text.count("[") + text.count("{") > MAX_JSON_DEPTH:
         _check_depth(value)
     if _HALF_PAIR.search(text):

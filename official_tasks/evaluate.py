@@ -103,10 +103,13 @@ def evaluate(
 
 
 def _check_held_out(task, models, split="dev") -> list[str]:
-    """Return a note for each file of the split that a model was trained on.
+    """Check that the models were not trained on the rows to score.
 
-    Without a dev file, the dev split is a tenth of --train. A model whose run
-    held out other rows was trained on rows of this tenth.
+    Return a note for each of the split's files that a model was trained on.
+
+    Without a dev file, the dev split is a tenth of --train. A model trained on
+    the same file may have used another dev split: another seed, a dev file or a
+    cross-validation. Then it was trained on rows of this tenth.
 
     Raises:
         InputError: a model was trained on rows of this tenth.

@@ -21,8 +21,8 @@ run.
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
 four learning rates. For small models, these rates and the default rate are
-higher: 6 times up to hidden size 256, and 2 times up to 512. --seeds=5 trains
-with five seeds. --folds=5 cross-validates.
+multiplied: by 6 up to hidden size 256, by 2 up to 512. --seeds=5 trains with
+five seeds. --folds=5 cross-validates.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.

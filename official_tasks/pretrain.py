@@ -126,7 +126,8 @@ def define_flags():
 def _limit_flags():
     for number, prefix in ((1, ""), (2, "phase_2_")):
         names = ["sequence_length", "max_predictions"]
-        # --batch_size applies even without phase 1, as phase 2 uses it too.
+        # --batch_size applies even if phase 1 has no steps, because it is also
+        # the default of --phase_2_batch_size.
         names += ["batch_size"] if number == 2 else []
         script.applies_only(
             f"if phase {number} has steps (see --phase_2_steps)",
@@ -165,7 +166,7 @@ def print_plan(data, **arguments):
 
 
 def print_metrics(results):
-    """Print the held-out metrics after and before training, and the notes."""
+    """Print each held-out metric, its value before training, and the notes."""
     before = results["before"] or {}
     for name in METRICS:
         if name in results:

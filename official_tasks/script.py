@@ -42,8 +42,8 @@ PATH_ERRORS = {
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
-# Make absl count the flags that this file defines as flags of the calling
-# script, so that the script's --help lists them.
+# After this call, absl assigns this file's flags to the calling script.
+# Otherwise the script's --help would not list them.
 flags.disclaim_key_flags()
 # Arguments of all calls of `applies_only`, `group_flags` and `show_flags`.
 _limits = []

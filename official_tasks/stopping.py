@@ -123,7 +123,10 @@ def check():
 
 
 def end_with(code):
-    """Set the exit code for a signal that comes after a `work` block."""
+    """Set the exit code for a signal outside a `work` block.
+
+    Scripts call this at their end, so a late signal keeps their exit code.
+    """
     _state.code = code
 
 

@@ -70,8 +70,8 @@ def define_flags():
     flags.DEFINE_integer(
         "copies",
         1,
-        "Number of copies of the text in train/, each with other pairs and "
-        "masks.",
+        "Number of copies of the text in train/, each with different pairs "
+        "and masks.",
         1,
     )
     flags.DEFINE_float(

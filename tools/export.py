@@ -86,19 +86,19 @@ def _define_saved_model_flags():
         "pooling",
         None,
         ("mean", "max", "cls", "pooled"),
-        "Pooling of embed; the default comes with the weights.",
+        "Pooling of embed; by default the model's setting, else mean.",
     )
     flags.DEFINE_bool(
         "normalize",
         None,
-        "Scale embed's vectors to length 1; the default comes with the "
-        "weights.",
+        "Scale embed's vectors to length 1; by default the model's setting, "
+        "else False.",
     )
     flags.DEFINE_integer(
         "truncate_dim",
         None,
-        "Number of values to keep of embed's vectors; the default comes with "
-        "the weights.",
+        "Number of values to keep of embed's vectors; by default the model's "
+        "setting, else all.",
         1,
     )
     flags.DEFINE_string(

@@ -148,7 +148,7 @@ class PackedPairs(NamedTuple):
     count: int
 
     def __getitem__(self, span: slice):
-        """Return the pairs of some rows; the first of these rows becomes 0."""
+        """Return the pairs of the rows in `span`. Row indices restart at 0."""
         begin, end, _ = span.indices(self.count)
         own = slice(*np.searchsorted(self.rows, [begin, end]))
         return PackedPairs(self.pairs[own], self.rows[own] - begin, end - begin)

@@ -24,7 +24,11 @@ def _end_with_parent(parent, is_ready):
 
 
 def _show_error(kind, error, trace):
-    """Print an error, unless the parent ended before it had sent all data."""
+    """Print an error, unless it only shows that the parent ended.
+
+    If the parent ends before it has sent all its data, unpickling the data
+    raises an error.
+    """
     if not issubclass(kind, (pickle.UnpicklingError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 

@@ -70,7 +70,7 @@ def create_pretraining_data(
         rules: how pairs and masks are drawn; by default as in the paper.
         seed: int.
         copies: number of times that the training text is used, each time with
-            other pairs and masks (`dupe_factor` of the original BERT).
+            different pairs and masks (`dupe_factor` of the original BERT).
             Held-out text is used once.
         held_out_share: approximate fraction of the documents for `held_out`,
             chosen by the hash of their text; 0 for none.
@@ -157,9 +157,11 @@ def finish_data(
     run: Callable[[Callable, list], Iterable],
     progress: Callable | None = None,
 ) -> dict[str, dict]:
-    """Write the records of stores if `records` is True; return the manifests.
+    """Write the records if `records` is True; return the manifests.
 
-    The arguments are those of `create_pretraining_data` and `write_records`.
+    `stores` is a dict of split ("train" or "held_out") -> `TokenStore`. `run`
+    is described at `write_records`, and the other arguments are described at
+    `create_pretraining_data`.
     """
     manifests = {name: store.manifest for name, store in stores.items()}
     for name, store in stores.items() if records else ():

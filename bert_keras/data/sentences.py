@@ -1,11 +1,13 @@
 """Split paragraphs of any script into sentences by rules, without a model.
 
-A sentence ends at a terminator, a character with Unicode's property
-`Sentence_Terminal`. `.`, `!`, `?` and the ellipsis end a sentence only before
-white space, and not if a lower-case word follows. A `.` after an abbreviation,
-an initial or a list number does not end a sentence. Terminators of scripts that
-write no space after a sentence (Chinese, Khmer, ...) need no white space.
-Closing quotation marks and brackets after a terminator belong to the sentence.
+A sentence ends at a terminator: a character with Unicode's property
+`Sentence_Terminal`, or one of a few others. `.`, `!`, `?` and the ellipsis end
+a sentence only before white space, and not if a lower-case word follows. A `.`
+after a title such as "Dr." or after a list number does not end a sentence.
+After another abbreviation or an initial, it ends one only before a common first
+word. Most terminators of other scripts (Chinese, Khmer, ...) need no white
+space. Closing quotation marks and brackets after a terminator belong to the
+sentence.
 """
 
 import re
@@ -13,9 +15,9 @@ import re
 # These terminators end a sentence only if white space follows.
 _SPACED = r".!?\u2026\u203c\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53\u2e54"
 
-# These terminators need no white space. Two of them are not Sentence_Terminal:
-# the Tibetan shad and the Greek question mark. The Burmese mark that may also
-# separate phrases is left out.
+# These terminators need no white space. Three of them are not
+# Sentence_Terminal: the two Tibetan shads and the Greek question mark. The
+# Burmese mark that may also separate phrases is left out.
 _UNSPACED = (
     r"\u037e\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d"
     r"\u083e\u0964\u0965\u0f0d\u0f0e\u104b\u1362\u1367\u1368\u166e\u1735"
@@ -65,7 +67,8 @@ def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# These abbreviations precede a name or a number and never end a sentence.
+# These abbreviations precede a name or a number and never end a sentence. Only
+# "no." ends one, unless a number follows.
 _TITLES = _split_words(
     "mr mrs ms mx dr prof rev hon st messrs mme mlle gen col maj capt lt sgt "
     "cpl adm cmdr gov sen rep pres sec supt fr sr sra srta dra don hr fig figs "

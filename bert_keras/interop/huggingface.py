@@ -149,7 +149,7 @@ def _open_with_block(folder, config, fields, stored):
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, _normalize_name
     )
-    # The tensors of a head that transformers lacks have bert_keras's names.
+    # If transformers lacks a head, the head's tensors have bert_keras's names.
     head_names = [n for n in skipped if "/" in n and not in_encoder(n)]
     found = _transpose_kernels(found) | {
         name: stored[name] for name in head_names

@@ -382,13 +382,15 @@ def _check_post_processor(tokenizer):
 
 
 def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
-    """Raise `WeightsError` if the tokenizer has added tokens.
+    """Raise `WeightsError` if added tokens would change the ids.
 
-    transformers never splits an added token in a text. The original BERT has no
-    added tokens, so it splits "[unused0]" at the brackets.
+    transformers never splits an added token in a text. The original BERT splits
+    it like any text, such as "[unused0]" at the brackets, so the ids would
+    differ.
 
     `added` is the `Fields` of added_tokens.json. For the next three arguments,
-    see `_check_files`. `lowercase` is False if text keeps its case.
+    see `_check_files`. `pieces` is the list of the vocabulary's tokens.
+    `lowercase` is False if text keeps its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, tokenizer):
         content = token.text("content")

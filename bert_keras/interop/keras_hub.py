@@ -256,7 +256,7 @@ def _walk(path, group, prefix, found, seen):
         if seen[0] > MAX_NODES or name.count("/") > MAX_DEPTH:
             raise WeightsError(
                 path,
-                "there are too many groups, or they are nested too deep",
+                "there are too many groups, or they are nested too deeply",
                 tensor=shorten(name),
             )
         link = group.get(key, getlink=True)

@@ -45,9 +45,10 @@ _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     """Write the LoRA matrices and the head of a model as PEFT's folder.
 
-    The folder has a few hundred kB, because it lacks the frozen weights. To
-    load the folder, pass a model with the same encoder weights to `load_lora`
-    or to `peft.PeftModel.from_pretrained`.
+    The folder is small (about 1 MB for BERT base with rank 8), because it lacks
+    the frozen weights. `load_lora` loads it into a bert_keras model, and
+    `peft.PeftModel.from_pretrained` into a transformers model. The model must
+    have the same encoder weights.
 
     Args:
         model: a task model or `BertEncoder` with LoRA; see `enable_lora`.

@@ -150,7 +150,7 @@ def _read_entry(prefix, shards, name, proto, sizes):
     shape = tuple(dim.size for dim in proto.shape.dim)
     problem = None
     if not 0 <= proto.shard_id < shards or proto.slices:
-        problem = "the tensor is split, or the data file does not exist"
+        problem = "the tensor is split, or its shard number is invalid"
     elif (
         proto.shape.unknown_rank or len(shape) > 8 or min(shape, default=0) < 0
     ):

@@ -122,7 +122,8 @@ def _order_after(x, upstream):
     first computation and keep the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
-    # A compiler that knew that `zero` is always 0 would drop the dependency.
-    is_known = tf.cast(first, tf.bool)
-    zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))
+    # `zero` is always 0. It is computed so that no compiler can see this.
+    # Otherwise the compiler would drop the dependency on `upstream`.
+    flag = tf.cast(first, tf.bool)
+    zero = tf.where(tf.equal(flag, flag), 0.0, float("nan"))
     return x + tf.cast(zero, x.dtype)

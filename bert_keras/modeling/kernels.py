@@ -257,7 +257,7 @@ def has_fused_attention(bias):
 
 
 def attend(query, key, value, bias):
-    """Compute attention by Keras's fused kernel.
+    """Compute attention with Keras's fused kernel.
 
     Query, key, value and result have the shape (B, N, T, H). The bias has the
     shape (B, 1, 1, S) or (B, 1, T, S).

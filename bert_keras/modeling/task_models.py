@@ -376,8 +376,8 @@ class BertChooser(TaskModel):
         rows = _RowPerChoice(name="rows")(inputs)  # (B, K, T) to (B K, T)
         encoded = encode(encoder, rows, recipe=recipe, pooling=self.pooling)
         scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
-        # Without `dtype`, the layer would use Keras's global policy. In half
-        # precision, this policy would round the logits.
+        # Without `dtype`, the layer would use Keras's global policy. A
+        # half-precision policy would round the logits.
         choices = _ChoicesOfRows(
             name="choices", dtype=self.chooser.dtype_policy.name
         )

@@ -121,13 +121,14 @@ class _MergedWeight:
         self.shape = self.base.shape
 
     def numpy(self):
-        # Merge in the weights' dtype. Keras's `kernel` has the compute dtype.
+        # Merge here in the weights' dtype, because Keras's `kernel` merges in
+        # the compute dtype.
         change = np.matmul(self.down.numpy(), self.up.numpy())
         return self.base.numpy() + self.scale * change
 
     def assign(self, values):
         self.base.assign(values)
-        # LoRA's product is then 0, but LoRA can still be trained.
+        # B = 0 makes LoRA's product 0. A is not 0, so B still gets a gradient.
         self.up.assign(np.zeros(self.up.shape))
 
 
@@ -151,11 +152,12 @@ def enable_lora(
     """Freeze the encoder and add trainable matrices of low rank to it.
 
     In every layer, the kernel W of each named projection becomes
-    W + alpha / rank A B. A (D, rank) is random and B (rank, D) is zero at first
-    (Hu et al. 2021, "LoRA"). Heads stay trainable, and so do weights that the
-    preset lacked, such as the pooler's. Call this function before `compile`.
-    `save_preset`, `with_dtype` and exports merge the matrices into the kernels.
-    `save_lora` writes only the matrices.
+    W + alpha / rank A B. At first, A (inputs, rank) is random and
+    B (rank, outputs) is zero (Hu et al. 2021, "LoRA"). Heads stay trainable,
+    and so do weights that the preset lacked, such as the pooler's. Call this
+    function before `compile`. `save_preset`, `with_dtype` and exports merge the
+    matrices into the kernels. `save_lora` writes only the matrices, the head
+    and the encoder's other trainable weights.
 
     Args:
         model: a task model, or a `BertEncoder`.
@@ -164,12 +166,14 @@ def enable_lora(
             and "feed_forward" (both kernels of the feed-forward network).
         alpha: scale of the change; None: equal to the rank.
         dropout: fraction of the input of A that is dropped in training. The
-            encoder must have dropout too, because only then it draws seeds.
+            encoder must have dropout too. Without dropout it draws no random
+            seeds, and LoRA's dropout needs a seed.
 
     Raises:
-        InputError: the rank is below 1, alpha is 0 or less, a projection is
-            unknown, the dropout is out of range, `dropout` is above 0 and the
-            encoder has no dropout, or the model already has LoRA.
+        InputError: the rank is below 1, alpha is 0 or less, `projections` is
+            empty or has an unknown name, the dropout is out of range,
+            `dropout` is above 0 and the encoder has no dropout, or the model
+            already has LoRA.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -241,7 +245,8 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # `super().load_own_variables` sets LoRA's matrices to 0. Keep them.
+        # `super().load_own_variables` sets LoRA's matrices to 0. Restore their
+        # values afterwards.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights
@@ -270,7 +275,7 @@ def get_adaptation(model):
         layer.path: [
             layer.lora_rank,
             layer.lora_alpha,
-            getattr(layer, "lora_dropout", 0.0),  # not in an `Embedding`
+            getattr(layer, "lora_dropout", 0.0),  # `Embedding` has none
         ]
         for layer in lora_layers(model)
     }

@@ -38,8 +38,8 @@ HARD_TEXTS = (
 def answer_here(signatures, functions, preprocessor, options):
     """Return a list of (signature, request, answer), computed in this process.
 
-    `functions` has the traced function of each signature. `options` are the
-    options of the export.
+    `functions` is a dict of signature name -> traced function. `options` are
+    the export's options.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
     # Signatures that read windows are slow, so they get shorter texts.

@@ -171,7 +171,7 @@ def _long_word(max_bytes):
 
 
 def plain_codes(lowercase, strip_accents):
-    """Return the code points that tensorflow-text treats like `WordPiece`."""
+    """Return code points that tensorflow-text treats as `WordPiece` does."""
     is_plain = unicode.table("plain_uncased" if lowercase else "plain_cased")
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:

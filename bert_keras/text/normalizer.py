@@ -18,12 +18,13 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 # has no stand-ins, because they are control characters, which are dropped.
 FIRST_STAND_IN = 1
 
-# Kind of a combining mark that is not an accent. Text keeps such a mark, but
-# sorting marks by combining class can move it.
+# Kind of a combining mark that is kept, because it is not an accent (Mn).
+# Canonical ordering can move such a mark.
 ORDERED = 6
 # The character table has an entry KINDS * offset + kind for each code point.
-# `code point + offset` is the normalised character, and `kind` is its kind. A
-# sum SEVERAL + i stands for several characters: entry i of `Tables.several`.
+# `code point + offset` is the normalised character, and `kind` is its kind. If
+# the sum is SEVERAL + i, the code point becomes several characters, which
+# `Tables.several` has at index i.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -174,7 +175,8 @@ def _split_words(codes, kinds, sources, row_splits):
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
-    # Words begin after a space, and at and after punctuation and ideographs.
+    # Punctuation marks and ideographs are words by themselves. So a word begins
+    # at each of them, after each of them, and after a space.
     starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
     seen = tf.gather(seen, letters)
     sources = tf.gather(sources, seen)
@@ -228,11 +230,14 @@ def _set_token_ends(words):
 Tables = collections.namedtuple("Tables", "characters several roles classes")
 Tables.__doc__ = """Tables of all characters, for one set of settings.
 
-    characters: `CodePointTable` of KINDS * offset + kind; see `KINDS`.
+    characters: `CodePointTable` of KINDS * offset + kind. `offset` is the
+        normalised code point minus the original code point; see `KINDS`.
     several: arrays (starts, lengths, results) for characters that become
-        several characters. `results` has KINDS * code point + kind of each new
-        character. `starts` and `lengths` give the slices of `results`.
-    roles: `CodePointTable` of STOPS, IGNORED and CASED.
+        several characters. Character i becomes `lengths[i]` characters, whose
+        entries in `results` begin at `starts[i]`. An entry of `results` is
+        KINDS * (code point of the new character) + (its kind).
+    roles: `CodePointTable` of STOPS, IGNORED and CASED. A character's role
+        helps to decide if a capital sigma is final; see `unicode_tables`.
     classes: `CodePointTable` of canonical combining classes.
     """
 

@@ -21,9 +21,13 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     `AdamW` and `Lamb` skip a step whose gradients are not finite, and count
     skipped steps. The callback logs this count as `skipped_steps` at the end of
-    each epoch, and warns when it grows. Reading the count waits for the current
-    step, so the callback reads it only every `IN_A_ROW` steps. A run therefore
-    ends after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps in a row.
+    each epoch, and warns when it grows.
+
+    Reading the count waits for the current step, so the callback reads it only
+    every `IN_A_ROW` steps and at the end of each epoch. A run therefore ends
+    after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps in a row. With a
+    `steps_per_execution` above 1, the callback reads the count only at the end
+    of an execution, so a run may end later.
     """
 
     def __init__(self):

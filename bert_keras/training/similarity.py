@@ -245,11 +245,12 @@ class Matryoshka(_SimilarityLoss):
 
 
 def _is_partner(numbers):
-    """Return bool (B, G (K-1)): True if a candidate is a row's correct answer.
+    """Return bool (B, G (K-1)): True if a candidate is correct for a row.
 
-    The candidates of a row are all texts of the global batch, except each row's
-    first text. A candidate is correct if it equals the second text of this row,
-    or the second text of a row with the same first text.
+    The global batch has G rows. A row has K texts: a query, its partner, and
+    hard negatives. The candidates are the partners and hard negatives of all
+    rows. A candidate is correct for a row if it equals the row's partner, or
+    the partner of a row with the same query.
 
     Args:
         numbers: int (B, K), a number for each text. Equal texts have equal

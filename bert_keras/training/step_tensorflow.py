@@ -141,7 +141,8 @@ def _accumulate(compute, batch, accumulate):
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 
     number = -(-count // size)  # number of micro-batches, rounded up
-    # Initial sums: first of the losses, (1 + losses,), then of each gradient.
+    # Initial sums: one tensor (1 + losses,) for the losses, then one tensor for
+    # each gradient.
     zeros = [tf.zeros_like(compute.divisors)]
     zeros += [
         tf.zeros(v.shape, v.dtype) for v in compute.model.trainable_weights

@@ -28,19 +28,21 @@ def make_strategy(distribution="off", tpu="local"):
     """Return the `Strategy` for the name of a distribution.
 
     Call this function before anything else runs on a device. A process joins a
-    cluster or sets up a TPU only in its first call. On JAX, "mirrored" and
-    "tpu" are `keras.distribution.DataParallel` over all devices.
+    cluster or sets up a TPU only once; later calls use it again. On JAX,
+    "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
 
     Args:
-        distribution: "off", one device; "mirrored", all GPUs of this host;
-            "multi_worker", all GPUs of all hosts that the environment
-            variable TF_CONFIG names; "tpu", a TPU; "auto", the first of
-            multi_worker, tpu and mirrored that finds its devices, else "off".
+        distribution: "off", one device; "mirrored", all GPUs of this host, or
+            its CPU if it has no GPU; "multi_worker", all GPUs of all hosts that
+            the environment variable TF_CONFIG names; "tpu", a TPU; "auto", the
+            first of multi_worker, tpu and mirrored that finds its devices, else
+            "off". "auto" takes mirrored only with more than one GPU.
         tpu: "local" for the TPU of this host, or a TPU's name or address.
 
     Raises:
-        InputError: the name is unknown, devices are missing, `tpu` is given
-            without distribution="tpu", or TF_CONFIG is invalid.
+        InputError: the name is unknown, the TPU cannot be used, TF_CONFIG is
+            missing or invalid, or `tpu` is given without distribution="tpu". On
+            JAX also: distribution is "multi_worker", or `tpu` is given.
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(

@@ -258,7 +258,7 @@ def _answer_in_batches(signature, rows, batch_size, labels=()):
         columns = zip(*[rows[i] for i in batch], strict=True)
         outputs = signature(*map(list, columns))
         for index, i in enumerate(batch):
-            # Sort, because TensorFlow's order differs between processes.
+            # TensorFlow's order of the outputs differs between processes.
             answers[i] = {
                 name: _as_json(outputs[name][index]) for name in sorted(outputs)
             }

@@ -38,12 +38,12 @@ class Temperature(NamedTuple):
         return outputs / self.value
 
     def put_into(self, head):
-        """Divide a head's logits by the temperature."""
+        """Divide a head's weights, and so its logits, by the temperature."""
         for weight in (head.kernel, head.bias):
             weight.assign(weight / self.value)
 
     def take_out_of(self, head):
-        """Multiply a head's logits by the temperature."""
+        """Multiply a head's weights, and so its logits, by the temperature."""
         for weight in (head.kernel, head.bias):
             weight.assign(weight * self.value)
 

@@ -248,7 +248,7 @@ class _Run:
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
         # `scale` is for regression targets, `temperature` for calibration.
-        # `_save` rescales the saved head by the one that is not None.
+        # At most one of them is set. If so, `_save` rescales the saved head.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)

@@ -263,7 +263,8 @@ def _mean(outputs):
 _WEIGHTS = re.compile(
     r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
 )
-# Subfolders that hold weights, in a SavedModel or sentence-transformers folder.
+# Folders with weights: the folder itself, or a subfolder of a SavedModel or of
+# a sentence-transformers folder.
 _FOLDERS = ("", "variables", "0_*")
 
 

@@ -67,7 +67,9 @@ def find_inputs(pattern) -> list[str]:
 
 
 def count_rows(paths, *arguments) -> int | None:
-    """Check all rows and return their number; None for a pipe or a data set.
+    """Check and count all rows.
+
+    A pipe or data set is not read; the result is then None.
 
     Args:
         paths: see `read_inputs`.

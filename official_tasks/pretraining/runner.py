@@ -18,7 +18,8 @@ from official_tasks.pretraining.settings import (
 
 SHOWN = 4  # number of held-out texts to show with predictions
 MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
-OVERFIT = 1.0  # nats; a larger gap of held-out and training loss gets a note
+# The report notes a gap this large between held-out and training loss, in nats.
+OVERFIT = 1.0
 
 
 def run(data, output, callbacks=(), **arguments) -> dict:

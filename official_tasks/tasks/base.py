@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bert_keras.errors import InputError
 
 SPLITS = ("train", "dev", "test")
-RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the grid of the paper, appendix A.3
+RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the paper, section 4.1
 
 
 class Example(NamedTuple):

@@ -339,9 +339,9 @@ TAGS_OPTIONS = {
 def custom_tags(**options) -> TagTask:
     """Return a task that predicts a label for each word.
 
-    A cell of words or tags is a list, or a text that is split at blanks. With
-    `spans`, `tag_words` splits a text into words. The arguments are
-    `TAGS_OPTIONS`.
+    A cell of words or tags is a list, or a string that is split at blanks. With
+    the option `spans`, words and labels come from the columns `text` and
+    `spans`; see the function `tag_words`. The arguments are `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
     unused = ("words", "tags") if chosen.spans else ("text",)

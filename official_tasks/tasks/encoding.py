@@ -203,7 +203,8 @@ def _cut_windows(preprocess, texts, stride, lead):
     before = tf.ones_like(cut.text)  # [CLS]
     if lead is not None:
         segments.insert(0, tf.gather(lead, cut.text))
-        before = segments[0].row_lengths() + 2  # `lead`, [CLS] and [SEP]
+        # Tokens before the window: [CLS], `lead` and [SEP].
+        before = segments[0].row_lengths() + 2
     return WindowedRows(
         without_padding(packer.frame(segments)),
         cut.text,

@@ -153,10 +153,11 @@ def _find_label_column(row, header, path, split):
 
 
 def _select_raw_rows(row, path, split):
-    """Return a test of a row's cells: True if the row is in the split.
+    """Return a function that returns True if a line's cells are in the split.
 
     MRPC's raw file contains train and dev. The file dev_ids.tsv, which GLUE's
-    download script fetches, lists the pairs of ids in dev.
+    download script fetches, lists the pairs of ids in dev. For other files, the
+    function always returns True.
     """
     path = Path(path)
     if split == "test" or path.name != row.raw.get(split):

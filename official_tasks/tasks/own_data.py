@@ -54,7 +54,8 @@ class Columns(NamedTuple):
         lists: columns that may hold lists, in all formats but CSV and TSV.
         objects: columns among `lists` whose elements may be dicts or lists.
         optional: columns among `labels` that a dev file may lack too.
-        lacks: verb phrase of the message about rows without a label.
+        lacks: the words after "3 rows" in the message about rows without a
+            label, such as "have no label".
         has_label: function of a cell; True if the cell has a label.
         is_stratified: whether to hold out a tenth of the rows of each label.
     """

@@ -69,7 +69,11 @@ class Source:
         return Examples(examples, notes)
 
     def parts(self, split) -> tuple[str, ...]:
-        """Return the names of the split's parts, usually only `split`."""
+        """Return the names of the split's parts, usually only `split`.
+
+        For example, MNLI's dev split has the parts "dev_matched" and
+        "dev_mismatched", each with its own file.
+        """
         if split in self.files:
             return (split,)  # a user's file is not divided into parts
         return getattr(self.row, "parts", {}).get(split, (split,))

@@ -39,11 +39,11 @@ MODELS = {
 
 @dataclasses.dataclass(eq=False)
 class Inputs:
-    """Settings of jobs that depend on the machine.
+    """Machine-dependent settings of benchmark jobs.
 
-    `folder` is for files that are made for jobs. `batch` replaces the batch
-    size of every row, unless `batch` is 0. `lines` is the maximum number of
-    lines or questions that a command reads.
+    `folder` holds the input files that this class makes. If `batch` is not 0,
+    it replaces the batch size of every job that has one. `lines` is the maximum
+    number of lines or questions in an input file.
     """
 
     folder: str | os.PathLike

@@ -104,7 +104,7 @@ def encode_windows(tokenizer, questions):
 
     A source is a pair (index of the question, encoding of the window).
     """
-    rows, places = [], []
+    rows, sources = [], []
     for number, question in enumerate(questions):
         windows = tokenizer(
             *(question["question"], question["context"]),
@@ -127,14 +127,14 @@ def encode_windows(tokenizer, questions):
                 start = end = 0  # [CLS], because part of the answer is outside
             row = {n: windows[n][i] for n in tokenizer.model_input_names}
             rows.append({**row, "start_positions": start, "end_positions": end})
-            places.append((number, window))
-    return rows, places
+            sources.append((number, window))
+    return rows, sources
 
 
-def score_answers(logits, questions, places):
+def score_answers(logits, questions, sources):
     """Return the mean F1 of each question's best span of at most 30 tokens."""
     best = {}
-    for start, end, (number, window) in zip(*logits, places, strict=True):
+    for start, end, (number, window) in zip(*logits, sources, strict=True):
         size = len(window)
         sums = np.add.outer(start[:size], end[:size])
         lengths = np.subtract.outer(range(1, 1 + size), range(size)).T
@@ -156,14 +156,14 @@ def prepare(options, tokenizer):
     """Return (training rows, dev rows, model class, labels, metric)."""
     if options.task == "squad1":
         dev = read_questions(options.dev)
-        dev_rows, places = encode_windows(tokenizer, dev)
+        dev_rows, sources = encode_windows(tokenizer, dev)
         train = read_questions(options.train) if options.epochs else []
         return (
             encode_windows(tokenizer, train)[0],
             dev_rows,
             transformers.AutoModelForQuestionAnswering,
             ["start", "end"],
-            lambda logits, _: score_answers(logits, dev, places),
+            lambda logits, _: score_answers(logits, dev, sources),
         )
     if options.task == "wikiann":
         train, dev = read_columns(options.train), read_columns(options.dev)
@@ -243,8 +243,8 @@ def train(options):
             data_collator=padding(tokenizer),
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
-        # `places` needs the logits in the order of the rows. The default
-        # sampler would change the order.
+        # `sources` is in the order of the dev rows, so the logits must be too.
+        # train_sampling_strategy="group_by_length" would sort the dev rows.
         if options.task == "squad1":
             trainer._get_eval_sampler = SequentialSampler
         trainer.train() if options.epochs else trainer.evaluate()
