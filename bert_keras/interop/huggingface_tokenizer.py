@@ -23,10 +23,11 @@ OUTPUT_FILES = (VOCABULARY, TOKENIZER, SETTINGS)
 INPUT_FILES = (*OUTPUT_FILES, SPECIAL, ADDED)
 # Maximum characters of a word in transformers. The original BERT allows 200.
 MAX_WORD_LENGTH = 100
+GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 CLASSES = (
     *("BertTokenizer", "BertTokenizerFast"),
     *("DistilBertTokenizer", "DistilBertTokenizerFast"),
-    *("PreTrainedTokenizerFast", "TokenizersBackend"),
+    *GENERAL_CLASSES,
 )
 ANY = object()  # any value is valid here; other code may check it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
@@ -141,7 +142,7 @@ def _read_text(folder, config, positions):
         read_json(os.path.join(folder, name), optional=True)
         for name in (ADDED, SPECIAL, SETTINGS, TOKENIZER)
     )
-    _check_files(settings, special, tokenizer, config)
+    kind = _check_files(settings, special, tokenizer, config)
     path = os.path.join(folder, VOCABULARY)
     if not os.path.exists(path):
         pieces = _read_pieces(tokenizer)
@@ -156,7 +157,7 @@ def _read_text(folder, config, positions):
     )
     return text_settings.TextSettings(
         pieces,
-        _read_arguments(settings, tokenizer, cases),
+        _read_arguments(settings, tokenizer, kind),
         cases,
         _read_length(settings, positions),
         **read_prompts(settings),
@@ -179,10 +180,13 @@ def read_prompts(fields):
     }
 
 
-def _read_arguments(settings, tokenizer, cases):
-    """Return arguments of `WordPieceTokenizer`, except vocabulary and case."""
+def _read_arguments(settings, tokenizer, kind):
+    """Return arguments of `WordPieceTokenizer`, except vocabulary and case.
+
+    `kind` is the tokenizer's class.
+    """
     return {
-        "strip_accents": _read_strip_accents(settings, tokenizer, cases),
+        "strip_accents": _read_strip_accents(settings, tokenizer, kind),
         "max_word_length": tokenizer.object("model", {}).integer(
             "max_input_chars_per_word", MAX_WORD_LENGTH
         ),
@@ -193,21 +197,16 @@ def _read_arguments(settings, tokenizer, cases):
     }
 
 
-def _read_strip_accents(settings, tokenizer, cases):
+def _read_strip_accents(settings, tokenizer, kind):
     """Return the setting `strip_accents`; see `WordPiece`.
 
-    In transformers too, a missing value or None means the value of `lowercase`.
+    Like transformers, the classes of BERT read it from tokenizer_config.json
+    alone, and the general classes of tokenizer.json from that file. There too,
+    a missing value or None means the value of `lowercase`.
     """
-    name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
-    stated = [
-        fields.boolean_or_none(name)
-        for fields in (settings, normalizer)
-        if name in fields.values
-    ]
-    # For cased text, `strip_accents` None and False have the same effect.
-    if len({*stated}) > 1 and set(cases.values()) != {False}:
-        settings.refuse(name, f"{stated[1]} as in {TOKENIZER}", stated[0])
-    return next((value for value in stated if value is not None), None)
+    is_general = kind in GENERAL_CLASSES and tokenizer.values
+    source = tokenizer.object("normalizer", {}) if is_general else settings
+    return source.boolean_or_none("strip_accents")
 
 
 def _read_cases(settings, tokenizer):
@@ -249,7 +248,7 @@ def _read_pieces(tokenizer):
 
 
 def _check_files(settings, special, tokenizer, config):
-    """Raise `InputError` if settings make ids differ from the original BERT's.
+    """Return the tokenizer's class; raise if ids differ from the original's.
 
     Args:
         settings: `Fields` of tokenizer_config.json.
@@ -268,7 +267,7 @@ def _check_files(settings, special, tokenizer, config):
         )
     # Like AutoTokenizer, prefer tokenizer_config.json to config.json.
     states = settings if "tokenizer_class" in settings else config
-    states.choice("tokenizer_class", CLASSES, CLASSES[0])
+    kind = states.choice("tokenizer_class", CLASSES, CLASSES[0])
     _check_keys(settings, SETTINGS_RULES)
     names = settings.texts("model_input_names", ["token_type_ids"])
     has_segments = config.raw("model_type") != "distilbert"
@@ -282,7 +281,7 @@ def _check_files(settings, special, tokenizer, config):
         special, {n: SETTINGS_RULES[n] for n in (*TOKENS, *MORE_TOKENS)}
     )
     if not tokenizer.values:
-        return
+        return kind
     _check_keys(tokenizer, TOKENIZER_RULES)
     for name in ("model", "normalizer", "pre_tokenizer", "post_processor"):
         if name not in tokenizer:
@@ -290,6 +289,7 @@ def _check_files(settings, special, tokenizer, config):
     for name in ("normalizer", "pre_tokenizer"):
         tokenizer.object(name).text("type")
     _check_post_processor(tokenizer)
+    return kind
 
 
 def _check_ids(tokenizer, pieces):

@@ -100,7 +100,7 @@ TRUNCATION = {
 }
 MASK = {"content": "[MASK]", **FLAGS, "special": True}
 OLD_MASK = {"__type": "AddedToken", "content": "[MASK]", **FLAGS}
-# name -> path to a value of PLAIN, and the new value.
+# name -> path to a value of PLAIN, and the new value; or the changed files.
 EQUAL = {
     "plain": (),
     "BertProcessing": (
@@ -113,6 +113,28 @@ EQUAL = {
     "decoder": (TOKENIZER, "decoder", None),
     "word length": (TOKENIZER, "model", "max_input_chars_per_word", 3),
     "strip_accents": (TOKENIZER, "normalizer", "strip_accents", False),
+    "accents of the config": (CONFIG, "strip_accents", False),  # is not read
+    "accents of BERT": (
+        {
+            CONFIG: {
+                **PLAIN[CONFIG],
+                "tokenizer_class": "BertTokenizer",
+                "strip_accents": False,
+            }
+        },
+    ),
+    "accents of a file for BERT": (  # are not read
+        {
+            CONFIG: {**PLAIN[CONFIG], "tokenizer_class": "BertTokenizer"},
+            TOKENIZER: {
+                **PLAIN[TOKENIZER],
+                "normalizer": {
+                    **PLAIN[TOKENIZER]["normalizer"],
+                    "strip_accents": False,
+                },
+            },
+        },
+    ),
     "lstrip": (TOKENIZER, "added_tokens", 4, "lstrip", True),
     "rstrip": (TOKENIZER, "added_tokens", 4, "rstrip", True),
     "bos": (CONFIG, "bos_token", "[CLS]"),
@@ -218,7 +240,9 @@ REFUSED = {
 def write_folder(folder, change):
     """Write the files of PLAIN with one value changed."""
     made = copy.deepcopy(PLAIN)
-    if change:
+    if len(change) == 1:
+        made |= change[0]
+    elif change:
         *path, name, value = change
         at = made
         for step in path:
