@@ -160,7 +160,7 @@ class _KerasWatch:
         if load is not None:
 
             def load_and_register(module):
-                del loader.exec_module  # removes `load_and_register`
+                del loader.exec_module  # undoes the replacement below
                 load(module)
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)

@@ -85,7 +85,7 @@ def evaluate(
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
-            # The method of `Task` always raises. Call it before a slow `read`.
+            # This call raises. The call below would raise after a slow `read`.
             task.read_predictions(predictions, [])
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)

@@ -78,7 +78,7 @@ def define_flags():
         "held_out_share",
         0.05,
         "Fraction of the documents to hold out. For few documents the default "
-        "is larger, so that two are held out.",
+        "is larger, so that at least two are held out.",
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(

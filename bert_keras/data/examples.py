@@ -276,10 +276,11 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has one example for each `sequence_length - 3` tokens of a block,
-    but at most one for each sentence. `draw_pairs` returns more pairs than this
-    number, because text that a random next sentence replaced begins another
-    pair. So each window keeps a random part of the pairs. With `rules.packed`,
-    pairs are packed into rows, and each row counts as one example.
+    but at most one for each sentence. `draw_pairs` returns more pairs, because
+    text that a random next sentence replaced begins another pair. So `load`
+    keeps a random part of the pairs of a window, which is a group of blocks.
+    With `rules.packed`, pairs are packed into rows, and each row counts as one
+    example.
 
     Args:
         store: a `TokenStore`.

@@ -236,8 +236,8 @@ def _draw_other_documents(store, document, length, rng):
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     """Cut pairs to `room` tokens by removing tokens of the longer segment.
 
-    B loses a token if both are equally long. The token is the first or the last
-    with equal probability, so the number removed at the front is binomial.
+    If both are equally long, B loses a token. A segment loses its first or its
+    last token with equal probability, so the number lost in front is binomial.
     """
     # The longer segment loses tokens until both are equally long. So a segment
     # keeps at least half of `room`, or all its tokens if it is shorter.

@@ -119,10 +119,10 @@ _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return a dict of the case that a path's last part states, or {}.
+    """Return `{"the name NAME": is_uncased}` for the last part of a path.
 
-    The key is "the name NAME". The value is True for "uncased" and False for
-    "cased".
+    NAME is this part. If it has neither the word "cased" nor "uncased", return
+    {}.
     """
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)

@@ -95,14 +95,14 @@ def _has_known_pooling(model):
 
 
 def _list_untrained(model):
-    """Return the names of untrained weights, which are left out.
+    """Return the names of untrained weights, which are not published.
 
-    An untrained head of a `BertPretrainer` is left out. An untrained pooler is
-    left out of a `BertPretrainer`, of a `BertEncoder`, and of a `BertEmbedder`
-    that does not use it.
+    A `BertPretrainer` may have an untrained head. A `BertPretrainer`, a
+    `BertEncoder` and a `BertEmbedder` that does not use the pooler may have an
+    untrained pooler.
 
     Raises:
-        InputError: another weight is untrained.
+        InputError: any other weight is untrained.
     """
     random = weights.untrained_weights(model)
     kind, optional = type(model).__name__, ()

@@ -100,9 +100,10 @@ def write_pieces(preprocessor, path):
     vocabulary.write_vocabulary(preprocessor.tokenizer.vocabulary, path)
 
 
-# `find_case` returns None for a vocabulary with fewer words than FEW_PIECES. It
-# also returns None if some words have capitals, but at most the fraction
-# CASED_FRACTION. Cased vocabularies usually have thousands of such words.
+# `find_case` returns None for a vocabulary with fewer words than FEW_PIECES. A
+# vocabulary is lower-cased if no word has capitals, and cased if more than
+# CASED_FRACTION of the words have some. Between the two, `find_case` returns
+# None. Cased vocabularies usually have thousands of words with capitals.
 FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 

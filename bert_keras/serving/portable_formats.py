@@ -67,8 +67,8 @@ def export_on_ids(
 
     Raises:
         InputError: the folder exists, a package is missing, the preprocessor
-            does not fit the model, weights are random or int8, or the
-            difference is above 1e-5 (int8: 0.5).
+            does not fit the model, weights of `model` are random or already
+            int8, or the difference is above 1e-5 (0.5 for the dtype "int8").
     """
     _check_request(model, preprocessor, folder, format, dtype)
     random = drop_unused_pooler(model, untrained_weights(model))

@@ -331,7 +331,7 @@ def _count_tokens(name, columns, card, tokenize):
             sum(n if n <= most else most + int(overlap * n) for n in tokens)
         )
         if name == "fill_mask":
-            # Count one token for a mask's logits, which cost less than that.
+            # Logits at a mask cost less than a token; count them as one token.
             counts[-1] += min(last.count(b"[MASK]"), most)
     return counts
 

@@ -163,7 +163,8 @@ def _long_word(max_bytes):
 
     ASCII white space and punctuation separate words. A character counts as 12
     bytes, its maximum after normalisation. So the pattern finds every word of
-    more than `max_bytes`, and some shorter ones. RE2 allows 1,000 repetitions.
+    more than `max_bytes`, and some shorter ones. It finds every word of 1,000
+    characters, because RE2 allows no more repetitions.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"

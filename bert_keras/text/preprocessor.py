@@ -82,7 +82,7 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        # In a namespace, because Keras would replace a dict by a `TrackedDict`.
+        # Keras would replace a dict by a `TrackedDict`, but not in a namespace.
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
@@ -243,7 +243,11 @@ def find_prompt(prompts, kind):
 
 
 def with_search_prompt(preprocess, kind):
-    """Return `preprocess` with its prompt for one side of a search, if any."""
+    """Return `preprocess` with its prompt for queries or documents.
+
+    Without such a prompt, return `preprocess` unchanged. For `kind`, see
+    `find_prompt`.
+    """
     name = find_prompt(preprocess.prompts, kind)
     return preprocess if name is None else preprocess.with_prompt(name)
 

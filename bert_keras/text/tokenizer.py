@@ -192,8 +192,8 @@ class WordPieceTokenizer(keras.layers.Layer):
 
         `string[start:end]`, normalised, is the token. Accents after a token's
         last character belong to the token. If a character becomes part of two
-        tokens, both spans contain the character. All rows use TensorFlow's core
-        operations, so this method is slower than a call.
+        tokens, both spans contain the character. This method does not use
+        tensorflow-text's operations, so it is slower than a call.
 
         Args:
             strings: as for a call.
@@ -368,10 +368,10 @@ def _refuse_others(value):
 def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
-    `function` returns one or more vectors of flat values and, as the last
-    item, the row splits of all these vectors. `_map_strings` returns one ragged
-    tensor for each vector, with one axis more than `strings`. For a single
-    string, it returns the vectors.
+    `function` returns one or more vectors of flat values, then row splits,
+    which are the same for each vector. `_map_strings` returns one ragged tensor
+    for each vector, with one axis more than `strings`. If `strings` is a single
+    string, `_map_strings` returns the vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
         ragged = _map_strings(function, strings.flat_values)

@@ -82,10 +82,10 @@ def decompositions():
 def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
-    With `strip_accents`, accents of a combining class above 0 are dropped.
-    Accents of class 0 remain, because `Normalizer` must not sort marks across
-    them. If a character consists of accents, its first accent remains.
-    `Normalizer` drops both.
+    With `strip_accents`, the table drops accents of a combining class above 0.
+    It keeps accents of class 0, because `Normalizer` must not sort marks across
+    them. Of a character that consists of accents, it keeps at least the first.
+    `Normalizer` later drops the accents that the table keeps.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

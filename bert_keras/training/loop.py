@@ -182,7 +182,7 @@ def _plan_fit(step, steps, steps_per_epoch):
 def _set_steps_per_execution(model, most, length):
     """Set `steps_per_execution` to a divisor of `length`, at most `most`.
 
-    With another value, Keras would run past the end of the epoch.
+    If the value did not divide `length`, Keras would run past the epoch's end.
     """
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)

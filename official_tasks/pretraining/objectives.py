@@ -119,7 +119,7 @@ class OneDirection:
         return x, ids, weights * is_real
 
     def predict(self, model, batch, vocabulary):
-        """Return texts with [MASK] at one end, and predictions at [MASK]."""
+        """Return texts with [MASK] first or last, and predictions at [MASK]."""
         x, y, w = batch
         logits = model(x, training=False).numpy()  # (B, T, V)
         rows = []

@@ -149,8 +149,8 @@ class Problem(Task):
         source: `Source`.
         defaults: `Defaults`; None takes the defaults of the class.
         recipe: name of the layers whose features the head reads, see
-            `find_recipe`. With a recipe, the encoder is frozen, and
-            `on_features` replaces the defaults.
+            `find_recipe`. With a recipe, the encoder is frozen, and the class
+            attribute `on_features` replaces `defaults`.
         pooling: how the features are pooled; see `BertClassifier`.
     """
 

@@ -206,7 +206,7 @@ def machine() -> dict:
     if fast_bfloat16():
         kinds = ("amx_bf16", "avx512_bf16", *kinds)
     model = platform.machine()
-    # Other systems than Linux on x86 lack the file or its line "model name".
+    # Only Linux on x86 has this file with a line "model name".
     with contextlib.suppress(OSError, TypeError):
         text = Path("/proc/cpuinfo").read_text("utf-8")
         model = re.search("model name.*: (.*)", text)[1]
