@@ -53,7 +53,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             def execute_and_hide(module):
                 with _hide_lines():
                     execute(module)
-                    # TensorFlow first calls CUDA when it lists the devices.
+                    # Call CUDA now, to hide its line "failed call to cuInit".
                     module.config.list_physical_devices()
 
             spec.loader.exec_module = execute_and_hide

@@ -31,7 +31,7 @@ from official_tasks.tasks.table import write_csv
 
 CORPUS = "documentation:"
 HELD_OUT_SHARE = 0.18  # so each library has enough held-out sentences
-CLASSES = 8  # number of libraries, those with the most held-out sentences
+CLASSES = 8  # the libraries with the most held-out sentences
 LENGTHS = range(30, 301)  # lengths of the task's sentences, in characters
 TYPED = (
     "Returns the indices of the maximum values along an axis.",

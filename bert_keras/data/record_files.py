@@ -181,7 +181,7 @@ def write_manifest(folder: str, manifest: dict) -> dict:
 
 
 def refuse_other(folder: str, settings: dict):
-    """Raise `InputError` if finished records have other settings."""
+    """Raise `InputError` if finished records were not made with `settings`."""
     try:
         manifest = read_manifest(folder)
     except InputError:

@@ -66,8 +66,8 @@ class SamplingRules:
         In a packed row, an example of n tokens has
         `max(1, round(mask_rate * n))` masked tokens. Rounding adds at most 0.5
         to `mask_rate * n`. The minimum of 1 adds at most `1 - 5 * mask_rate`,
-        because n is at least 5. The maximum has the larger addition for each
-        example.
+        because n is at least 5. The result allows the larger of these two
+        numbers for each example.
         """
         if not self.packed:
             return self.max_predictions

@@ -115,9 +115,9 @@ def resolve_case(source, cases, vocabulary, lowercase=None):
         source: the folder, for messages.
         cases: dict of source -> True for lower-case.
         vocabulary: list of pieces; their case (`find_case`) counts as a source.
-        lowercase: the caller's choice, or None. The choice decides if the
-            sources state no case or both cases. If all sources state the other
-            case, an error is raised.
+        lowercase: True or False, which is returned; an error is raised if the
+            sources state only the opposite case. None: the case of the
+            sources, or True if they state none.
     """
     shown = find_case(vocabulary)
     answers = dict(cases)

@@ -133,16 +133,16 @@ def multiply_by_rows(x, table):
 def normalize(x, gamma, beta, epsilon):
     """Normalize `x` (..., D) over the last axis; scale by gamma, add beta.
 
-    The gradient keeps only one (..., D) tensor. It takes a third less time on a
-    CPU than automatic differentiation.
+    Only one (..., D) tensor is stored for the gradient. On a CPU, the gradient
+    takes a third less time than automatic differentiation.
     """
 
     @custom_gradient
     def compute(x, gamma, beta):
         centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        # The gradient keeps gamma, 1 / std (..., 1) and
-        # z = (x - mean) / std (..., D).
+        # Three tensors are stored for the gradient: gamma (D,),
+        # 1 / std (..., 1) and z = (x - mean) / std (..., D).
         inverse_std = ops.rsqrt(variance + epsilon)
         z = centred * inverse_std
 

@@ -273,7 +273,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
 
 def _score_lists(score, rows, first, lists, width=1):
-    """Score each entry of a list together with the list's first text.
+    """Score pairs: the text `first[i]` with each string of `lists[i]`.
 
     Args:
         score: function of the model's inputs (n, T); returns logits, float32

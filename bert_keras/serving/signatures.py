@@ -60,7 +60,7 @@ class Family:
         return self.build(model, rows, **chosen)
 
 
-# If pooling="pooled", `embed` uses the pooler, contrary to `unread`.
+# With pooling="pooled", `embed` uses the pooler, although `unread` lists it.
 # `_find_random_weights` handles this case.
 EMBED = Family(
     embed,

@@ -11,7 +11,7 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 # Defaults of the flags of the original's run_squad.py, in tokens.
 QUESTION_LENGTH = 64  # flag max_query_length
 ANSWER_LENGTH = 30  # flag max_answer_length
-STRIDE = 128  # flag doc_stride: from the start of a window to the next start
+STRIDE = 128  # flag doc_stride: distance between starts of successive windows
 # `tf.math.top_k` fails if a row has fewer spans. The shortest row has 3 tokens.
 MAX_ANSWERS = 3 * ANSWER_LENGTH
 NOWHERE = -1e30  # logit of a position where no answer can start or end

@@ -121,9 +121,9 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # order[i] is the index of row i in the concatenation of ids and exact.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
+        # order[i] is the index of row i in `tf.concat([ids, exact], axis=0)`.
         order = tf.where(certain, rows, tf.size(strings) + number)
         merged = tf.gather(tf.concat([ids, exact], axis=0), order)
         return [merged.values, merged.row_splits]

@@ -62,8 +62,8 @@ class SegmentPacker(keras.layers.Layer):
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # Make a graph, because the 200 operations take 15 ms eagerly. Keras
-        # would export an attribute that is a graph, but ignores a namespace.
+        # Make a graph, because the 200 operations take 15 ms eagerly. The graph
+        # is in a namespace, because Keras would export a graph in an attribute.
         graph = tf.function(
             self._pack_rows, autograph=False, reduce_retracing=True
         )

@@ -152,7 +152,7 @@ def _find_averaging_optimizer(model):
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):
-    """Evaluate the last epoch and write its line, if the line is missing."""
+    """Add the line of the last epoch to `history`, unless it is there."""
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)

@@ -255,7 +255,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None):
         grads = list(grads)
         if not takes_summed_gradients(self):
-            # Only a step of this package sums the gradients before this call.
+            # These gradients are not from a training step of this package. So
+            # no step has split the batch or summed over the replicas.
             if self.accumulate > 1:
                 raise InputError(
                     f"accumulate={self.accumulate} needs a task model of "

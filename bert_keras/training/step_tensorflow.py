@@ -73,7 +73,8 @@ class _Gradients:
         # Indices of weights that no loss depends on. Tracing fills the set.
         self.missing = set()
         self.compute = self._compute
-        # A loss that compares rows reads other replicas' rows. XLA cannot.
+        # A loss that compares rows needs the rows of other replicas, which code
+        # compiled by XLA cannot read.
         if _compile_here() and not step.compares_rows(model):
             self.compute = tf.function(
                 self._compute, jit_compile=True, autograph=False

@@ -425,8 +425,8 @@ class _Run:
             raise InputError(
                 f"tune_thresholds is True, but --task={self.task.name} has no "
                 "threshold to choose. Expected a task with several labels for "
-                "each text, or one whose questions may have no answer and "
-                "whose null_threshold is not set. Leave tune_thresholds out."
+                "each text, or a task with unanswerable questions and without "
+                "null_threshold. Leave tune_thresholds out."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():

@@ -212,7 +212,8 @@ def make_table(title, rows) -> Table:
     names = [name for name in names if name not in task_report.COUNTS]
     table = Table(title=title, title_justify="left")
     table.add_column("")
-    if len(rows) == 1:  # one line per metric: all would not fit in one line
+    # A single run has one line per metric, because one row would be too wide.
+    if len(rows) == 1:
         ((run, metrics),) = rows.items()
         table.add_column(run, justify="right")
         for name in names:

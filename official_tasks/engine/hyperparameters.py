@@ -167,7 +167,7 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Return True if the last `early_stopping` scores exclude the best."""
+        """Return True if no new best is in the last `early_stopping` scores."""
         if self.early_stopping is None or not curve:
             return False
         name = f"val_{metric}"

@@ -115,8 +115,8 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
 
     Args:
         path: the file.
-        labelled: whether the file has labels. None: True if all lines end in a
-            label.
+        labelled: True if the file has labels. None: the file has labels if
+            all lines end in a label.
 
     Raises:
         InputError: the file is missing, empty or not UTF-8, the number of

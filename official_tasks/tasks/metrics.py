@@ -431,8 +431,9 @@ def scores_v2(
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
     """Return the best mean score over all thresholds, and the best threshold.
 
-    A question is answered if its odds are at most the threshold. The loop
-    starts with no answer, and each step answers one more question.
+    Questions with odds up to the threshold keep their predictions. All others
+    count as "no answer". The loop starts with "no answer" for all questions,
+    and each step adds the prediction of one question.
     """
     best = current = float(sum(not true for true in answers.values()))
     threshold = 0.0
