@@ -58,8 +58,8 @@ def define_flags():
         "format",
         None,
         ("lines", "csv", "tsv", "jsonl"),
-        "Format of --input. By default, the file's ending decides, or else "
-        "lines.",
+        "Format of --input. By default, the file's ending decides; other "
+        "endings and a pipe mean lines.",
     )
     flags.DEFINE_string(
         "signature", None, "Signature to call, if not the model's default one."

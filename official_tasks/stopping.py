@@ -117,7 +117,7 @@ def work():
 
 
 def check():
-    """Raise `Stopped` if a signal came, in case its exception was lost."""
+    """Raise `Stopped` if a signal came; an earlier `Stopped` may be lost."""
     if _request.is_set and _state.is_working:
         raise Stopped
 

@@ -153,7 +153,7 @@ def _select_labels(best, probabilities, labels):
 def _score_labels(cases, column):
     if not cases or any(column not in case["keep"] for case in cases):
         raise InputError(
-            f"--label={column}: expected the output label in the records and "
+            f"--label={column}: expected the output 'label' in the records and "
             f"in the export, and the column {column!r} in the records. "
             f"official_tasks.predict --keep={column} writes such records."
         )

@@ -140,11 +140,10 @@ def main(values):
 
 
 def write_inputs(folder):
-    """Write documents.txt, train.csv and dev.csv of a task, and `TYPED`.
+    """Write documents.txt, train.csv and dev.csv of a task, and typed.txt.
 
     The task is to name the library from whose documentation a sentence comes.
-    Pre-training trains on the documents of train.csv, but not on those of
-    dev.csv.
+    Pre-training holds out the documents of dev.csv.
     """
     if os.path.exists(f"{folder}/typed.txt"):
         return

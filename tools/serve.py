@@ -63,11 +63,12 @@ def main(values):
         def stop(*_):
             server.should_exit = True
 
-        # While uvicorn runs, it handles SIGINT and SIGTERM itself. When uvicorn
-        # ends, it raises a received signal again, and these handlers act again.
+        # While uvicorn runs, it replaces the handlers of SIGINT and SIGTERM. At
+        # its end, it restores them and raises the received signal again.
         names = {"SIGINT", "SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
         for number in signal.valid_signals():
-            is_ignored = signal.getsignal(number) == signal.SIG_IGN  # by nohup
+            # For example, nohup makes this process ignore SIGHUP.
+            is_ignored = signal.getsignal(number) == signal.SIG_IGN
             if getattr(number, "name", "") in names and not is_ignored:
                 signal.signal(number, stop)
         listening.listen()

@@ -52,7 +52,7 @@ class _Calls:
                 self._running -= 1
 
     def end(self):
-        """Refuse new calls; wait until no call runs and no more calls come."""
+        """Refuse new calls; wait until running calls end and new ones stop."""
         start = self._last = time.monotonic()
         self._ending = True
         while time.monotonic() < start + _MAX_WAIT:

@@ -432,7 +432,7 @@ def _read_shards(folder):
 
 
 def _normalize_name(name):
-    """Return a tensor's present name in transformers, without `bert.`.
+    """Return a tensor's current name in transformers, without `bert.`.
 
     Files from before 2019 call a LayerNorm's weight and bias gamma and beta.
     """

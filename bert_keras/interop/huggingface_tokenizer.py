@@ -200,9 +200,9 @@ def _read_arguments(settings, tokenizer, kind):
 def _read_strip_accents(settings, tokenizer, kind):
     """Return the setting `strip_accents`; see `WordPiece`.
 
-    Like transformers, the classes of BERT read it from tokenizer_config.json
-    alone, and the general classes of tokenizer.json from that file. There too,
-    a missing value or None means the value of `lowercase`.
+    `kind` decides which file is read, as in transformers. General classes read
+    tokenizer.json, if it exists; other classes read tokenizer_config.json. A
+    missing value or None means the value of `lowercase`.
     """
     is_general = kind in GENERAL_CLASSES and tokenizer.values
     source = tokenizer.object("normalizer", {}) if is_general else settings

@@ -330,8 +330,8 @@ def _select_head(cls, checkpoint, arguments):
     differs = "labels" if order is None else None
     has_one = len(stored.get("labels") or "1") == 1
     was_score = stored.get("problem") in ("regression", "ranking")
-    # The stored head returns one score. A caller who passes labels that do not
-    # fit this head wants a classifier.
+    # The stored head returns a score, which needs no labels. So if the caller
+    # passes other labels, the default is a new head that classifies.
     if differs and has_one and was_score:
         arguments["problem"] = new.get("problem", "single")
     input_names = ["bilstm_dim", "recipe"]  # the head's input depends on them

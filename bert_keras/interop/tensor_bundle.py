@@ -234,7 +234,8 @@ def variable_names(prefix):
     entry = entries[OBJECT_GRAPH]
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
-        data = read_bytes(entry)  # length, checksum, bytes
+        # The graph comes after its length and a checksum of 4 bytes.
+        data = read_bytes(entry)
         length, at = _read_varint(data, 0)
         graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:

@@ -161,7 +161,10 @@ class BertClassifier(TaskModel):
 
 
 def _check_recipe(recipe, pooling, others=None):
-    """Return the pooling of the recipe's features; None without a recipe."""
+    """Check `pooling` and return it, by default "mean"; None without a recipe.
+
+    `others` are arguments that a recipe excludes.
+    """
     if recipe and others:
         raise InputError(
             f"recipe is {recipe!r}, so the dense layer reads pooled features. "

@@ -18,13 +18,12 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 # has no stand-ins, because they are control characters, which are dropped.
 FIRST_STAND_IN = 1
 
-# Kind of a combining mark that is kept, because it is not an accent (Mn).
+# Kind of a combining mark that is not an accent (category Mn), so it is kept.
 # Canonical ordering can move such a mark.
 ORDERED = 6
-# The character table has an entry KINDS * offset + kind for each code point.
-# `code point + offset` is the normalised character, and `kind` is its kind. If
-# the sum is SEVERAL + i, the code point becomes several characters, which
-# `Tables.several` has at index i.
+# The character table maps a code point to KINDS * offset + kind. The normalised
+# character is the code point plus `offset`, and `kind` is its kind. A sum of
+# SEVERAL + i means several characters: those at index i of `Tables.several`.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -87,7 +86,7 @@ class Normalizer:
         roles = self._tables.roles(codes)
         positions = tf.where(roles != unicode.IGNORED)  # (not ignored, 1)
         roles = tf.gather_nd(roles, positions)
-        # For each of these characters, the roles of the previous and next one.
+        # Roles of the previous and the next character, without ignored ones.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
         after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
         is_final = (

@@ -136,10 +136,10 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
 
 
 def shares_settings(path) -> bool:
-    """Return True if the settings next to `path` are for another vocabulary.
+    """Return True if another vocabulary may use the settings next to `path`.
 
-    A vocabulary is a .txt file whose first line is [PAD]. If no file exists at
-    `path`, the settings are for another vocabulary too.
+    This is so if the folder has another vocabulary, which is a .txt file whose
+    first line is [PAD]. It is also assumed if no file exists at `path`.
     """
     if not is_file(path):
         return True

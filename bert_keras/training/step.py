@@ -139,10 +139,12 @@ def count_rows(batch):
 
 
 def compute_divisors(model, batch):
-    """Return the divisor of each loss's mean, float (1 + losses,).
+    """Return divisors of means over the batch, float (1 + losses,).
 
-    The first value is the number of rows. A mean over elements also gets the
-    number of rows, because all rows have equally many elements.
+    The first divisor is the number of rows. The others are for the losses: the
+    sum of the sample weights if the reduction divides by it, else the number of
+    rows. This number also suits a mean over elements, because only ratios of
+    divisors are used and all rows have equally many elements.
     """
     count = count_rows(batch)
     values = [count]

@@ -284,9 +284,9 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the tokenizer arguments of the trained model.
 
-    They are `made`, the arguments that tokenized the data. With `init`, the
-    source of the weights decides `max_word_length` and `keep_special_tokens`.
-    In the data they may differ, because they change the tokens of few texts.
+    `made` are the arguments that tokenized the data. With `init`, two of them
+    are replaced by those of the initial weights. These two change the tokens of
+    few texts, so the data may have other values.
     """
     if not init:
         return made

@@ -70,8 +70,8 @@ class Inputs:
         """Return the path of a file or folder; make it at the first call.
 
         "base": random weights of base size.
-        A key of `MODELS`: the weights of --init with this head.
-        "served_" or "onnx_" before such a key: its SavedModel or ONNX folder.
+        KEY of `MODELS`: a model of this type with the weights of --init.
+        "served_KEY" or "onnx_KEY": SavedModel or ONNX folder of this model.
         "lines": the first lines of --input.
         A key of `FILES`: the first lines of this file.
         "squad": the first questions of SQuAD's dev split.
