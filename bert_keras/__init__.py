@@ -105,7 +105,7 @@ def _load(name):
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
             f"not installed: pip install {package.replace('_', '-')}"
         ) from error
-    _register_classes()  # imports modules that an earlier call skipped
+    _register_classes()  # an earlier call may have skipped some modules
     return getattr(module, name)
 
 

@@ -194,7 +194,7 @@ def show_flags(choose, *names):
 
 
 def check_limits(values):
-    """Raise InputError for the first flags that `applies_only` refuses."""
+    """Raise InputError if flags would have no effect; see `applies_only`."""
     for to, acts, names in _limits:
         changed = [n for n in names if values[n].value != values[n].default]
         if changed and not acts(values):

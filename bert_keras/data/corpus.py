@@ -184,9 +184,9 @@ def read_file(
 
 
 def _read_parts(path: str, layout: str, text_field: str):
-    """Yield (number, paragraphs, True for given sentences) of each document.
+    """Yield (number, paragraphs, `sentences_given`) for each document.
 
-    The number is None if the whole file is one document.
+    The number is None if the whole file is one document. See `Document`.
     """
     kind = path.lower()
     if kind.endswith(PARQUET):

@@ -250,7 +250,7 @@ def check_shards(folder: str) -> dict:
     return manifest
 
 
-# Number of consecutive examples of a shard in a unit (see `EpochWindows`).
+# Maximum number of examples in a unit; see `EpochWindows`.
 _BLOCK_SIZE = 8_192
 _SHUFFLE = 4  # key of the random generator that shuffles a window
 

@@ -1,4 +1,4 @@
-"""Workarounds for faults of `tf.data`: slow ends of passes, hangs at exit."""
+"""Workarounds for `tf.data`: passes that end slowly, and hangs at exit."""
 
 import atexit
 import functools

@@ -35,7 +35,8 @@ class Conversion:
         task: name of the model class.
         difference: the greatest absolute difference between the outputs of
             the source model and of the converted model.
-        left_out: names of weights that neither the source nor the folder has.
+        left_out: names of the model's weights that the source lacks. The
+            folder lacks them, too.
         untrained: names of weights in the folder that are still random.
         skipped: names of tensors in the source that no bert_keras model has.
     """

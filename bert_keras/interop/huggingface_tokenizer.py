@@ -31,7 +31,7 @@ CLASSES = (
 )
 ANY = object()  # any value is valid here; other code may check it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
-# Settings of the files SETTINGS and SPECIAL that hold a list or dict of tokens.
+# Settings that hold a list or dict of tokens, in SETTINGS and SPECIAL.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 

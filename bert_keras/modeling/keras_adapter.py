@@ -160,7 +160,7 @@ class TaskTrainer:
         function = make(step_function, *arguments)
         kinds = (tf.distribute.MirroredStrategy, several)
         steps = self.steps_per_execution
-        # Other strategies, such as a TPU's, use Keras's loop.
+        # Only mirrored strategies need our own loop over the steps.
         if steps == 1 or not isinstance(self._distribute_strategy, kinds):
             return function
         return _take_steps_from_the_host(self, function, steps)

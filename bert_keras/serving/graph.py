@@ -83,7 +83,7 @@ class Signature:
 
 
 def _add_row_if_empty(tensor):
-    """Pad each axis of a tensor without rows to at least 1."""
+    """If a tensor has no rows, pad each of its axes to at least 1 entry."""
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 

@@ -292,9 +292,9 @@ def _find_spans(words, tokens, strings, unit):
     token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
     position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
-    # (P,): the index of each token's first decoded character, and the index
-    # after the last. The normalizer may have reordered accents, so take the
-    # minimum and the maximum over all characters of the token.
+    # (P,): a token's decoded characters begin at `first` and end before `last`.
+    # The normalizer may have reordered accents, so take the minimum and the
+    # maximum over all characters of the token.
     first = tf.math.segment_min(tf.gather(words.sources, position), token)
     last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":

@@ -252,7 +252,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
         kinds[stand_ins] = unicode.IDEOGRAPH  # a word by itself
         roles[stand_ins] = unicode.STOPS
     classes = np.array(bytearray(unicode.combining_classes()))
-    after = kinds.copy()  # kinds of normalised characters
+    after = kinds.copy()  # kinds after normalisation
     if strip_accents:
         after[(classes > 0) & (kinds != unicode.MARK)] = ORDERED
     else:

@@ -208,15 +208,15 @@ def longest_first(lengths, room):
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
     levels = (room - shorter) // sharing
-    # Among the segments that exceed their level, the shortest sets the level of
-    # all segments. If no segment exceeds its level, the row fits.
+    # Find the shortest segment that is longer than its level. This level is the
+    # maximum length of every segment. Without such a segment, the row fits.
     is_over = ascending > levels
     first_over = tf.argmax(is_over, axis=1)
     level = tf.gather(levels, first_over, batch_dims=1)[:, None]  # (B, 1)
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    # Give one more token to each of the first `left` segments that are cut.
+    # There is room for `left` more tokens. The first cut segments get one each.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)

@@ -187,7 +187,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
             value = ops.sum(value)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
-            # Keras differentiates the sum of such a loss, but logs the mean.
+            # Keras differentiates the sum of an unreduced loss, but logs the
+            # mean.
             value, logged = ops.sum(value), ops.mean(value) * fractions[0]
         elif item.loss.reduction != "sum":
             # Keras divides a mean by `replicas`, unless the loss is a scalar

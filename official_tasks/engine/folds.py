@@ -231,7 +231,7 @@ def summarize(runs) -> dict:
 
 
 def _describe_labels(task, examples, predictions):
-    """Return columns for the prediction file, and rows with a wrong label.
+    """Return columns for the predictions, and rows whose label looks wrong.
 
     The columns are a dict: name -> array (R,). The rows are a list of dicts.
     """

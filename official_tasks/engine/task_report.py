@@ -4,7 +4,7 @@ from official_tasks import page
 
 MAX_SHOWN = 20  # maximum number of mistakes in a table
 MAX_TEXT_LENGTH = 400  # maximum number of characters of a text in a table
-MAX_CLASSES = 30  # a larger confusion matrix cannot be read
+MAX_CLASSES = 30  # confusion matrices of more classes are not shown
 # Keys of the results that are not metrics.
 COUNTS = ("rows", "dev_rows", "best_step", "cut")
 

@@ -154,9 +154,8 @@ class EmbeddingTask(RetrievalTask):
         )
         if not kept:
             raise InputError(
-                f"{dropped}: there are no partners to learn from. Add rows "
-                "with scores above 0, or leave --objective out to learn the "
-                "scores"
+                f"{dropped}: no pairs are left to learn from. Add rows with "
+                "scores above 0, or leave --objective out to learn the scores"
             )
         if len(kept) < len(pairs):
             kept.notes.append(

@@ -134,8 +134,9 @@ class SpanTask(Problem):
         def score(threshold):
             return metrics.scores_v2(answers, texts, odds, threshold)
 
-        # If it is best to answer no question, the official script returns 0.
-        # So also try a threshold below all odds, which answers no question.
+        # The official threshold is 0 if "no answer" to every question has the
+        # best F1. But the threshold 0 keeps answers with odds of at most 0. So
+        # also try a threshold below all odds, which keeps no answer.
         thresholds = score(0.0)["best_f1_threshold"], min(odds.values()) - 1
         return {"null_threshold": max(thresholds, key=lambda t: score(t)["f1"])}
 

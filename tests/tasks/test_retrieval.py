@@ -259,7 +259,7 @@ def test_rows_without_a_partner_are_counted_and_not_learned(tmp_path):
     note = "t.csv: 2 rows have the score 0 in column 'score' and are left out"
     assert note in task.read("train").notes[0]
     path = write(tmp_path / "t.csv", rows[1:], header)
-    with pytest.raises(InputError, match="t.csv: 2 rows .* no partners to le"):
+    with pytest.raises(InputError, match="t.csv: 2 rows .* no pairs are left"):
         embedding_task(train=path, dev=path, **options).read("train")
 
 

@@ -91,7 +91,7 @@ def transformers_step(settings):
             hidden_size=size["hidden_dim"],
             num_attention_heads=size["num_heads"],
             intermediate_size=size["intermediate_dim"],
-            hidden_act="gelu_pytorch_tanh",  # default of this package
+            hidden_act="gelu_pytorch_tanh",  # the default of bert_keras
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )

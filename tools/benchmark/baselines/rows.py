@@ -20,7 +20,7 @@ class Job(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Jobs that a benchmark compares; `THIS` is the first key of `jobs`."""
+    """A title, and a dict of name -> `Job` to compare; `THIS` is first."""
 
     title: str
     jobs: dict

@@ -47,7 +47,7 @@ class Worker:
 
     def ask(self, *arguments):
         """Let the worker take a step; return its measurements and result."""
-        # If the process has ended, `_answer` raises an error with its output.
+        # If the process has ended, `_answer` below raises an error.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(arguments) + "\n")
             self._process.stdin.flush()
