@@ -275,7 +275,8 @@ def get_adaptation(model):
         layer.path: [
             layer.lora_rank,
             layer.lora_alpha,
-            getattr(layer, "lora_dropout", 0.0),  # `Embedding` has none
+            # An `Embedding` has no LoRA dropout.
+            getattr(layer, "lora_dropout", 0.0),
         ]
         for layer in lora_layers(model)
     }

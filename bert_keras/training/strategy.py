@@ -166,7 +166,7 @@ def _list_device_types(strategy):
 
 
 def resolve_auto(distribution):
-    """Replace "auto" by the name of the distribution that it means here."""
+    """Return the distribution that "auto" means here; on JAX, keep "auto"."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
     import tensorflow as tf
