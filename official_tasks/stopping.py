@@ -19,7 +19,7 @@ import types
 from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
 LATER = 0.05  # seconds to the next attempt to raise `Stopped`
-IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # `co_filename` in an import
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # file name of the import code
 
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
@@ -123,9 +123,10 @@ def check():
 
 
 def end_with(code):
-    """Set the exit code for a signal outside a `work` block.
+    """Set the exit code of a process that a signal ends outside `work`.
 
-    Scripts call this at their end, so a late signal keeps their exit code.
+    Scripts pass their exit code here at their end. A later signal does not
+    change the exit code.
     """
     _state.code = code
 

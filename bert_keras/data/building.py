@@ -121,7 +121,7 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
 
 @dataclasses.dataclass
 class Part:
-    """Part of a corpus: dicts of store name -> its documents or hashes."""
+    """Part of a corpus. The keys of its dicts are names of stores."""
 
     documents: dict[str, list[Document]]
     hashes: dict[str, bytearray]  # content hashes of documents, concatenated

@@ -303,7 +303,7 @@ def _tensor(path, name, dataset, dtype):
         or offset + size > os.path.getsize(path)
         or dataset.id.get_storage_size() != size
     ):
-        problem = f"the file does not have exactly the values of shape {shape}"
+        problem = f"the stored bytes do not fit the shape {shape}"
         fix = FETCH
     if problem:
         raise WeightsError(path, problem, fix, tensor=shorten(name))

@@ -181,11 +181,11 @@ def _batch_specs(iterator):
 
 
 def _with_local_logs(make_function):
-    """Return a copy of `_make_function` that reduces logs on this worker.
+    """Return a copy of Keras's `_make_function` that averages logs locally.
 
-    The copy's global `reduce_per_replica` is the function below. Logs need no
-    reduction between workers, because at the end of an epoch `fit` reads the
-    metrics, which are summed over all replicas.
+    The copy calls the `reduce_per_replica` below, which averages the logs of
+    one worker. Logs need no reduction between workers, because at the end of an
+    epoch `fit` reads the metrics, which are summed over all replicas.
     """
 
     def reduce_per_replica(values, strategy, reduction):

@@ -38,7 +38,7 @@ def published_weights(model):
 
 
 def published_name(model, path):
-    """Return the name in `published_weights` of a weight or layer."""
+    """Return the published name of the weight or layer with this path."""
     encoder = getattr(model, "encoder", model)
     if path.startswith(f"{encoder.name}/"):
         return f"encoder/{path.removeprefix(f'{encoder.name}/')}"

@@ -21,11 +21,12 @@ def convert_weights(model, dtype):
 
     Args:
         model: a `BertEncoder` or a task model.
-        dtype: "float32"; "bfloat16" for weights and products, half the size; or
-            "int8" for matrices and the token table, a quarter of the size. With
-            "int8", each output or token has a scale, and products run in
-            float32. Keras's default "int8" also rounds the inputs of products,
-            which took three times as long on a CPU.
+        dtype: "float32", "bfloat16" or "int8". "bfloat16" halves the size and
+            is also the dtype of products. "int8" stores matrices and the token
+            table in a quarter of the size, with a scale for each output and
+            each token. Its products run in float32. Keras's default "int8" also
+            rounds the inputs of products, which took three times as long
+            on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(

@@ -104,7 +104,8 @@ class Normalizer:
         All are vectors (C,).
         """
         entries = self._tables.characters(codes)
-        codes += tf.bitwise.right_shift(entries, 3)  # divides by KINDS
+        # An entry is KINDS * offset + kind, and KINDS is 2 ** 3.
+        codes += tf.bitwise.right_shift(entries, 3)
         kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
         sources = tf.range(tf.size(codes, tf.int64))
         return _apply_if_any(
@@ -210,7 +211,8 @@ def _insert_stand_ins(codes):
         here = tf.ones_like(codes, tf.bool)
         for offset, character in enumerate(token):
             here &= ahead[offset : tf.size(codes) + offset] == ord(character)
-        # The special token's other characters become 0, which is dropped.
+        # U+0000 replaces the special token's characters after the first one.
+        # WordPiece drops U+0000.
         for offset in range(1, len(token)):
             codes = tf.where(tf.roll(here, offset, axis=0), 0, codes)
         codes = tf.where(here, FIRST_STAND_IN + number, codes)

@@ -54,7 +54,7 @@ def spacing():
 
 @functools.cache
 def sigma_roles():
-    """Return bytes with the role of each code point: STOPS, IGNORED, CASED."""
+    """Return each code point's role in the rule for final sigmas, as bytes."""
     return table("sigma_roles").tobytes()
 
 

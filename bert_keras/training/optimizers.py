@@ -222,7 +222,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        # During a step: (dtype, layer rate) -> `_compute_shared_values`.
+        # During a step, `values` is a dict of (dtype, layer rate) ->
+        # result of `_compute_shared_values`.
         self._shared = types.SimpleNamespace(values=None)
 
     def build(self, variables):

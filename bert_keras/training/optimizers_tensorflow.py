@@ -31,9 +31,9 @@ def _sum_in_one_batch(strategy, *values):
     `all_reduce` would register a gradient function, which would keep the graph
     and all weights in memory until the process ends.
     """
-    # Pairs (value, devices that need the sum). On a TPU, a value is a tensor.
-    # Elsewhere, it has a tensor for each replica, so TensorFlow takes the
-    # devices of these tensors.
+    # Pairs (value, destination of the sum). On a TPU, a value is a tensor.
+    # Elsewhere, a value has a tensor on each replica's device. Such a value is
+    # also its destination: the sum goes to these devices.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
     return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
 

@@ -72,7 +72,7 @@ def run(
         init: model folder, run folder of another task, or name of a preset.
         output: run folder. The same call resumes an interrupted run and does
             not repeat a finished one. It refuses changed data and changed
-            initial weights. None prints the plan and trains nothing.
+            initial weights. If `output` is None, `run` only prints the plan.
         from_scratch: True to use only the sizes and vocabulary of `init`.
         epochs: passes over the training rows. For this and the next three
             arguments, None means the task's default.

@@ -149,7 +149,7 @@ class FoldSource:
         self.source, self.examples, self.in_dev = source, examples, in_dev
 
     def read(self, split):
-        """Return the rows of one split, with the notes on both splits."""
+        """Return the rows of a split, with the notes on all examples."""
         pairs = zip(self.examples, self.in_dev, strict=True)
         rows = [row for row, is_dev in pairs if is_dev == (split == "dev")]
         return Examples(rows, self.examples.notes)

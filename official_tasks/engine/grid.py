@@ -45,7 +45,8 @@ def run(
     Args:
         task: a `Task`.
         init: see `finetuning.run`.
-        output: the folder. None prints the plan of the first run.
+        output: the folder. If it is None, only the plan of the first run is
+            printed.
         learning_rates: the rates to try; None means only `learning_rate`.
         seeds: number of seeds: `seed`, `seed` + 1, ...
         learning_rate: see `finetuning.run`.

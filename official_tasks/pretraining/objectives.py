@@ -109,7 +109,7 @@ class OneDirection:
         return [TokenAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def select(self, x, y, w):
-        """Return unmasked inputs, and the targets with their weights."""
+        """Undo the masking; return inputs, targets and weights."""
         x = {k: v for k, v in x.items() if k != "mask_positions"} | {
             "token_ids": _unmask(x, y["mlm"], w["mlm"])
         }

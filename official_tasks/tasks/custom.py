@@ -40,7 +40,7 @@ TEXT_OPTIONS = {
     "problem": Option(
         "single",
         f"One of {', '.join(METRICS)}, spans, tags, choices. The last three "
-        "have other options.",
+        "have other options: see --task=custom --problem=NAME --help.",
     ),
     "label_separator": Option(",", "Text between the labels in a cell."),
     "min_rows_per_class": Option(

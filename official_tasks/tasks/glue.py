@@ -41,8 +41,8 @@ class GlueRow(NamedTuple):
             matrix, or of (truth, prediction) for regression.
         paper: name of the metric in the paper's table.
         header: the columns of train and dev files without a header line.
-        parts: split -> names of its parts, if there are several, or if the
-            official file does not have the split's name.
+        parts: split -> names of its official files, without .tsv. A split
+            without an entry has one file, which has the split's name.
         data_set_texts: fields of the texts on the Hub; None: as in the files.
         submission_parts: file names of a submission; () for `folder`.tsv.
         raw: split -> name of the original file, from which GLUE made its file.

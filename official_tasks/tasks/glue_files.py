@@ -120,7 +120,8 @@ def _split_header(row, path, split):
     first = rows[0][1]
     if row.header and row.text not in first:
         return list(row.header), rows
-    # CoLA's train and dev files have no header. This is the header of SST-2.
+    # CoLA's train and dev files have no header. A file with the header of SST-2
+    # belongs to SST-2.
     if row.header and split != "test" and first == [row.text, row.label]:
         raise _other_task(row, path, first)
     return first, rows[1:]

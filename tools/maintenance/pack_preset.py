@@ -33,7 +33,7 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of the trained model.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
     flags.DEFINE_integer(
-        "batches", 100, "Number of batches (1,024 tokens) for metrics.", 1
+        "batches", 100, "Held-out batches to score, each of 1,024 tokens.", 1
     )
     flags.DEFINE_string("output", None, "Folder of the preset.")
     flags.mark_flags_as_required(["model", "data", "output"])

@@ -110,9 +110,9 @@ def encode_windows(tokenizer, questions):
             *(question["question"], question["context"]),
             truncation="only_second",
             max_length=384,
-            # Number of context tokens that two windows share. A window begins
-            # every 128 tokens. A window's context has 384 tokens minus the last
-            # [SEP] and the ids of the question with its [CLS] and [SEP].
+            # `stride` is the number of context tokens that two windows share.
+            # A window has 383 tokens of question and context, and a last [SEP].
+            # A window's context begins 128 tokens after the previous one.
             stride=383
             - 128
             - len(tokenizer(question["question"])["input_ids"]),
