@@ -137,9 +137,9 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                     )
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
-                    f"{model} was trained on rows of {source.files['train']} "
-                    "that would be scored. To score the rows that its run held "
-                    f"out, give {flag}."
+                    f"This command would score rows of {source.files['train']} "
+                    f"that {model} was trained on. To score only held-out "
+                    f"rows, give {flag}."
                 )
         elif split != "train":
             parts = () if source.data_set(split) else source.parts(split)

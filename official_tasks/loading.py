@@ -40,7 +40,7 @@ def set_log_level():
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finder that hides the lines in `HIDDEN` while TensorFlow is imported."""
+    """Import hook that hides the lines in `HIDDEN` while TensorFlow starts."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":

@@ -270,7 +270,8 @@ class Commands:
         scale = SMALL_PRETRAIN.split() if self.is_small else []
         more = shlex.split(f"{row.pretrain} {values.pretrain_flags}")
         words = ["official_tasks.pretrain", *words, *scale, *more]
-        if "left_to_right" in row.pretrain:  # no [MASK]: the flag is refused
+        # `pretrain` refuses --max_predictions if the objective has no [MASK].
+        if "left_to_right" in row.pretrain:
             words = [word for word in words if "max_predictions" not in word]
         return folder, words
 

@@ -63,8 +63,8 @@ def start(main, define_flags, arguments=()):
         arguments: names of the arguments that are not flags.
     """
     stopping.install()
-    # Python's garbage collector would search all objects of TensorFlow, for
-    # 2 s during the import and 2 s at the exit. These objects are no garbage.
+    # By default, Python's garbage collector searches TensorFlow's objects for
+    # 2 s during the import and 2 s at the exit, and finds no garbage.
     gc.set_threshold(20_000)
     atexit.register(gc.freeze)
     loading.set_log_level()

@@ -108,8 +108,8 @@ def compare(records, served, worst=5, label=None):
         (fraction of cases within `TOLERANCE`), `worst` (the cases with the
         largest differences, largest first), and for numbers
         `greatest_difference`.
-        With the argument `label`, the summary of the output `label` has
-        `accuracy`, a list `[of the recorded answers, of the new answers]`.
+        If `label` is given, the summary of the output "label" also has
+        `accuracy`: [of the recorded answers, of the new answers].
     """
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():

@@ -216,9 +216,11 @@ class _Packed:
         # (N,): for each example, the index of the first example in its row
         first = np.searchsorted(rows, np.arange(count))[rows]
         self._row = rows
-        self._number = np.arange(len(rows)) - first  # (N,): index in the row
+        # (N,): index of each example in its row
+        self._number = np.arange(len(rows)) - first
         before = np.cumsum(lengths) - lengths
-        self._start = before - before[first]  # (N,): column of the first token
+        # (N,): column of each example's first token in its row
+        self._start = before - before[first]
         self._rules = rules
         shape = count, rules.sequence_length  # (R, T)
         self._tokens = {

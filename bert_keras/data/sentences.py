@@ -15,9 +15,9 @@ import re
 # These terminators end a sentence only if white space follows.
 _SPACED = r".!?\u2026\u203c\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53\u2e54"
 
-# These terminators need no white space. Three of them are not
-# Sentence_Terminal: the two Tibetan shads and the Greek question mark. The
-# Burmese mark that may also separate phrases is left out.
+# These terminators need no white space. Three of them lack the property
+# `Sentence_Terminal`: the two Tibetan shads and the Greek question mark. The
+# Burmese mark U+104A is left out, because it may also separate phrases.
 _UNSPACED = (
     r"\u037e\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d"
     r"\u083e\u0964\u0965\u0f0d\u0f0e\u104b\u1362\u1367\u1368\u166e\u1735"

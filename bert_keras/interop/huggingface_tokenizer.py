@@ -248,7 +248,7 @@ def _read_pieces(tokenizer):
 
 
 def _check_files(settings, special, tokenizer, config):
-    """Return the tokenizer's class; raise if ids differ from the original's.
+    """Return the tokenizer's class; refuse settings that change BERT's ids.
 
     Args:
         settings: `Fields` of tokenizer_config.json.

@@ -37,7 +37,7 @@ REFUSED = (
     *("trainable_token_indices", "target_parameters", "use_qalora"),
     "alora_invocation_tokens",
 )
-# Initializers of A and B that do not change W.
+# PEFT's initializers of A and B that do not change the pre-trained kernel W.
 INITIALIZERS = ("gaussian", "eva", "orthogonal")
 _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 

@@ -97,7 +97,8 @@ def rematerialize(function, x, variables):
 
     @custom_gradient
     def compute(*inputs):
-        with record.stop_recording():  # so that tapes keep no inner tensors
+        # A caller's `GradientTape` would keep all tensors of `call`.
+        with record.stop_recording():
             y = call(*inputs)
 
         def gradient(upstream):

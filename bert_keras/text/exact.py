@@ -308,7 +308,8 @@ def _find_spans(words, tokens, strings, unit):
     )
     start, end = (tf.gather(begins.values, x) for x in (first, last - 1))
     code_point = tf.gather(characters.values, last - 1)
-    # Add the length in bytes of each token's last character.
+    # `end` is the index of the first byte of a token's last character. Add the
+    # number of bytes of this character.
     end += 1 + sum(
         tf.cast(code_point >= bound, tf.int64)
         for bound in (0x80, 0x800, 0x10000)

@@ -63,7 +63,8 @@ class FastText:
         (rows,) = _call_unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # Make the tokenizer here, so that a traced graph contains its models.
+        # Make the tokenizer and its two buffers here, so that a traced graph
+        # contains the buffers.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),

@@ -95,8 +95,8 @@ def fit(
                 steps_per_epoch=length,
                 initial_epoch=epoch,
                 epochs=epoch + epochs,
-                # `history` writes the logs that `callbacks` add, and `stop`
-                # reads the lines of `history`.
+                # The order matters: `history` writes the logs that `callbacks`
+                # add, and `stop` reads the lines that `history` wrote.
                 callbacks=[evaluation, *callbacks, state, history, stop],
                 shuffle=False,
                 verbose=0,

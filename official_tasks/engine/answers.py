@@ -203,7 +203,7 @@ class Answers:
         return group
 
     def _name_values(self, row):
-        """Return two dicts of a row: name -> input, `keep` column -> value."""
+        """Return a row as two dicts: input -> value, `keep` column -> value."""
         count = len(self.inputs)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
         return [inputs, dict(zip(self.keep, row[count:], strict=True))]

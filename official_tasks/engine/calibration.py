@@ -17,7 +17,7 @@ LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search for the temperature
 
 
 class Temperature(NamedTuple):
-    """Number that divides the logits, or the weights of a saved head."""
+    """Number that divides the logits, directly or through a head's weights."""
 
     value: float
 

@@ -188,8 +188,8 @@ def _show(title, metric, runs, results=None):
     parts = [f"best run: {results['best_run']}"]
     if results["mean"] is not None:
         parts.append(
-            f"mean {metric} of the runs with its learning rate: "
-            f"{results['mean']:.4f}"
+            f"mean {metric} of the successful runs with the learning rate of "
+            f"the best run: {results['mean']:.4f}"
         )
     if results["deviation"] is not None:
         parts.append(f"standard deviation: {results['deviation']:.4f}")

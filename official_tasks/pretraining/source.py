@@ -80,7 +80,7 @@ class PretrainingSource:
             folder: the run's `RunFolder`.
 
         Returns:
-            dict: path -> version of each checked file.
+            dict: path of each file -> [bytes, modification time in ns].
         """
         versions = {
             path: files.describe_version(path)
@@ -104,7 +104,7 @@ class PretrainingSource:
         """Raise `InputError` if the data contradicts manifests or settings."""
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
-        # hash of the documents -> "train" or "held_out", and the folder
+        # hash of the documents -> (side, folder); side: "train" or "held_out"
         corpora: dict = {}
         for folder in self._list_folders():
             side = os.path.basename(folder)

@@ -116,7 +116,7 @@ class SpanTask(Problem):
         )
 
     def take_arguments(self, arguments):
-        # A test file has no answers, so only the model has this property.
+        # A test file has no answers, so use the value saved with the model.
         if arguments.get("may_be_none"):
             self.may_be_none = True
         if not self.is_threshold_fixed:

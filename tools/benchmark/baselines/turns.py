@@ -26,7 +26,7 @@ PAUSE = 0.3
 
 
 class Worker:
-    """Job that is prepared in a separate process and waits for its turn.
+    """Separate process that prepares a job. Each call of `ask` takes a step.
 
     `job` is the name of a function of `jobs.py`. If the job fails, the
     constructor or `ask` raises an InputError.
