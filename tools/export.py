@@ -85,7 +85,7 @@ def _define_saved_model_flags():
     flags.DEFINE_enum(
         "pooling",
         None,
-        ("mean", "max", "cls", "pooled"),
+        ("mean", "max", "cls", "last", "pooled"),
         "Pooling of embed; by default the model's setting, else mean.",
     )
     flags.DEFINE_bool(
