@@ -249,7 +249,7 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return the labels; None for a single score with the name "LABEL_0"."""
+    """Return the labels, or None for the default label of a single score."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 
