@@ -27,7 +27,8 @@ from bert_keras.modeling.task_base import (
     symbolic_inputs,
 )
 
-# Not "pooled", because the pooler reads the last layer and not the features.
+# Poolings of a recipe's vectors. "pooled" is not among them, because the pooler
+# reads the last layer only.
 FEATURE_POOLINGS = ("mean", "max", "cls", "last")
 
 
