@@ -139,7 +139,7 @@ class RunFolder:
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
         if is_mistake and self._is_new:
-            # After an invalid argument, the user can call with other settings.
+            # An argument was invalid. The next call may store other settings.
             self._remove_settings()
         else:
             self.close()

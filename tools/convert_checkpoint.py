@@ -15,7 +15,7 @@ outputs of the source, on fixed random rows.
 A source is refused if its settings and its vocabulary contradict each other
 about the case of the text. Then set --lowercase or --nolowercase.
 
-Takes about 10 seconds for BERT base, besides the download of a name.
+Takes about 10 seconds for BERT base, without the time of a download.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C

@@ -40,7 +40,8 @@ RULES = {
     "sequence_length": "Length of an example in tokens.",
     "max_predictions": "Maximum number of masked tokens of an example; by "
     "default --mask_rate times --sequence_length.",
-    "short_probability": "Fraction of documents whose examples are shorter.",
+    "short_probability": "Fraction of documents whose examples are shorter "
+    "than --sequence_length.",
     "mask_rate": "Fraction of the tokens to predict.",
     "mask_mix": "Percentages of the tokens to predict: masked, replaced by "
     "random tokens, kept.",

@@ -317,7 +317,8 @@ def _find_heads(config, stored):
     bias = by_name.get("classifier.bias")
     if bias:
         outputs, pools = math.prod(bias.shape), "pooler.dense.weight" in by_name
-        has_one = len(_read_labels(config)) == 1  # for example, a regression
+        # One output belongs to a `BertClassifier` only if there is one label.
+        has_one = len(_read_labels(config)) == 1
         fits = {
             "BertClassifier": pools and (outputs > 1 or has_one),
             "BertTagger": outputs > 1 and "problem_type" not in config,

@@ -388,9 +388,10 @@ def _order_labels(stored, requested):
 def check_tensors(head, checkpoint, found, head_arguments, why=None):
     """Raise `WeightsError` if a tensor is missing or its shape is wrong.
 
-    The pooler may be missing. The head may be missing if it has `mlm/bias`, or
-    if `why` is given: the reason why the stored head is not used. The expected
-    shapes are computed from the settings, without a model.
+    The pooler may be missing, and so may a pre-training head, which has
+    `mlm/bias`. If `why` is given, any head may be missing. `why` says why the
+    stored head is not used. The expected shapes are computed from the settings,
+    without a model.
     """
     needed = tensors.encoder_shapes(checkpoint.encoder)
     for name in POOLER:  # may be missing: some heads do not use it

@@ -110,11 +110,11 @@ def learning_rate_schedule(optimizer):
 class TaskTrainer:
     """Model mixin that works around four defects of `fit` in Keras 3.15.
 
-    All are in Keras's trainer for TensorFlow. Two make `fit` fail under
-    MultiWorkerMirroredStrategy: averaging the first batch over the workers, and
-    reducing scalar logs along an axis. Under MirroredStrategy, the loop of
-    `steps_per_execution` fails, because it reads a placeholder without a value.
-    Without a strategy, the first step is traced twice.
+    All are in Keras's trainer for TensorFlow. Two defects make `fit` fail under
+    MultiWorkerMirroredStrategy: Keras averages the first batch over the
+    workers, and it reduces scalar logs along an axis. Under MirroredStrategy,
+    the loop of `steps_per_execution` fails, because it reads a placeholder
+    without a value. Without a strategy, Keras traces the first step twice.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):

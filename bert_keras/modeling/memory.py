@@ -1,4 +1,7 @@
-"""Memory for loaded weights; the import needs no Keras or TensorFlow."""
+"""Memory for loaded weights.
+
+Importing this module does not import Keras or TensorFlow.
+"""
 
 import math
 import mmap

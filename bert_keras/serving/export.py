@@ -248,7 +248,8 @@ def _make_card(signatures, functions, options):
 
 def _describe_needs(foreign):
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
-    # Package metadata may name TensorFlow tensorflow-cpu, so do not read it.
+    # Import the packages, because TensorFlow may be installed under another
+    # name, such as tensorflow-cpu.
     versions = {
         name: importlib.import_module(name).__version__
         for name in ("keras", *needs)

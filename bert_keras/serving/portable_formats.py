@@ -169,7 +169,7 @@ def _spec(model, name):
 
 
 def open_onnx(path):
-    """Return a function that runs the model on a dict, and the output names."""
+    """Return (function from input dict to output dict, output names)."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
@@ -184,7 +184,7 @@ def open_onnx(path):
 
 
 def open_litert(path):
-    """Return a function that runs the model on a dict, and the output names."""
+    """Return (function from input dict to output dict, output names)."""
     from ai_edge_litert.interpreter import Interpreter
 
     runner = Interpreter(path).get_signature_runner()

@@ -30,8 +30,8 @@ MAX_DROPPED = 64 << 20  # maximum bytes to read of a body that is too large
 BODY_SECONDS = 10
 MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-# Windows of `answer` start 128 tokens apart. In short rows, windows start at
-# least a third of a row apart.
+# Windows of `answer` start 128 tokens apart. In rows of fewer than 384 tokens,
+# the distance may be smaller, but at least a third of the row's length.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
 WINDOWED = ("classify", "embed", "tag")
 TEXTS_AT_ONCE = 32
@@ -298,7 +298,7 @@ def _list_texts(columns):
 def _count_tokens(name, columns, card, tokenize):
     """Return list of the number of tokens that the model reads for each row."""
     rows = list(zip(*columns.values(), strict=True))
-    # `entail` puts each candidate into the text `around`.
+    # `entail` puts each candidate into the hypothesis, so count both texts.
     around = card["options"]["hypothesis"] if name == "entail" else ""
     around = around.encode()
     texts = sorted({*_list_texts(columns), around}, key=len)

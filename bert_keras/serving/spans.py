@@ -387,7 +387,7 @@ def cut_out(text, first, after, is_real):
         its last character. Both indices are -1 if there is no slice.
     """
     first, after = (tf.where(is_real, x, 0) for x in (first, after))
-    # `reach` is the end of a text's last slice; `head` is the text up to it.
+    # `reach` is the end of a text's last slice. `head` is the text before that.
     reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
     head = tf.strings.substr(text, tf.zeros_like(reach), reach)
     head_bytes = tf.strings.bytes_split(head)  # (B, None)

@@ -21,7 +21,7 @@ from bert_keras.manifest import check_same_settings
 from bert_keras.training import checkpoint
 
 # Folder -> future of the last save to this folder. After an interrupted `fit`,
-# the thread may still write when `restore` is called for the next `fit`.
+# this save may still run when `restore` is called for the next `fit`.
 _saves: dict[str, concurrent.futures.Future] = {}
 _writer = concurrent.futures.ThreadPoolExecutor(1)
 

@@ -151,7 +151,7 @@ def compute_divisors(model, batch):
     for item in keras_adapter.compiled_losses(model):
         weights = _get_weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # For a loss that is a sum, the value appended here is not used.
+        # A loss with the reduction "sum" or None does not use its divisor.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
@@ -225,7 +225,8 @@ def _has_rows(loss, labels, predictions):
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         return True
     convert = lambda x: ops.convert_to_tensor(x, loss.dtype)  # noqa: E731
-    # Only the shape is used, so TensorFlow drops the operations from the graph.
+    # Only the rank of the loss is used, so TensorFlow removes this computation
+    # from the graph.
     labels, predictions = tree.map_structure(convert, (labels, predictions))
     return len(loss.call(labels, predictions).shape) > 0
 

@@ -37,7 +37,8 @@ def train_step(model, data):
         None if i in compute.missing else gradient
         for i, gradient in enumerate(gradients)
     ]
-    # `apply_gradients` undoes the loss scaling of float16 and clips the sums.
+    # Sum the gradients before `apply_gradients` clips them. `apply_gradients`
+    # also undoes the loss scaling of float16.
     gradients = sum_over_replicas(gradients)
     weights = model.trainable_weights
     if weights:

@@ -103,8 +103,8 @@ class Strategy:
     def batches(self, dataset):
         """Return `dataset`, set to give each host a part of every batch.
 
-        Every host reads the same global batches in the same order. By default,
-        TensorFlow would give each host other files, which changes the batches.
+        Every host reads the same global batches in the same order. TensorFlow's
+        default divides the files among the hosts, which changes the batches.
         """
         if self.distributed is None or keras.backend.backend() == "jax":
             return dataset
@@ -288,8 +288,8 @@ def _tf_config():
         addresses[int(config["task"]["index"])]
     except (ValueError, KeyError, TypeError, IndexError):
         raise InputError(
-            f"TF_CONFIG must be JSON such as {_TF_CONFIG}, and its cluster "
-            f"must have its task; got {text}."
+            f"TF_CONFIG must be JSON such as {_TF_CONFIG}, with a task that is "
+            f"in the cluster; got {text}."
         ) from None
     return config
 

@@ -1,4 +1,4 @@
-"""The best weights of a run so far, and the scale of regression targets."""
+"""Save the best weights of a run; standardize the targets of a regression."""
 
 import contextlib
 import os

@@ -122,7 +122,8 @@ def run_glue(make_task, init, output, **arguments) -> dict:
             task,
             [os.path.join(output, trained)],
             os.path.join(output, "submission"),
-            overwrite=True,  # any existing files are from the same runs
+            # A resumed command replaces its own submission files.
+            overwrite=True,
         )
     write_zip(output)
     results = {"scores": scores, "average": average(scores)}

@@ -85,7 +85,7 @@ def embedding_task(**options):
             "--recall_at only applies to a search, and --objective=cosine (the "
             "default with --label) does not search. Leave --recall_at out"
         )
-    # In a search of --passages, a test row needs no partner.
+    # All objectives except "cosine" are scored by a search.
     source = PairTable("embedding", chosen, is_search=objective != "cosine")
     return EmbeddingTask(
         source,

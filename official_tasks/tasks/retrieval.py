@@ -32,8 +32,8 @@ class RetrievalTask(Problem):
 
     Args:
         source: `PairTable`.
-        recall_at: the values of k in recall at k, separated by commas; None
-            takes 1, and also 10 if there are 10 passages or more.
+        recall_at: the values of k in recall at k, separated by commas. The
+            default is 1 and, if there are at least 10 passages, also 10.
         recipe, pooling: see `Problem`.
     """
 
