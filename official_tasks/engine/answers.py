@@ -116,7 +116,7 @@ class Answers:
         os.remove(self.lines)
 
     def _read_lines(self):
-        """Count the complete lines; cut off a partial last line."""
+        """Check and count the complete lines; cut off a partial last line."""
         end = 0
         with open(self.lines, "rb") as file:
             for line in file:

@@ -262,9 +262,10 @@ class SpanTask(Problem):
         return sorted(wrong, key=lambda mistake: -mistake["probability"])
 
     def write(self, examples, predictions, folder):
-        """Write predictions.json, nbest_predictions.json and null_odds.json.
+        """Write predictions.json and nbest_predictions.json.
 
-        The files leave out questions whose prediction is None.
+        With `may_be_none`, write null_odds.json too. The files leave out
+        questions whose prediction is None.
         """
         answers = _index_by_id(examples, predictions)
         files = {
