@@ -425,7 +425,7 @@ def process_space() -> str:
     the node number. A process ID is unique only among the processes with the
     same identifier.
     """
-    try:  # Linux
+    try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             name = file.read() + os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -150,7 +150,7 @@ class RunFolder:
         A local folder and the parents that the run made are removed, too.
         """
         if not files.is_remote(self.path):
-            # A run in a subfolder may have left an empty folder.
+            # Remove empty folders, which a run in a subfolder may have left.
             for name in os.listdir(self.path):
                 with contextlib.suppress(OSError):
                     os.rmdir(self.file(name))

@@ -105,11 +105,11 @@ def evaluate(
 def _check_held_out(task, models, split="dev") -> list[str]:
     """Check that the models were not trained on the rows to score.
 
-    Return a note for each of the split's files that a model was trained on.
+    Return a note for each file of the split that a model was trained on.
 
-    Without a dev file, the dev split is a tenth of --train. A model trained on
-    the same file may have used another dev split: another seed, a dev file or a
-    cross-validation. Then it was trained on rows of this tenth.
+    Without a dev file, the dev split is a tenth of --train. A model was trained
+    on rows of this tenth if its run read the same file with a different seed,
+    with a dev file or in a cross-validation.
 
     Raises:
         InputError: a model was trained on rows of this tenth.

@@ -19,8 +19,8 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
-# Approximate number of examples in a window of `EpochWindows`, which is made of
-# whole units. The examples need 16 MB at length 128.
+# Approximate number of examples in a window, because a window has whole units;
+# see `EpochWindows`. At length 128, the examples of a window need 16 MB.
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # maximum lengths of the groups in `masked_rows`
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
@@ -48,7 +48,7 @@ class EpochWindows:
         self._last = (None, None)
 
     def epoch(self, number: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the units and the first example of each window.
+        """Return each window's units and the index of its first example.
 
         Returns:
             `(units, starts)` for W windows. `units` is a list of W arrays, the

@@ -301,7 +301,7 @@ def _split_arguments(cls, arguments):
 
 
 def _check_head(cls, checkpoint):
-    """Raise the checkpoint's `head_fault` if `cls` would load that head."""
+    """Raise `checkpoint.head_fault` if `cls` loads the checkpoint's head."""
     # If a folder names no known class, its `head` is "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")

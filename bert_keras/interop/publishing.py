@@ -120,8 +120,8 @@ def _list_untrained(model):
             "model, then publish it."
         )
     heads = [h for h in optional if any(n.startswith(h) for n in random)]
-    # Return all weights of these heads. `random` lacks the biases and scales,
-    # because weights of equal values are never marked as untrained.
+    # Return also the biases and scales of an untrained head. `random` lacks
+    # them, because weights of equal values are never marked as untrained.
     names = weights.published_weights(model)
     return [name for name in names if name.startswith(tuple(heads))]
 

@@ -38,7 +38,7 @@ def dropout(x, rate, seed, site=0):
         return x
     # A unit is dropped if its random value is one of the `dropped` lowest.
     dropped = min(round(rate * _LEVELS), _LEVELS - 1)
-    # Add the site to the seed's first number. Keras counts calls in the second.
+    # Keras counts calls in the seed's second number. Add `site` to the first.
     offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))
     keep = ops.greater_equal(bits, dropped - _LEVELS // 2)

@@ -174,7 +174,7 @@ def _check_recipe(recipe, pooling, others=None):
     if pooling and not (recipe and pooling in FEATURE_POOLINGS):
         raise InputError(
             f"pooling is {pooling!r} and recipe is {recipe!r}. pooling only "
-            "applies with a recipe. Expected one of "
+            "applies with a recipe, and must be one of "
             f"{', '.join(FEATURE_POOLINGS)}."
         )
     return (pooling or "mean") if recipe else None

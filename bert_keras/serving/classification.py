@@ -292,7 +292,7 @@ def _score_lists(score, rows, first, lists, width=1):
     # (N, 2), the indices of the nonempty entries. If there are none, padding
     # adds [0, 0], an empty entry, because the model needs at least one row.
     entries = pad_to(tf.where(is_real), [1, None])
-    # Keep a few tokens too many of a long text, so that `are_cut` detects it.
+    # Keep more tokens than fit in a row, so that `are_cut` detects long texts.
     most = rows.sequence_length
     first_ids = rows.tokenizer(first)[:, :most]
     list_ids = rows.tokenizer(tf.gather_nd(lists, entries))[:, :most]

@@ -167,15 +167,15 @@ def find_untrained_signatures(models, options):
     """Return the names of signatures to leave out of the export.
 
     If a pre-trainer was trained on only one of its two tasks, the weights of
-    the other task are random. Its signature is left out, with an
-    `UntrainedWarning`.
+    the other task are random. The signature of that other task is left out,
+    with an `UntrainedWarning`.
 
     Args:
         models: the models, in the dtype that they were trained in.
         options: options of the export, from `resolve_options`.
 
     Raises:
-        InputError: in any other case, a signature uses random weights.
+        InputError: a signature uses random weights and cannot be left out.
     """
     left_out = []
     for index, model in enumerate(models):

@@ -269,7 +269,8 @@ def _compute_probabilities(model, rows, ids, room):
 
     spec = tf.TensorSpec([None, width], tf.float32)
     (values,) = in_chunks(predict_windows, cut.ids.nrows(), [spec])
-    is_best = best_context(cut).values  # True in one window per token
+    # For each token, True only in the window with the most context.
+    is_best = best_context(cut).values
     indices = tf.boolean_mask(cut.positions.values, is_best)
     return tf.scatter_nd(
         indices[:, tf.newaxis],

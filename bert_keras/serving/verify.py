@@ -128,8 +128,9 @@ def answer_in_fresh_process(folder, requests):
 
     Args:
         folder: folder that `export_saved_model` wrote.
-        requests: list of (signature, {input: rows}); rows are strings, bytes,
-            or lists of strings, bytes or integers, all lists of equal length.
+        requests: list of (signature, {input: rows}). A row is a string, bytes,
+            or a list of strings, bytes or integers. All lists of an input have
+            equal length.
 
     Returns:
         list of dict of output name -> NumPy array, in which strings are bytes.

@@ -178,16 +178,17 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for case and accents. If the settings
-    # differ, leave out the characters that `strip_accents` changes.
-    with_it = unicode.map_code_points(lowercase, True)
-    without = unicode.map_code_points(lowercase, False)
+    # tensorflow-text has one option for `lowercase` and `strip_accents`. If the
+    # two differ, exclude the characters that `strip_accents` changes.
+    without_accents = unicode.map_code_points(lowercase, True)
+    with_accents = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()
     return {
         code
         for code in agree
         if kinds[code] != unicode.MARK
-        and with_it.get(code, (code,)) == without.get(code, (code,))
+        and without_accents.get(code, (code,))
+        == with_accents.get(code, (code,))
     }
 
 

@@ -84,7 +84,8 @@ class Normalizer:
 
     def _replace_final_sigmas(self, codes):
         roles = self._tables.roles(codes)
-        positions = tf.where(roles != unicode.IGNORED)  # (not ignored, 1)
+        # (N, 1), the indices of the N characters that are not ignored.
+        positions = tf.where(roles != unicode.IGNORED)
         roles = tf.gather_nd(roles, positions)
         # Roles of the previous and the next character, without ignored ones.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
@@ -116,7 +117,7 @@ class Normalizer:
         """Replace each character that becomes several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
-        # (C,): each character's index in `starts`, and the result's length.
+        # (C,), indices in `starts` and `lengths`; 0 where `several` is False.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
         # Each new character has the source of the character that it replaces.
@@ -203,7 +204,7 @@ def _find_ends(sources, is_mark):
 def _insert_stand_ins(codes):
     """Replace each special token by one character, its stand-in."""
     count = len(SPECIAL_TOKENS)
-    # Control characters of the text must not be read as stand-ins.
+    # Drop control characters of the text that are equal to a stand-in.
     is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
     codes = tf.where(is_stand_in, 0, codes)
     for number, token in enumerate(SPECIAL_TOKENS):

@@ -201,9 +201,9 @@ def longest_first(lengths, room):
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)
-    # (B, segments), the shortest segment first. `levels[:, i]` is the length of
-    # segment i and all longer ones if they share the rest equally and the
-    # shorter ones keep all their tokens.
+    # (B, segments), the shortest segment first. Suppose that only segment i and
+    # the segments after it are cut, all to the same length. `levels[:, i]` is
+    # the greatest such length at which the row fits.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)

@@ -1,4 +1,4 @@
-"""Sum over replicas and fused Adam step of the optimizers on TensorFlow.
+"""Sum gradients over replicas and take a fused Adam step, on TensorFlow.
 
 The fused step equals a step in separate operations, up to rounding. It reads
 each weight in one pass instead of ten. On a CPU, a step spends most of its time

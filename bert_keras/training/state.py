@@ -186,7 +186,8 @@ class TrainingState(keras.callbacks.Callback):
             self._keep_metrics()
         if not self.writes:
             return
-        self.wait()  # so that memory holds only one copy
+        # Wait for the last save, so that memory holds one copy of the state.
+        self.wait()
         if self.check is not None:
             self.check()
         groups = {

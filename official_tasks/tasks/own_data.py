@@ -180,9 +180,12 @@ class Table(Source):
         return Examples(rows, notes)
 
     def _drop_or_refuse(self, unlabelled) -> list[str]:
-        """Return a note on unlabelled rows, or raise without --drop_unlabelled.
+        """Return a note on unlabelled rows, or refuse the rows.
 
         `unlabelled` is a list of (location of a row, its empty columns).
+
+        Raises:
+            InputError: a row is unlabelled and `drop_unlabelled` is False.
         """
         if not unlabelled:
             return []

@@ -380,9 +380,10 @@ def question_rows(questions, preprocess, stride: int):
         stride: number of tokens between the starts of successive windows.
 
     Returns:
-        `(windows, inputs, offsets)`: list of R `Window`s; dict of ragged
-        `int32 (R, None)`; for each question two arrays, the starts and ends
-        (exclusive) of its context's tokens in characters.
+        `(windows, inputs, offsets)`. `windows` is a list of R `Window`s.
+        `inputs` is a dict of ragged `int32 (R, None)`. `offsets` has two arrays
+        for each question: the start and the end (exclusive) of each token of
+        the context, in characters.
     """
     import tensorflow as tf
 

@@ -2,10 +2,12 @@ r"""Measures this package and other libraries in one run on one machine.
 
     python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 
-In: some rows need --input, --vocabulary, --data or --init. The script stops at
-a row that needs a missing flag. Out: a table for each row, and a JSON file. For
-each system, the file has the seconds of an example (median, minimum and maximum
-of the turns), the processor seconds, and the peak memory (of the GPU, if used).
+In: --rows has names of `ROWS` in baselines/rows.py. A row compares libraries at
+one job. Some rows need --input, --vocabulary, --data or --init. The script
+stops at a row that needs a missing flag. Out: a table for each row, and a JSON
+file. For each system, the file has the seconds of an example (median, minimum
+and maximum of the turns), the processor seconds, and the peak memory (of the
+GPU, if used).
 
 Libraries that are not installed are skipped. To install all libraries:
 pip install 'bert_keras[onnx,peers]'. Rows in bfloat16 are skipped if the device
