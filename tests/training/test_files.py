@@ -95,7 +95,7 @@ def test_a_file_takes_no_folders_place(folder):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/proc/", "/proc is a mount point.* a folder in"),
+        ("/proc/", "/proc is a mount point"),
         ("a" * 256, "255 byt"),
     ],
 )
