@@ -119,7 +119,8 @@ def _loadable():
     return names
 
 
-if not TYPE_CHECKING:  # a checker that sees `__getattr__` accepts any name
+# A type checker that sees `__getattr__` accepts any name.
+if not TYPE_CHECKING:
     __getattr__ = _load
 
 

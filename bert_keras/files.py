@@ -341,7 +341,7 @@ def plain_link(folder):
 
 @contextlib.contextmanager
 def atomic_output(path):
-    """Yield a temporary local path; its file or folder then replaces `path`.
+    """Yield a temporary local path; on success, move its content to `path`.
 
     The caller writes the output to the temporary path. At the end of the `with`
     block, the output is flushed to the disk and renamed to `path`. If the block

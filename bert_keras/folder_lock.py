@@ -23,11 +23,12 @@ class FolderLock:
     """A lock on a folder, taken by the constructor and held until `release`.
 
     On a local disk, the operating system frees the lock when the process ends,
-    even after a kill. A remote file system has no locks, so a marker file names
-    the process that holds the folder. If two processes write markers within
-    half a second, the later marker wins. The marker of a process that ended on
-    this machine is replaced. If a process on another machine ended without
-    removing its marker, a user must remove the marker.
+    even after a kill. Remote file systems and some mounted disks have no locks.
+    There, a marker file names the process that holds the folder. If two
+    processes write markers within half a second, the later marker wins. The
+    marker of a process that ended on this machine is replaced. If a process on
+    another machine ended without removing its marker, a user must remove the
+    marker.
 
     Args:
         folder: an existing folder, local or remote.

@@ -85,7 +85,8 @@ def evaluate(
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
-            # This call raises. The call below would raise after a slow `read`.
+            # The task has no reader for predictions, so the base method raises.
+            # Raise here, before the slow `read`.
             task.read_predictions(predictions, [])
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)

@@ -387,7 +387,8 @@ def _run(main, words):
         if reason is None:
             raise
         drop_output()
-        # With exit code 75, a job queue would try again on the full disk.
+        # Do not return exit code 75, because a job queue would then run the
+        # command again, on the full disk.
         return _print_error(
             f"A file could not be written ({reason}). Finished work is kept. "
             "Make room on the disk and run the command again."

@@ -96,7 +96,10 @@ def _listen(host, port):
 
 
 def _make_server(values):
-    """Return a `uvicorn.Server`, after a first call of each signature."""
+    """Call each signature once; return a `uvicorn.Server`.
+
+    The first call of a signature is slow.
+    """
     from bert_keras.errors import InputError
     from bert_keras.serving.load import load_saved_model
 
@@ -112,7 +115,7 @@ def _make_server(values):
     progress.console.stderr = True  # stdout gets only the address
     progress.show_devices()
     for name, entry in served.card["signatures"].items():
-        getattr(served, name)(**entry["request"])  # the first call is slow
+        getattr(served, name)(**entry["request"])
     is_local = values.host in LOOPBACK
     app = create_app(
         served,

@@ -250,8 +250,9 @@ def check_shards(folder: str) -> dict:
     return manifest
 
 
-# Maximum number of examples in a unit; see `EpochWindows`.
-_BLOCK_SIZE = 8_192
+# Maximum number of examples in a unit, the part of a shard that is read at
+# once.
+_UNIT_SIZE = 8_192
 _SHUFFLE = 4  # key of the random generator that shuffles a window
 
 
@@ -275,9 +276,9 @@ class RecordedExamples:
         ]
         check_lengths(next(p for p, count in shards if count), self.rules)
         self._units = [
-            (path, start, min(_BLOCK_SIZE, count - start))
+            (path, start, min(_UNIT_SIZE, count - start))
             for path, count in shards
-            for start in range(0, count, _BLOCK_SIZE)
+            for start in range(0, count, _UNIT_SIZE)
         ]
         self.windows = EpochWindows([size for _, _, size in self._units], seed)
 

@@ -4,10 +4,10 @@ A sentence ends at a terminator: a character with Unicode's property
 `Sentence_Terminal`, or one of a few others. `.`, `!`, `?` and the ellipsis end
 a sentence only before white space, and not if a lower-case word follows. A `.`
 after a title such as "Dr." or after a list number does not end a sentence.
-After another abbreviation or an initial, it ends one only before a common first
-word. Most terminators of other scripts (Chinese, Khmer, ...) need no white
-space. Closing quotation marks and brackets after a terminator belong to the
-sentence.
+After any other abbreviation or an initial, a `.` ends a sentence only if a word
+of `_FIRST_WORDS`, such as "The", follows. Most terminators of other scripts
+(Chinese, Khmer, ...) need no white space. Closing quotation marks and brackets
+after a terminator belong to the sentence.
 """
 
 import re
@@ -49,7 +49,8 @@ def _make_boundary_pattern(terminators: str) -> re.Pattern:
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
 
-# Few texts need `_BEYOND`, and the pattern without `_BEYOND` is much faster.
+# Two patterns, because the one without `_BEYOND` is much faster. Few texts have
+# characters from U+10000 on.
 _BOUNDARY = _make_boundary_pattern(_SPACED + _UNSPACED)
 _BOUNDARY_BEYOND = _make_boundary_pattern(_SPACED + _UNSPACED + _BEYOND)
 _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")

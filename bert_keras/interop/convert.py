@@ -154,8 +154,8 @@ def real_outputs(model, inputs, outputs):
     """Return dict of output name -> array, without the positions of padding.
 
     Args:
-        model: the model, or a model with the same outputs. Its
-            `token_outputs` names the outputs per token.
+        model: the model that computed `outputs`, or one with the same outputs.
+            Its `token_outputs` names the outputs with a token axis.
         inputs: the model's inputs, from `sample_inputs`.
         outputs: dict of output name -> array, or the array of the logits.
     """

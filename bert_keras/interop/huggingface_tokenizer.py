@@ -31,7 +31,7 @@ CLASSES = (
 )
 ANY = object()  # any value is valid here; other code may check it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
-# Settings that hold a list or dict of tokens, in SETTINGS and SPECIAL.
+# Settings of the files SETTINGS and SPECIAL, each a list or dict of tokens.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 
@@ -61,8 +61,9 @@ SETTINGS_RULES = {
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # These settings do not change ids. They concern decoding or other
-            # tokenizers, or the caller passes them in each call.
+            # These settings do not change ids. Some concern decoding, other
+            # tokenizers, file names or loading. The caller passes the rest in
+            # each call.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),

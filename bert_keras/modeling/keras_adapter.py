@@ -148,7 +148,10 @@ class TaskTrainer:
         )
 
     def check_batch(self, batch: Any) -> None:
-        """Raise if the losses of `compile` do not fit the model or a batch."""
+        """Raise if the losses of `compile` do not fit the model or a batch.
+
+        This method does nothing; a subclass overrides it.
+        """
 
     def _make_function(self, step_function, *arguments, **keywords):
         make = super()._make_function

@@ -29,15 +29,19 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     A subclass
 
     - registers with Keras;
-    - stores each constructor argument in an attribute of the same name,
-      `encoder` first, because weights are listed in the order of attributes;
-    - makes its head and sets `pools`;
+    - stores each constructor argument, except `encoder` and `name`, in an
+      attribute of the same name;
+    - makes its head;
+    - sets `pools` to False if its outputs do not depend on the pooled output;
     - calls `super().__init__` with inputs from `symbolic_inputs()` and outputs
       computed from `encode(...)`.
 
     Saving, loading, copying and optional inputs then work.
     `from_config(get_config())` makes a model with new weights. `with_dtype`
     copies the weights too. Keras's `clone_model` returns a plain Keras model.
+
+    Weights are listed in the order in which layers become attributes. To list
+    the encoder's weights first, set `self.encoder` before the other layers.
 
     `fit` and `evaluate` compute the loss of the global batch, with any Keras
     optimizer, loss, metric, loss weights and sample weights. The `reduction` of
@@ -47,10 +51,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     optimizer's attribute `accumulate` is the number of micro-batches per batch.
     A subclass that defines `compute_loss` is trained by Keras's own step.
 
-    If a model does not read the pooled output, the pooler has no gradient. Such
-    a model sets `encoder.pooler.trainable` to False when it is made and before
-    each `fit`. If another model shares the encoder and reads the pooled output,
-    it sets the attribute to True again.
+    If `pools` is False, the pooler has no gradient. The model then freezes the
+    pooler when it is made and before each `fit`. A model with `pools` True that
+    shares the encoder unfreezes the pooler again.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")

@@ -152,7 +152,7 @@ def enable_lora(
     """Freeze the encoder and add trainable matrices of low rank to it.
 
     In every layer, the kernel W of each named projection becomes
-    W + alpha / rank A B. At first, A (inputs, rank) is random and
+    W + (alpha / rank) A B. At first, A (inputs, rank) is random and
     B (rank, outputs) is zero (Hu et al. 2021, "LoRA"). Heads stay trainable,
     and so do weights that the preset lacked, such as the pooler's. Call this
     function before `compile`. `save_preset`, `with_dtype` and exports merge the
@@ -166,8 +166,8 @@ def enable_lora(
             and "feed_forward" (both kernels of the feed-forward network).
         alpha: scale of the change; None: equal to the rank.
         dropout: fraction of the input of A that is dropped in training. The
-            encoder must have dropout too. Without dropout it draws no random
-            seeds, and LoRA's dropout needs a seed.
+            encoder must have dropout too: LoRA's dropout needs a seed, and an
+            encoder without dropout draws none.
 
     Raises:
         InputError: the rank is below 1, alpha is 0 or less, `projections` is

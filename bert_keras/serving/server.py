@@ -80,7 +80,8 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
     constant = {
         "/": HTMLResponse(page.read_bytes()),
         "/card": JSONResponse({**served.card, "name": name}),
-        "/health": JSONResponse({"status": "ok"}),  # served after the warm-up
+        # tools/serve.py calls each signature once before it serves this.
+        "/health": JSONResponse({"status": "ok"}),
     }
     return Starlette(
         routes=[

@@ -12,7 +12,8 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 QUESTION_LENGTH = 64  # flag max_query_length
 ANSWER_LENGTH = 30  # flag max_answer_length
 STRIDE = 128  # flag doc_stride: distance between starts of successive windows
-# `tf.math.top_k` fails if a row has fewer spans. The shortest row has 3 tokens.
+# Maximum of `top_k`. `tf.math.top_k` fails if a row has fewer spans than that.
+# `ANSWER_LENGTH` spans begin at each token. The shortest row has 3 tokens.
 MAX_ANSWERS = 3 * ANSWER_LENGTH
 NOWHERE = -1e30  # logit of a position where no answer can start or end
 

@@ -206,8 +206,13 @@ def _find_distinct(words, ends):
 def _follow_tokens(is_start, depth):
     """Return a mask of the positions where a word's tokens begin or end.
 
-    Each round jumps from all reached positions. The next round's jumps span
-    twice as many tokens, so log2(tokens) rounds are enough.
+    Each round also marks the positions one jump after the marked positions. A
+    jump spans 1 token in the first round, 2 in the second, then 4, and so on.
+    So about log2(tokens) rounds are enough.
+
+    Args:
+        is_start: bool, True at the first position of each word.
+        depth: length of the longest token that begins at a position, or 0.
     """
 
     def jump_all(_, reached, jump):

@@ -52,12 +52,12 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return tensorflow-text's ids, and a mask of rows with correct ids.
+        """Return tensorflow-text's ids, and a mask of strings with certain ids.
 
         Returns:
-            The flat ids and row splits of the strings `(B,)`; `bool (B,)`,
-            True for strings whose ids are certainly correct (the other ids
-            must not be used); and one bool, True if this holds for all strings.
+            The flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
+            for strings with certain ids, which are correct (the other ids must
+            not be used); and one bool, True if all strings have certain ids.
         """
         plain = self.is_plain(strings)
         (rows,) = _call_unless_all(

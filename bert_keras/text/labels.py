@@ -2,7 +2,7 @@
 
 OUTSIDE = "O"
 PREFIXES = "BIESLU"
-BEGIN, END = "BSU", "ELSU"  # prefixes of an entity's first and last word
+BEGIN, END = "BSU", "ELSU"  # label prefixes of an entity's first and last word
 
 
 def split_label(label: str) -> tuple[str, str]:

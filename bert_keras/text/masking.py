@@ -58,7 +58,7 @@ def check_mask_rules(rules):
     if not is_mix or abs(sum(mix) - 100) > 1e-6:
         raise InputError(
             "mask_mix must be three percentages (masked, replaced, kept) "
-            f"that sum to 100, such as 80,10,10; got {mix}."
+            f"that sum to 100, such as (80, 10, 10); got {mix}."
         )
 
 
@@ -68,7 +68,7 @@ def count_predictions(length: int, rate: float) -> int:
     At the paper's rate of 15 %, the maximum is 20 of 128 tokens, and 77 of 512.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
-        return 1  # `SamplingRules` refuses a wrong type later
+        return 1  # `SamplingRules` calls this before it refuses the type
     # Round before `ceil`, because 0.1 * 30 is 3.0000000000000004.
     return max(1, min(length, math.ceil(round(length * rate, 9))))
 

@@ -18,8 +18,9 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 # has no stand-ins, because they are control characters, which are dropped.
 FIRST_STAND_IN = 1
 
-# Kind of a combining mark that is not an accent (category Mn), so it is kept.
-# Canonical ordering can move such a mark.
+# Kind of a combining mark (class above 0) outside category Mn. Only characters
+# of category Mn are accents, so this mark is kept. Canonical ordering can move
+# it.
 ORDERED = 6
 # The character table maps a code point to KINDS * offset + kind. The normalised
 # character is the code point plus `offset`, and `kind` is its kind. A sum of

@@ -183,7 +183,7 @@ class BertPreprocessor(keras.layers.Layer):
     def each(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
-        """Return a row for each of an example's K texts, for `BertEmbedder`.
+        """Pack each text of an example into its own row, for `BertEmbedder`.
 
         Args:
             x: a tuple of K batches of strings `(B,)`, such as `(anchors,
@@ -192,7 +192,8 @@ class BertPreprocessor(keras.layers.Layer):
             sample_weight: weights, passed on.
 
         Returns:
-            The same as a call, but with arrays `int32 (B, K, T)`.
+            The same as calling the preprocessor, but with arrays
+            `int32 (B, K, T)`.
         """
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)

@@ -368,10 +368,10 @@ def _refuse_others(value):
 def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
-    `function` returns one or more vectors of flat values, then row splits,
-    which are the same for each vector. `_map_strings` returns one ragged tensor
-    for each vector, with one axis more than `strings`. If `strings` is a single
-    string, `_map_strings` returns the vectors.
+    `function` returns one or more vectors of flat values. After them it returns
+    the row splits, the same for all these vectors. `_map_strings` returns one
+    ragged tensor for each vector, with one axis more than `strings`. If
+    `strings` is a single string, `_map_strings` returns the vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
         ragged = _map_strings(function, strings.flat_values)

@@ -100,7 +100,7 @@ def adam(variable, m, v, gradient, values, is_decayed):
     # The decay does not change the moments (Loshchilov and Hutter 2019).
     if is_decayed:
         variable.assign_sub(values["decay_rate"] * variable)
-    # var -= lr sqrt(1 - power_2) / (1 - power_1) m / (sqrt(v) + epsilon).
+    # var -= lr * sqrt(1 - power_2) / (1 - power_1) * m / (sqrt(v) + epsilon)
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=m.handle,

@@ -165,7 +165,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         batch: (inputs, labels, weights) of the micro-batch.
         outputs: the model's outputs for the micro-batch.
         divisors: `compute_divisors` of the global batch.
-        replicas: number of replicas, by which Keras divides most means.
+        replicas: number of replicas. Keras divides most mean losses by this
+            number. This function undoes the division.
 
     Returns:
         float (), the loss to differentiate; and float (1 + losses,), the total

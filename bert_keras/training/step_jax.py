@@ -77,7 +77,7 @@ def test_step(model, state, data):
 
 
 def _compute_losses(model, batch, divisors, training):
-    """Return the losses of a micro-batch; update the metrics."""
+    """Return the losses of a batch or a micro-batch; update the metrics."""
     x, y, weights = batch
     outputs = model(x, training=training)
     model.compute_metrics(x, y, outputs, weights)

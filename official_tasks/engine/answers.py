@@ -156,12 +156,15 @@ class Answers:
     def answer(self, rows, batch_size):
         """Answer the remaining rows; yield the number of answered rows so far.
 
+        Rows are sorted by length within a group of `BATCHES_AT_ONCE` batches.
         The last bits of a value depend on the other rows of its batch. So a
-        resumed call must make the same batches. If a group of batches is
-        incomplete, the call computes all its rows and writes the missing ones.
+        resumed call must make the same batches. If an earlier call wrote only
+        part of a group, this call computes the whole group again. It writes
+        only the missing answers.
 
         Args:
-            rows: iterator of lists: a row's inputs, then its columns `keep`.
+            rows: iterator of lists. Each list has a row's inputs, then its
+                values of the columns `keep`.
             batch_size: rows of a batch.
         """
         size = BATCHES_AT_ONCE * batch_size

@@ -248,7 +248,8 @@ class _Run:
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
         # `scale` is for regression targets, `temperature` for calibration.
-        # At most one of them is set. If so, `_save` rescales the saved head.
+        # Both may stay None, and at most one is set. `_save` uses the one that
+        # is set to rescale the saved head.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)

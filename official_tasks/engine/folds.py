@@ -116,6 +116,8 @@ def read_all(task) -> Examples:
 def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
     """Return the fold of each row, int `(R,)` from 0, by a hash of its texts.
 
+    Texts sorted by label and hash go to the folds in turn.
+
     Args:
         examples: list of `Example`.
         folds: number of folds.
@@ -149,7 +151,10 @@ class FoldSource:
         self.source, self.examples, self.in_dev = source, examples, in_dev
 
     def read(self, split):
-        """Return the rows of a split, with the notes on all examples."""
+        """Return the `Examples` of a split.
+
+        Their `notes`, messages to the user, are about the rows of all folds.
+        """
         pairs = zip(self.examples, self.in_dev, strict=True)
         rows = [row for row, is_dev in pairs if is_dev == (split == "dev")]
         return Examples(rows, self.examples.notes)
@@ -207,7 +212,8 @@ def _finish(task, folder, examples, numbers, tasks, runs):
         results["wrong_labels"] = len(wrong)
     with folder.output("predictions") as path:
         files.make_folder(path)
-        # A GLUE task overrides `write`: its submission files have no `columns`.
+        # Call the base method, because a GLUE task's `write` takes no
+        # `columns`.
         TextTask.write(task, examples, predictions, path, columns)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)

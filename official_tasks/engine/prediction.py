@@ -136,7 +136,10 @@ def _read_table(path, stream, kind, columns, lists, dialect):
 
 
 def find_kind(path, kind=None):
-    """Return `kind` if it is set, else the kind for the path's ending."""
+    """Return the file format.
+
+    It is `kind` if that is set, else the format of the path's ending.
+    """
     if kind:
         return kind
     if is_columnar(path):

@@ -137,8 +137,10 @@ def check_weights(settings, objective, vocabulary, tokenizer):
     if settings.longest > positions:
         raise InputError(
             f"The weights of {settings.init} have {positions} positions, but "
-            f"the longest sequence has {settings.longest}. Choose a shorter "
-            "sequence_length, or set phase_2_steps to 0."
+            f"the longest sequence has {settings.longest}. Choose a "
+            "sequence_length and a phase_2_sequence_length of at most "
+            f"{positions}. Without phase 2 (phase_2_steps=0), only "
+            "sequence_length counts."
         )
     needed = objective.encoder_arguments.get("attention", "bidirectional")
     attention = checkpoint.encoder.get("attention", "bidirectional")

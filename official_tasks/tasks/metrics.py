@@ -429,11 +429,18 @@ def scores_v2(
 
 
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
-    """Return the best mean score over all thresholds, and the best threshold.
+    """Return the best mean score over all thresholds, and its threshold.
 
-    Questions with odds up to the threshold keep their predictions. All others
-    count as "no answer". The loop starts with "no answer" for all questions,
-    and each step adds the prediction of one question.
+    A question keeps its prediction if its odds of "no answer" are at most the
+    threshold. The loop starts with "no answer" for all questions. Each step
+    adds the prediction with the next higher odds. If no prediction improves the
+    score, the threshold is 0, as in the official script.
+
+    Args:
+        answers: see `scores_v2`.
+        predictions: see `scores_v2`.
+        scores: id -> score of the prediction, exact match or F1.
+        odds: see `scores_v2`.
     """
     best = current = float(sum(not true for true in answers.values()))
     threshold = 0.0

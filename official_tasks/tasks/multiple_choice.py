@@ -37,12 +37,15 @@ class ChoiceExample(NamedTuple):
 
     @property
     def group(self):
-        """The prompt; see `Example`."""
+        """The prompt. Rows with equal groups go to the same split."""
         return self.prompt
 
 
 def read_choices(row, path, split, notes):
-    """Return the examples of a table; a test file may lack labels."""
+    """Return the examples of a file, whose columns `row` names.
+
+    A test file may lack labels.
+    """
     labelled = split != "test"
     lead = [row.lead] if row.lead else []
     columns = [row.prompt, *lead, *row.choices, row.label]

@@ -127,13 +127,15 @@ ROWS = (SQUAD_1, SQUAD_2, TRIVIA_QA)
 SQUAD_OPTIONS = {
     **FILE_OPTIONS,
     **SPAN_OPTIONS,
-    "null_odds": Option(None, "The null_odds.json written with --predictions."),
+    "null_odds": Option(
+        None, "The null_odds.json that belongs to the file --predictions."
+    ),
 }
 
 
 def squad_task(
     row, data_dir=None, train=None, dev=None, test=None, **options
 ) -> SpanTask:
-    """Return the `SpanTask` of a `SquadRow`; for the files see `Source`."""
+    """Return the `SpanTask` of a `SquadRow`; `Source` explains the files."""
     source = Source(row, data_dir, train, dev, test)
     return SpanTask(source, row.may_be_none, defaults=row.defaults, **options)

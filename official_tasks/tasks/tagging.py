@@ -32,8 +32,9 @@ AROUND = 12  # words on each side of a mistake in the report
 FEATURE_OPTIONS = {
     "recipe": Option(
         None,
-        "Freeze the encoder; two LSTMs read the features of these layers: "
-        "last, concat_last_four, sum_last_four, concat:-1,-2, ...",
+        "Freeze the encoder; two bidirectional LSTMs read the features of "
+        "these layers: last, concat_last_four, sum_last_four, concat:-1,-2, "
+        "...",
     ),
     "lstm_dim": Option(LSTM_DIM, "Width of the LSTMs that read the features."),
 }
@@ -71,7 +72,7 @@ class TagTask(Problem):
         source: `Source` that reads `TaggedText`s.
         document_context: whether each text is an entire document, so that a
             word sees the other sentences in its row.
-        recipe: see `Problem`; two LSTMs read the features.
+        recipe: see `Problem`; two bidirectional LSTMs read the features.
         lstm_dim: width of an LSTM in each direction. None takes the width of
             the trained model, or 768 for a new model.
     """

@@ -79,7 +79,10 @@ def write_models(model, preprocess, folder):
 
 
 def make_texts(vocabulary, tokens, count):
-    """Return `count` random texts of `tokens` tokens, with [CLS] and [SEP]."""
+    """Return `count` random texts that become rows of `tokens` tokens.
+
+    A text has `tokens - 2` words, because [CLS] and [SEP] count too.
+    """
     words = [p for p in vocabulary if p.isascii() and p.isalpha()]
     draw = np.random.default_rng(0)
     return [" ".join(draw.choice(words, tokens - 2)) for _ in range(count)]

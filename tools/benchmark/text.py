@@ -10,9 +10,10 @@ are seconds per megabyte for batches of lines, on all available cores, and
 seconds per line for single lines, eager and in a graph. Lines are skipped if
 the two tokenizers return different ids.
 
-For pre-training data, the results are rates in processor time on one core:
-characters per second from text to a token store and from text to records, and
-sequences per second of batches that are sampled on the fly, packed or not.
+For pre-training data, the results are rates per second of processor time, on
+one core. Two rates count million characters: from text to a token store, and
+from text to records (building the store included). The others count sequences
+of batches that are sampled on the fly, or rows if batches are packed.
 
 Takes a minute for 8 million characters.
 """
@@ -136,7 +137,11 @@ def time_tokenizers(documents, values):
 def measure(unit, runs, count, size):
     """Let tokenizers take turns; print a table and return its rows.
 
-    `size` is the number of units (such as lines) of a run. Times are per unit.
+    Args:
+        unit: name of a unit of text, such as "a line".
+        runs: dict of tokenizer -> function that tokenizes the same text.
+        count: number of turns.
+        size: number of units in that text. Times are seconds per unit.
     """
     steps = {n: functools.partial(time_step, run) for n, run in runs.items()}
     turns.take_turns(steps, [()])  # warm up

@@ -20,7 +20,10 @@ class Job(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A title, and a dict of name -> `Job` to compare; `THIS` is first."""
+    """Systems to compare: a title, and a dict of system -> `Job`.
+
+    The first system is `THIS`.
+    """
 
     title: str
     jobs: dict

@@ -244,7 +244,8 @@ def train(options):
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
         # `sources` is in the order of the dev rows, so the logits must be too.
-        # train_sampling_strategy="group_by_length" would sort the dev rows.
+        # Trainer applies "group_by_length" to the dev rows too, which changes
+        # their order.
         if options.task == "squad1":
             trainer._get_eval_sampler = SequentialSampler
         trainer.train() if options.epochs else trainer.evaluate()

@@ -24,7 +24,7 @@ ENVIRONMENT = {
 
 
 def host_megabytes():
-    """Return the peak MB of this process or, if larger, of an ended child."""
+    """Return the peak MiB of this process or, if larger, of an ended child."""
     # `RUSAGE_SELF` would include the memory of the parent.
     with open("/proc/self/status", encoding="utf-8") as file:
         lines = dict(line.split(":", 1) for line in file)
@@ -49,7 +49,7 @@ def read_gpu():
 
 
 def peak_megabytes():
-    """Return the peak MB of the GPU or, without a GPU, of the process."""
+    """Return the peak MiB of the GPU or, without a GPU, of the process."""
     gpu = read_gpu()
     return gpu[1] / 2**20 if gpu else host_megabytes()
 
