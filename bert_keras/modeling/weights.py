@@ -88,7 +88,8 @@ def switch_pooler(model):
     """
     pooler = model.encoder.pooler
     if not model.pools:
-        pooler.trainable, pooler.is_unused = False, True
+        if pooler.trainable:
+            pooler.trainable, pooler.is_unused = False, True
     elif getattr(pooler, "is_unused", False):
         pooler.trainable, pooler.is_unused = True, False
 

@@ -322,6 +322,15 @@ def test_a_pooler_trains_in_the_models_that_read_it():
     assert again.encoder.pooler.trainable
 
 
+def test_a_pooler_that_the_user_froze_stays_frozen():
+    encoder = make_encoder(**STILL)
+    encoder.pooler.trainable = False
+    tagger = BertTagger(encoder, LABELS)
+    assert "adaptation" in tagger.get_config()
+    BertClassifier(encoder, LABELS)
+    assert not encoder.pooler.trainable
+
+
 def test_a_step_beyond_the_schedule_warns_once():
     model = classifier()
     model.compile(adamw(1e-3, steps=4), sparse("mean"), run_eagerly=True)
