@@ -42,7 +42,7 @@ serving/test_signatures tasks/test_encoding tasks/test_task_source
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval
 tasks/test_table tasks/test_tagging text/test_masking text/test_packing
-text/test_text_refusals text/test_tokenizer_tools text/test_vocabulary
+text/test_text_refusals text/test_vocabulary
 text/test_wordpiece tools/test_arrows
 training/test_checkpoint training/test_files training/test_similarity
 """.split()

@@ -4,13 +4,20 @@ import os
 import subprocess
 import sys
 
+import pytest
 from run_script import ROOT
 
 FILES = ["modeling/test_kernels.py", "training/test_optimizers.py"]
 
 
-def test_gelu_loss_and_adam_hold_at_the_default_level():
-    chosen = "xla and (gelu_tanh or normalize or cross_entropy or 0.01)"
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [
+        ("xla and (gelu_tanh or normalize or cross_entropy or 0.01)", 4),
+        pytest.param("xla", 11, marks=pytest.mark.long),
+    ],
+)
+def test_gelu_loss_and_adam_hold_at_the_default_level(chosen, count):
     words = ["-m", "pytest", "-k", chosen, "-p", "no:cacheprovider"]
     # A new interpreter: XLA reads its flags once in a process.
     done = subprocess.run(
@@ -21,3 +28,4 @@ def test_gelu_loss_and_adam_hold_at_the_default_level():
         text=True,
     )
     assert done.returncode == 0, done.stdout[-3000:]
+    assert done.stdout.count(".") >= count  # a dot for each test

@@ -146,7 +146,8 @@ def write_inputs(folder):
     The task is to name the library from whose documentation a sentence comes.
     Pre-training holds out the documents of dev.csv.
     """
-    if os.path.exists(f"{folder}/typed.txt"):
+    written = f"{folder}/documents.txt", f"{folder}/typed.txt"
+    if all(map(os.path.exists, written)):
         return
     documents = list(read_documents(CORPUS))
     _write_lines(  # a sentence a line, and an empty line after each document

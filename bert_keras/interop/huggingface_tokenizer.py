@@ -268,7 +268,8 @@ def _check_files(settings, special, tokenizer, config):
         )
     # Like AutoTokenizer, prefer tokenizer_config.json to config.json.
     states = settings if "tokenizer_class" in settings else config
-    kind = states.choice("tokenizer_class", CLASSES, CLASSES[0])
+    default = "BertTokenizer" if "model_type" in config else GENERAL_CLASSES[1]
+    kind = states.choice("tokenizer_class", CLASSES, default)
     _check_keys(settings, SETTINGS_RULES)
     names = settings.texts("model_input_names", ["token_type_ids"])
     has_segments = config.raw("model_type") != "distilbert"

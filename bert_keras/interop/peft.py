@@ -209,7 +209,8 @@ def load_lora(
             kernel.assign(kernel.numpy() + change)
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
-            if hasattr(layers[name], "lora_dropout"):  # embeddings lack it
+            # Embeddings lack dropout, and heads draw no seed for it.
+            if in_encoder(name) and hasattr(layers[name], "lora_dropout"):
                 layers[name].lora_dropout = dropout
     if not merge:
         weights.freeze_encoder(model, found)

@@ -252,7 +252,7 @@ class BertEncoder(Portable, keras.Model):
         # Vectors of [CLS] (C in the paper): (B, D), or (B, E, D) if packed
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         seed = None
-        if self.pooler.lora_dropout:
+        if self.pooler.lora_dropout:  # the pooler has no generator of seeds
             seed = self.transformer_layers[-1].draw_seed(training)
         outputs = {
             "sequence_output": states[-1],

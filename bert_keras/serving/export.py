@@ -289,7 +289,8 @@ def compute_fingerprint(models, preprocessor, options):
     add(_drop_names(preprocessor.get_config()))
     for model in models:
         add(_drop_names(model.get_config()))
-        add([layer.lora_alpha for layer in lora_layers(model)])
+        # LoRA's scale is neither a weight nor in the kept configuration.
+        add([float(layer.lora_alpha) for layer in lora_layers(model)])
         for weight in model.weights:
             add([weight.dtype, list(weight.shape)])
             digest.update(keras.ops.convert_to_numpy(weight).tobytes())
@@ -299,8 +300,8 @@ def compute_fingerprint(models, preprocessor, options):
 def _drop_names(config):
     """Return a layer's configuration without the keys `name` and `adaptation`.
 
-    Keras numbers names within a process. `adaptation` says which weights are
-    trained. So the keys may differ between models with the same answers.
+    Keras numbers names within a process. `adaptation` has frozen weights and
+    names. So the keys may differ between models with the same answers.
     """
     if not isinstance(config, dict):
         return config

@@ -1,6 +1,7 @@
 """Read, write and check vocabulary files, with one token on each line."""
 
 import codecs
+import contextlib
 import os
 import re
 import string
@@ -10,7 +11,6 @@ from bert_keras.files import (
     atomic_output,
     is_file,
     list_folder,
-    open_file,
     read_bytes,
 )
 from bert_keras.json_files import (
@@ -125,9 +125,9 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         found = saved.get(name)
         if None not in (value, found) and value != found:
             raise InputError(
-                f"{name}={value} contradicts {_settings_path(path)}. The "
-                f"vocabulary was learned with {name}={found}. Leave {name} "
-                "out, or use another folder."
+                f"{name}={value} contradicts {_settings_path(path)}, which "
+                f"has {name}={found}. Leave {name} out, or use a vocabulary "
+                "in another folder."
             )
     return tuple(
         saved.get(name) if value is None else value
@@ -138,18 +138,17 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
 def shares_settings(path) -> bool:
     """Return True if another vocabulary may use the settings next to `path`.
 
-    This is so if the folder has another vocabulary, which is a .txt file whose
-    first line is [PAD]. It is also assumed if no file exists at `path`.
+    This is so if another .txt file in the folder is a vocabulary. It is also
+    assumed if no file exists at `path`.
     """
     if not is_file(path):
         return True
     folder, name = os.path.split(os.fspath(path))
     for other in list_folder(folder or "."):
-        other_path = os.path.join(folder, other)
-        if other != name and other.endswith(".txt") and is_file(other_path):
-            with open_file(other_path) as file:
-                if file.readline(9).strip() == b"[PAD]":
-                    return True
+        if other != name and other.endswith(".txt"):
+            with contextlib.suppress(InputError):
+                read_vocabulary(os.path.join(folder, other))
+                return True
     return False
 
 

@@ -53,11 +53,11 @@ def score_masked_lm(
     )
 
     matrix = tf.TensorSpec([None, None], tf.int32)
-    inputs = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
+    names = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
 
     @tf.function(  # traced once, for batches of any shape
         input_signature=[
-            dict.fromkeys(inputs, matrix),
+            dict.fromkeys(names, matrix),
             matrix,
             tf.TensorSpec([None, None], tf.float32),
         ]

@@ -60,6 +60,11 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
         steps: steps of the run.
         learning_rate: learning rate of the run.
     """
+    if not math.isfinite(results[metric]):
+        return [
+            f"{metric} on dev is {results[metric]}. Try a learning_rate of "
+            f"{learning_rate / 2:.1g}"
+        ]
     if has_failed(metric, results):
         return [
             NOTHING_LEARNED.format(

@@ -38,7 +38,8 @@ EMBEDDING_OPTIONS = {
         "in_batch.",
     ),
     "pooling": Option(
-        None, "mean, max, cls, pooled; by default as saved with the weights."
+        None,
+        "mean, max, cls, last, pooled; by default as saved with the weights.",
     ),
     "matryoshka": Option(
         None,

@@ -80,10 +80,11 @@ class PairTable(Table):
         count = 1 if options.passages and is_search else 2
         labels = [*self.text_columns[count:], *([label] if label else [])]
         if options.drop_unlabelled and not labels:
-            passages = " or --passages" if is_search else ""
+            either = "--label, --negative or --passages"
             raise InputError(
-                "--drop_unlabelled only applies with --label or --negative"
-                f"{passages}. Leave --drop_unlabelled out"
+                "--drop_unlabelled only applies with "
+                f"{either if is_search else '--label or --negative'}. Leave "
+                "--drop_unlabelled out"
             )
         columns = Columns(
             name,

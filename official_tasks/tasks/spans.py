@@ -84,6 +84,7 @@ class SpanTask(Problem):
     defaults = Defaults(32, 3.0, 5e-5, 384)
     per_token = True
     loss_weights = {"start": 0.5, "end": 0.5}
+    is_stated = False  # True if a model states `may_be_none`
 
     def __init__(
         self,
@@ -108,15 +109,19 @@ class SpanTask(Problem):
     @functools.cached_property
     def may_be_none(self) -> bool:
         """True if a question of train or dev has no answer."""
+        # If a model states its value, read files again, but no data sets.
+        source = self.source
+        has = source.existing_files if self.is_stated else source.has
         return any(
             question.answers == ()
             for split in ("train", "dev")
-            if self.source.has(split)
+            if has(split)
             for question in self.source.read(split)
         )
 
     def take_arguments(self, arguments):
         # A test file has no answers, so use the value saved with the model.
+        self.is_stated = "may_be_none" in arguments
         if arguments.get("may_be_none"):
             self.may_be_none = True
         if not self.is_threshold_fixed:

@@ -1,6 +1,7 @@
 """Fine-tuning: resuming to the bit, defaults, units, plain answers."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -285,6 +286,8 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
     assert "'missed' has 29% of the dev rows and a recall of 0.03" in note
     assert "learning_rate of 0.0001" in note
     assert notes.note_results("f1", {"f1": 0.9}, 9, 5e-5) == []
+    (note,) = notes.note_results("loss", {"loss": math.inf}, 9, 5e-5)
+    assert note == "loss on dev is inf. Try a learning_rate of 3e-05"
 
 
 def test_a_check_says_what_would_be_trained(place, task, whole, capsys):

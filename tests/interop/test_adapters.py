@@ -48,6 +48,27 @@ def saved(tmp_path_factory):
     return path
 
 
+def test_dropout_is_set_where_a_seed_is_drawn(tmp_path):
+    """PEFT's target "dense" includes the pooler and the head's transform."""
+
+    def pretrainer():
+        sizes = {**SMALL, "num_layers": 1, "dtype": "float32"}
+        encoder = bert_keras.BertEncoder(**sizes, name="encoder", dropout=0.1)
+        return fill(bert_keras.BertPretrainer(encoder))
+
+    model = pretrainer()
+    enable_lora(model, 2, dropout=0.25)
+    heads = [model.encoder.pooler, model.mlm.dense]
+    for layer in heads:
+        layer.enable_lora(2)
+    save_lora(model, tmp_path / "lora")
+    loaded = pretrainer()
+    load_lora(loaded, tmp_path / "lora")
+    query = loaded.encoder.transformer_layers[0].attention.query
+    assert query.lora_dropout == loaded.encoder.pooler.lora_dropout == 0.25
+    assert loaded.mlm.dense.lora_dropout == 0
+
+
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("write", ["float32", "bfloat16", "adapters"])
 def test_weights_that_are_not_finite_are_not_saved(tmp_path, value, write):

@@ -170,6 +170,10 @@ def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path):
     assert_signatures(model, preprocess, texts, theirs, names)
 
 
+# Those whose graphs are traced in every run; the others by `-m long`.
+IN_GRAPHS = "truncate_dim", "without_prompt_mean", "without_prompt_lasttoken"
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
     recorded = json.loads((GOLDEN / "sentences.json").read_text())
@@ -193,9 +197,19 @@ def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
         for key in prompts:  # `encode` pools as a call does
             vectors = model.encode(texts, prompted[key])
             np.testing.assert_allclose(vectors, recorded[key], atol=1e-5)
-    if name not in ("without_prompt_cls", "without_prompt_max"):  # for time
+    if name in IN_GRAPHS:
         names = ("embed_query",)
         assert_signatures(model, preprocess, texts, recorded, names)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({*CHANGES} - {*IN_GRAPHS}))
+def test_graphs_pool_without_prompts(tmp_path, name):
+    recorded = json.loads((GOLDEN / "sentences.json").read_text())
+    changed(tmp_path / "a", name)
+    model, preprocess = loaded_again(tmp_path / "a", tmp_path / "b")
+    texts = recorded["texts"]
+    assert_signatures(model, preprocess, texts, recorded[name], ["embed_query"])
 
 
 def test_a_prompt_that_is_not_pooled_needs_room_and_whole_texts(tmp_path):

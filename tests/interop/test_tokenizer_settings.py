@@ -10,6 +10,7 @@ import tokenizer_cases as cases
 from test_huggingface import folder_of
 
 from bert_keras import BertPreprocessor
+from bert_keras.interop.huggingface_tokenizer import read_folder
 from bert_keras.interop.tensors import WeightsError
 
 RECORD = json.loads(cases.RECORD.read_text("utf-8"))
@@ -79,3 +80,15 @@ def test_what_transformers_does_otherwise_is_refused(tmp_path, name):
 def test_what_nobody_knows_is_warned_about(tmp_path, change, word):
     with pytest.warns(UserWarning, match=word):
         load(tmp_path, change)
+
+
+def test_a_lone_tokenizer_states_its_accents_in_its_own_file(tmp_path):
+    """Without a model type, transformers takes `TokenizersBackend`."""
+    for change, strips in (((), None), (cases.EQUAL["strip_accents"], False)):
+        cases.write_folder(tmp_path, change)
+        (tmp_path / "config.json").unlink()
+        settings = json.loads((tmp_path / cases.CONFIG).read_text())
+        del settings["tokenizer_class"]
+        (tmp_path / cases.CONFIG).write_text(json.dumps(settings))
+        found = read_folder(str(tmp_path)).tokenizer["strip_accents"]
+        assert found is strips

@@ -222,7 +222,6 @@ def test_a_resumed_run_logs_the_metrics_of_a_whole_one(
     assert logged(resumed) == logged(whole)
 
 
-@pytest.mark.long
 def test_a_run_in_a_remote_folder_is_resumed(data, monkeypatch):
     settings = {**SMALLEST, "steps": 4, "phase_2_steps": 0, "save_every": 1}
     output = "ram://runs/pretrain"

@@ -279,7 +279,7 @@ def test_weights_in_half_precision_do_not_train(dtype):
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["adamw", "sgd", pytest.param("adam", marks=pytest.mark.long)]
+    "optimizer", ["adamw", "adam", pytest.param("sgd", marks=pytest.mark.long)]
 )
 def test_float16_scales_the_loss_and_skips_overflows(optimizer):
     # Adam is traced: its graph has both cases of the test for overflow.

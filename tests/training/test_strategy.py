@@ -125,7 +125,6 @@ def test_several_hosts_take_tf_config(monkeypatch):
                 make_strategy(name)
 
 
-@pytest.mark.long
 def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
     model = fill(make_model("pretrainer"))
     optimizer = adamw(1e-3, 10, accumulate=2)
