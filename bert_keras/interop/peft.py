@@ -143,7 +143,9 @@ def _make_config(model, layers, modules, saved):
         "inference_mode": True,
         "r": first.lora_rank,
         "lora_alpha": first.lora_alpha,
-        "lora_dropout": getattr(first, "lora_dropout", 0.0),
+        "lora_dropout": max(  # 0 in layers that cannot drop; see `load_lora`
+            getattr(layer, "lora_dropout", 0.0) for layer in layers.values()
+        ),
         "bias": "none",
         "fan_in_fan_out": False,
         "target_modules": sorted(modules.values()),
