@@ -86,32 +86,33 @@ def _define_saved_model_flags():
         "pooling",
         None,
         ("mean", "max", "cls", "last", "pooled"),
-        "Pooling of embed; by default the model's setting, else mean.",
+        "Pooling of the signature embed. The default is the model's setting, "
+        "or mean without one.",
     )
     flags.DEFINE_bool(
         "normalize",
         None,
-        "Scale embed's vectors to length 1; by default the model's setting, "
-        "else False.",
+        "Scale the vectors of the signature embed to length 1. The default is "
+        "the model's setting, or False without one.",
     )
     flags.DEFINE_integer(
         "truncate_dim",
         None,
-        "Number of values to keep of embed's vectors; by default the model's "
-        "setting, else all.",
+        "Number of values to keep of each vector of the signature embed. The "
+        "default is the model's setting, or all.",
         1,
     )
     flags.DEFINE_string(
         "features",
         None,
-        "Layers from which embed also returns a vector for each token: last, "
-        "concat_last_four, sum_last_four, ...",
+        "Layers from which the signature embed also returns a vector for each "
+        "token: last, concat_last_four, sum_last_four, ...",
     )
     flags.DEFINE_string(
         "hypothesis",
         None,
-        "Sentence that entail compares with a text. {} stands for a candidate "
-        "label. The default is 'This example is {}.'.",
+        "Sentence that the signature entail compares with a text. {} stands "
+        "for a candidate label. The default is 'This example is {}.'.",
     )
     flags.DEFINE_enum(
         "long_text",

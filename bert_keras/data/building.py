@@ -258,7 +258,11 @@ class WritePart:
 def write_tokens(
     path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
 ):
-    """Tokenise parts; write the `ARRAYS` of all stores to one `.npz` file."""
+    """Tokenise parts of a corpus; write the arrays to one `.npz` file.
+
+    The file has one array for each store in `names` and each name in `ARRAYS`.
+    `assemble_stores` reads it.
+    """
     rows = {name: [tokenise([])] for name in names}
     hashes = {name: bytearray() for name in names}
     for part in parts:

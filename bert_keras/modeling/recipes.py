@@ -60,7 +60,7 @@ class Recipe(NamedTuple):
         return sum(chosen[1:], chosen[0])
 
 
-# These are the rows of the paper's table 7.
+# These are the feature-based rows of the paper's table 7.
 RECIPES = {
     "embeddings": Recipe((0,), "concat"),
     "second_to_last": Recipe((-2,), "concat"),

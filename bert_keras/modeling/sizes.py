@@ -17,7 +17,7 @@ POOLER_ACTIVATIONS = ("tanh", "relu")  # of BERT, of DistilBERT
 def _size(num_layers, hidden_dim, vocabulary_size=None):
     size = {
         "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,  # Published heads are 64 wide.
+        "num_heads": hidden_dim // 64,  # as in Google's models
         "hidden_dim": hidden_dim,
         "intermediate_dim": 4 * hidden_dim,
     }

@@ -45,7 +45,11 @@ def choose_signature(served, name, columns):
 
 
 def list_types(entry):
-    """Return the argument `lists` of `read_inputs` for a signature."""
+    """Return the type of each input of a signature: False, True or `int`.
+
+    `entry` is the signature's entry in the card. For the types, see the
+    argument `lists` of `read_inputs`.
+    """
     rows = [entry["request"][key][0] for key in entry["input_order"]]
     return [
         isinstance(row, list) and (isinstance(row[0], str) or int)

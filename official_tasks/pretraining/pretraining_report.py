@@ -9,11 +9,11 @@ from official_tasks.pretraining.settings import (
 
 # Metric -> text next to the metric's value.
 TILES = {
-    "mlm_accuracy": "of the masked tokens of unseen documents",
-    "lm_accuracy": "of the neighbouring tokens of unseen documents",
+    "mlm_accuracy": "of the masked tokens in unseen documents",
+    "lm_accuracy": "of the next or previous tokens in unseen documents",
     "nsp_accuracy": "of the next sentences",
     "mlm_perplexity": "perplexity of masked tokens",
-    "lm_perplexity": "perplexity of neighbouring tokens",
+    "lm_perplexity": "perplexity of next or previous tokens",
 }
 # Name of an accuracy -> name of the best constant prediction's accuracy.
 BASELINES = {
@@ -24,7 +24,7 @@ BASELINES = {
 LOSSES = {"loss": "training", "val_loss": "held out"}
 ACCURACIES = {
     "val_mlm_accuracy": "masked tokens",
-    "val_lm_accuracy": "neighbouring tokens",
+    "val_lm_accuracy": "next or previous tokens",
     "val_nsp_accuracy": "next sentence",
 }
 

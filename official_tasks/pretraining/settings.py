@@ -145,7 +145,7 @@ def model_sizes(settings) -> dict:
         )
     sizes = {k: SIZES[settings.size][k] for k in SIZE_FIELDS}
     if settings.hidden_dim is not None:
-        # An attention head has 64 dimensions, as in every published size.
+        # An attention head has 64 dimensions, as in Google's models.
         sizes["num_heads"] = max(1, settings.hidden_dim // 64)
     overrides = {k: getattr(settings, k) for k in SIZE_FIELDS}
     sizes |= {k: v for k, v in overrides.items() if v is not None}

@@ -43,7 +43,7 @@ class TaggedText(NamedTuple):
 
     @property
     def group(self):
-        """The words; see `Example`."""
+        """The words. Rows with equal groups go to the same split."""
         return self.words
 
     def split_sentences(self, values) -> list[list]:

@@ -209,8 +209,8 @@ class TextTable(Table):
         for name in names:
             if name not in index:
                 raise InputError(
-                    f"{where}: expected a label of the training file "
-                    f"({', '.join(index)}), got {name!r}"
+                    f"{where}: expected one of the labels {', '.join(index)}, "
+                    f"got {name!r}"
                 )
         numbers = frozenset(index[name] for name in names)
         return numbers if self.problem == "multi" else index[names[0]]

@@ -120,7 +120,11 @@ class Table(Source):
         return Examples(examples, rows.notes)
 
     def load(self, split) -> Examples:
-        """Return ((file, line), example) for each row, after `prepare`."""
+        """Read a split and apply `prepare`.
+
+        Returns:
+            `Examples` with ((file, line), example) for each row.
+        """
         rows = self.prepare(split, self.read_files(split))
         return Examples(rows, rows.notes + note_rows(rows))
 
@@ -129,7 +133,10 @@ class Table(Source):
         return rows
 
     def read_files(self, split) -> Examples:
-        """Return ((file, line), example) for each row, before `prepare`.
+        """Read a split without `prepare`.
+
+        Returns:
+            `Examples` with ((file, line), example) for each row.
 
         Raises:
             InputError: rows cannot be used. The message lists these rows.

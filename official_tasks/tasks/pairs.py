@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
     @property
     def group(self):
-        """The first text; see `Example`."""
+        """The first text. Rows with equal groups go to the same split."""
         return self.texts[0]
 
 

@@ -57,7 +57,7 @@ class Question(NamedTuple):
 
     @property
     def group(self):
-        """The context; see `Example`."""
+        """The context. Rows with equal groups go to the same split."""
         return self.context
 
 
@@ -109,7 +109,8 @@ class SpanTask(Problem):
     @functools.cached_property
     def may_be_none(self) -> bool:
         """True if a question of train or dev has no answer."""
-        # If a model states its value, read files again, but no data sets.
+        # If a trained model states `may_be_none`, read only files here. A data
+        # set would have to be loaded again.
         source = self.source
         has = source.existing_files if self.is_stated else source.has
         return any(
