@@ -7,6 +7,7 @@ flags to become small are in files of their own.
 import contextlib
 import json
 import re
+import shutil
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,18 @@ def check_data(folder, _):
 def prepare_benchmarks(folder):
     prepare_data(folder)
     prepare_tasks(folder)
+    shutil.rmtree(folder / "toy")
+    save_toy_model(folder / "toy", positions=384)  # as rows of SQuAD have
+    for name in ("squad", "wikiann_en"):
+        (folder / "DATA" / name).mkdir()
+    tagged = "en:the\tO\nen:cat\tB-PER\nen:sat\tO\n\n" * 8
+    answered = squad_questions()
+    paragraphs = answered["data"][0]["paragraphs"]
+    answered["data"][0]["paragraphs"] = paragraphs[1::2]  # with answers
+    for part in ("train", "dev"):
+        (folder / "DATA" / "wikiann_en" / part).write_text(tagged)
+        path = folder / "DATA" / "squad" / f"{part}-v1.1.json"
+        path.write_text(json.dumps(answered))
     (folder / "dev.tsv").write_text("sentence\tlabel\na b\t0\n")
     (folder / "squad.jsonl").write_text('{"context": "a b"}\n')
     arguments = ["--task=custom", "--train=reviews.csv", "--text=review"]

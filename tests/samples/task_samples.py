@@ -21,7 +21,7 @@ GOOD, BAD = ("good", "fine"), ("bad", "awful")
 QUICK = {"batch_size": 8, "learning_rate": 1e-2, "sequence_length": 24}
 
 
-def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1):
+def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1, positions=128):
     """A model folder of a small layer or more that knows `WORDS`."""
     keras.utils.set_random_seed(seed)
     encoder = BertEncoder(
@@ -30,7 +30,7 @@ def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1):
         num_heads=2,
         hidden_dim=16,
         intermediate_dim=32,
-        max_sequence_length=128,
+        max_sequence_length=positions,
         dropout=dropout,
         attention_dropout=dropout,
     )
