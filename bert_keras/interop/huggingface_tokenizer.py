@@ -143,7 +143,8 @@ def _read_text(folder, config, positions):
         read_json(os.path.join(folder, name), optional=True)
         for name in (ADDED, SPECIAL, SETTINGS, TOKENIZER)
     )
-    kind = _check_files(settings, special, tokenizer, config)
+    kind = _read_class(settings, config)
+    _check_files(settings, special, tokenizer, config)
     path = os.path.join(folder, VOCABULARY)
     if not os.path.exists(path):
         pieces = _read_pieces(tokenizer)
@@ -248,16 +249,15 @@ def _read_pieces(tokenizer):
     return text_settings.check_pieces(sorted(ids, key=ids.get), path)
 
 
-def _check_files(settings, special, tokenizer, config):
-    """Return the tokenizer's class; refuse settings that change BERT's ids.
+def _read_class(settings, config):
+    """Return the tokenizer's class that AutoTokenizer takes.
 
     Args:
         settings: `Fields` of tokenizer_config.json.
-        special: `Fields` of special_tokens_map.json.
-        tokenizer: `Fields` of tokenizer.json.
         config: `Fields` of config.json. Older folders name the class there.
 
-    The `Fields` of a missing file are empty.
+    Raises:
+        WeightsError: the class is code in the folder, or is not in `CLASSES`.
     """
     if "auto_map" in settings:
         raise WeightsError(
@@ -268,8 +268,21 @@ def _check_files(settings, special, tokenizer, config):
         )
     # Like AutoTokenizer, prefer tokenizer_config.json to config.json.
     states = settings if "tokenizer_class" in settings else config
-    default = "BertTokenizer" if "model_type" in config else GENERAL_CLASSES[1]
-    kind = states.choice("tokenizer_class", CLASSES, default)
+    default = "BertTokenizer" if "model_type" in config else "TokenizersBackend"
+    return states.choice("tokenizer_class", CLASSES, default)
+
+
+def _check_files(settings, special, tokenizer, config):
+    """Raise `WeightsError` if settings change the original BERT's ids.
+
+    Args:
+        settings: `Fields` of tokenizer_config.json.
+        special: `Fields` of special_tokens_map.json.
+        tokenizer: `Fields` of tokenizer.json.
+        config: `Fields` of config.json.
+
+    The `Fields` of a missing file are empty.
+    """
     _check_keys(settings, SETTINGS_RULES)
     names = settings.texts("model_input_names", ["token_type_ids"])
     has_segments = config.raw("model_type") != "distilbert"
@@ -283,7 +296,7 @@ def _check_files(settings, special, tokenizer, config):
         special, {n: SETTINGS_RULES[n] for n in (*TOKENS, *MORE_TOKENS)}
     )
     if not tokenizer.values:
-        return kind
+        return
     _check_keys(tokenizer, TOKENIZER_RULES)
     for name in ("model", "normalizer", "pre_tokenizer", "post_processor"):
         if name not in tokenizer:
@@ -291,7 +304,6 @@ def _check_files(settings, special, tokenizer, config):
     for name in ("normalizer", "pre_tokenizer"):
         tokenizer.object(name).text("type")
     _check_post_processor(tokenizer)
-    return kind
 
 
 def _check_ids(tokenizer, pieces):

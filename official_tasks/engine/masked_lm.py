@@ -52,22 +52,7 @@ def score_masked_lm(
         preset, sequence_length=sequence_length
     )
 
-    matrix = tf.TensorSpec([None, None], tf.int32)
-    names = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
-
-    @tf.function(  # traced once, for batches of any shape
-        input_signature=[
-            dict.fromkeys(names, matrix),
-            matrix,
-            tf.TensorSpec([None, None], tf.float32),
-        ]
-    )
-    def sums(inputs, ids, real):
-        logits = model(inputs, training=False)["mlm"]  # (B, M, V)
-        losses = kernels.cross_entropy(ids, logits)  # (B, M)
-        hits = tf.cast(tf.argmax(logits, -1, tf.int32) == ids, tf.float32)
-        return [tf.reduce_sum(v * real) for v in (losses, hits, real)]
-
+    sums = make_sums(model)
     totals, rows = np.zeros(3), 0
     with progress.bar("Rows with masks") as update:
         for masked in masked_rows(preprocess, texts, seed):
@@ -93,6 +78,32 @@ def score_masked_lm(
         "masked": int(count),
         "rows": rows,
     }
+
+
+def make_sums(model):
+    """Return a function that sums the results of a batch of masked rows.
+
+    Its arguments are the model's inputs, the true ids int32 (B, M), and 1 at
+    each real mask, float32 (B, M). It returns the sums of the losses, of the
+    correct predictions and of the masks. It is traced once for all shapes.
+    """
+    matrix = tf.TensorSpec([None, None], tf.int32)
+    names = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
+
+    @tf.function(
+        input_signature=[
+            dict.fromkeys(names, matrix),
+            matrix,
+            tf.TensorSpec([None, None], tf.float32),
+        ]
+    )
+    def sums(inputs, ids, real):
+        logits = model(inputs, training=False)["mlm"]  # (B, M, V)
+        losses = kernels.cross_entropy(ids, logits)  # (B, M)
+        hits = tf.cast(tf.argmax(logits, -1, tf.int32) == ids, tf.float32)
+        return [tf.reduce_sum(v * real) for v in (losses, hits, real)]
+
+    return sums
 
 
 def _load_pretrainer(preset):

@@ -122,7 +122,7 @@ class SpanTask(Problem):
 
     def take_arguments(self, arguments):
         # A test file has no answers, so use the value saved with the model.
-        self.is_stated = "may_be_none" in arguments
+        self.is_stated |= "may_be_none" in arguments
         if arguments.get("may_be_none"):
             self.may_be_none = True
         if not self.is_threshold_fixed:
