@@ -411,15 +411,25 @@ def _find_full_disk(error):
 
 
 def _with_flags(message):
-    """Replace arguments in a message by flags: `verify=False` by --noverify."""
+    """Replace arguments in a message by flags: `verify=False` by --noverify.
+
+    A name counts as an argument before "=", and as the first word before "is",
+    "must" or "names".
+    """
 
     def flag(argument):
-        name, value = argument.groups()
+        assigned, value, first = argument.groups()
+        name = assigned or first
         if name not in flags.FLAGS:
             return argument[0]
-        return f"--{'' if value == 'True' else 'no'}{name}"
+        if value in ("True", "False"):
+            return f"--{'' if value == 'True' else 'no'}{name}"
+        return f"--{name}={value}" if value else f"--{name}"
 
-    return re.sub(r"(?<!-)\b([a-z_]+)=(True|False)\b", flag, message)
+    names = (
+        r"(?<![-\w])([a-z_0-9]+)=(\w+)|^([a-z_0-9]+)(?= (?:is|must|names)\b)"
+    )
+    return re.sub(names, flag, message)
 
 
 def _print_error(message):

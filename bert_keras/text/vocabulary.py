@@ -126,7 +126,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         if None not in (value, found) and value != found:
             raise InputError(
                 f"{name}={value} contradicts {_settings_path(path)}, which "
-                f"has {name}={found}. Leave {name} out, or use a vocabulary "
+                f"says {found}. Leave this setting out, or use a vocabulary "
                 "in another folder."
             )
     return tuple(

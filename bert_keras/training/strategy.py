@@ -137,10 +137,12 @@ def describe_devices(strategy, dtype):
     line = f"{', '.join(counts)}, {name}, {dtype}"
     warning = None
     if set(types) == {"CPU"} and any(map(glob.glob, GPU_FILES)):
+        backend = keras.backend.backend()
+        extra = "jax[cuda12]" if backend == "jax" else f"{backend}[and-cuda]"
         warning = (
-            f"This machine has a GPU that {keras.backend.backend()} cannot "
-            "use; training runs on the CPU. If it is an NVIDIA GPU, install "
-            "tensorflow[and-cuda] in the version of your TensorFlow."
+            f"This machine has a GPU that {backend} cannot use; training runs "
+            f"on the CPU. If it is an NVIDIA GPU, install {extra} in the "
+            f"version of your {backend}."
         )
     elif set(types) == {"CPU"} and strategy.name == "mirrored":
         warning = "No GPU was found: mirrored trains on the CPU."

@@ -194,10 +194,10 @@ def _count_phase_2_steps(settings):
     second = round(second)
     if one_length and second:
         raise InputError(
-            "Records hold examples of one length, but phase_2_steps is "
-            f"{second}. Name the folder of longer records by --phase_2_data, "
-            "set phase_2_steps to 0, or leave --records out to sample pairs "
-            "at both lengths."
+            "Records hold examples of one length, which does not go with "
+            f"phase_2_steps={second}. Name the folder of longer records by "
+            "--phase_2_data, set phase_2_steps=0, or leave --records out to "
+            "sample pairs at both lengths."
         )
     if settings.phase_2_data and not settings.records:
         raise InputError(

@@ -111,5 +111,8 @@ def test_a_message_names_the_flag_and_not_the_argument(parsed, monkeypatch):
         ("with allow_untrained=True.", "with --allow_untrained."),
         ("Pass lowercase=True or", "Pass lowercase=True or"),
         ("with --pair=False", "with --pair=False"),
+        ("set format=onnx, or", "set --format=onnx, or"),
+        ("format is b; expected", "--format is b; expected"),
+        ("The format is b", "The format is b"),
     ):
         assert script._with_flags(told) == shown

@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import re
 
 import pytest
 from model_samples import fill, make_model, pretraining_batch
@@ -50,6 +51,21 @@ def test_a_run_says_what_it_trains_on(name, gpu, line, warning, monkeypatch):
     assert (warning is None) == (found is None) and (warning or "") in (
         found or ""
     )
+
+
+@pytest.mark.parametrize(
+    ("backend", "package"),
+    [("tensorflow", r"tensorflow\[and-cuda\]"), ("jax", r"jax\[cuda12\]")],
+)
+def test_an_unused_gpu_names_the_backends_package(
+    backend, package, monkeypatch
+):
+    strategy = make_strategy("off")
+    monkeypatch.setattr(strategies, "_list_device_types", lambda _: ["CPU"])
+    monkeypatch.setattr(strategies.glob, "glob", lambda _: ["/dev/nvidia0"])
+    monkeypatch.setattr(strategies.keras.backend, "backend", lambda: backend)
+    _, warning = strategies.describe_devices(strategy, "float32")
+    assert re.search(f"install {package} in .* of your {backend}", warning)
 
 
 @pytest.mark.parametrize(
