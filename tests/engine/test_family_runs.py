@@ -7,7 +7,7 @@ import pytest
 import record_sentences
 import tiny
 from model_samples import fill
-from served_samples import live_answer, live_signature
+from served_samples import live_answer, live_signatures
 from task_samples import eager_functions, write_csv
 
 from bert_keras import (
@@ -134,7 +134,8 @@ def test_a_model_of_pairs_is_served_as_one_by_default(init, tmp_path):
     def inputs(**options):
         model = BertClassifier.from_preset(folder)
         preprocess = BertPreprocessor.from_preset(folder)
-        return [*live_signature(model, preprocess, **options).inputs]
+        (made,) = live_signatures(model, preprocess, **options).values()
+        return [*made.inputs]
 
     assert inputs() == ["text", "text_pair"]
     assert inputs(pair=False) == ["text"]

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tiny
 from record_sentences import CHANGES, changed
+from served_samples import live_signatures
 from test_huggingface import folder_of, write_json
 
 from bert_keras import export_saved_model
@@ -22,13 +23,7 @@ from bert_keras.interop.presets import (
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.portable_formats import export_on_ids
-from bert_keras.serving.signatures import (
-    OPTIONS,
-    make_signatures,
-    resolve_options,
-)
 from bert_keras.text.preprocessor import BertPreprocessor
 
 MODULE = "sentence_transformers.models."
@@ -148,11 +143,9 @@ def loaded_again(source, folder):
 
 def assert_signatures(model, preprocess, texts, recorded, names):
     """Compare the answers of the graphs that an export would hold."""
-    options = resolve_options([model], dict.fromkeys((*OPTIONS, "hypothesis")))
-    signatures = make_signatures(model, Rows(preprocess), options)
+    signatures = live_signatures(model, preprocess)
     for name in names:
-        (signature,) = (s for s in signatures if s.name == name)
-        vectors = signature.trace()(tf.constant(texts))["embedding"]
+        vectors = signatures[name].trace()(tf.constant(texts))["embedding"]
         np.testing.assert_allclose(vectors, recorded[name], atol=1e-5)
 
 

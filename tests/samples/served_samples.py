@@ -64,16 +64,17 @@ def task_models():
     ]
 
 
-def live_signature(model, preprocess, **options):
-    """The first signature that an export of the model would have."""
+def live_signatures(model, preprocess, **options):
+    """Return name -> signature, in the order of an export of the model."""
     options = dict.fromkeys((*OPTIONS, "hypothesis")) | options
     options = resolve_options([model], options)
-    return make_signatures(model, Rows(preprocess), options)[0]
+    signatures = make_signatures(model, Rows(preprocess), options)
+    return {signature.name: signature for signature in signatures}
 
 
 def live_answer(model, preprocess, *texts):
-    """What an export of the model would answer, without the export."""
-    signature = live_signature(model, preprocess)
+    """Return the answer of an export's first signature, without an export."""
+    signature = next(iter(live_signatures(model, preprocess).values()))
     arithmetic = modes.use(
         skip_padding=signature.skips_padding, gradients=False
     )

@@ -4,18 +4,13 @@ import functools
 
 import numpy as np
 import pytest
-from served_samples import encoder, preprocessor, spread
+from served_samples import encoder, live_signatures, preprocessor, spread
 
 from bert_keras import BertClassifier, InputError, export_saved_model
 from bert_keras.serving.classification import entail
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.pieces import tokenize
-from bert_keras.serving.signatures import (
-    OPTIONS,
-    make_signatures,
-    resolve_options,
-)
 
 NLI = ["contradiction", "neutral", "entailment"]
 HYPOTHESIS = "I would, {}!"
@@ -30,14 +25,6 @@ def entailment_model(labels=NLI, **arguments):
 @functools.cache
 def rows():
     return Rows(preprocessor())
-
-
-def signatures(model, hypothesis=None):
-    """Of an export, by name, in order."""
-    options = dict.fromkeys(OPTIONS) | {"hypothesis": hypothesis}
-    options = resolve_options([model], options)
-    made = make_signatures(model, rows(), options)
-    return {signature.name: signature for signature in made}
 
 
 def answer(signature, function, texts, candidates):
@@ -59,7 +46,7 @@ def answer_as_transformers(model, text, candidates, entailment_id):
 def test_candidates_get_the_scores_of_transformers():
     """In the graph that an export holds."""
     model = entailment_model(pair=True)
-    made = signatures(model, HYPOTHESIS)
+    made = live_signatures(model, preprocessor(), hypothesis=HYPOTHESIS)
     assert list(made) == ["classify", "entail"]
     found = answer(made["entail"], made["entail"].trace(), TEXTS, CANDIDATES)
     for row, candidates in enumerate(CANDIDATES[:3]):
@@ -136,4 +123,4 @@ def test_what_cannot_entail_is_refused(
 )
 def test_a_model_without_such_a_label_or_pairs_has_no_entail(labels, pair):
     model = entailment_model(labels, pair=pair)
-    assert list(signatures(model)) == ["classify"]
+    assert list(live_signatures(model, preprocessor())) == ["classify"]
