@@ -1,6 +1,6 @@
 """Runs the tests under each Python, with the newest and lowest dependencies.
 
-    nox                                      # the quick tests, all six
+    nox                                      # quick tests in six environments
     nox -s "tests-3.13(highest)" -- -n 2     # what `make test` runs
 
 Needs nox with uv (`pip install "nox[uv]"`), which finds the lowest versions.
@@ -14,8 +14,9 @@ import nox
 
 nox.options.default_venv_backend = "uv"
 SETUP = Path(__file__).with_name("setup.cfg").read_text(encoding="utf-8")
-# Taken as wheels: the lowest release may have none for a new Python and would
-# be compiled for an hour. seqeval has wheels for no Python.
+# Install these packages only from wheels. Without this rule, a lowest release
+# that has no wheel for a new Python is compiled for an hour. seqeval has no
+# wheels.
 WHEELS = sorted(set(re.findall(r"([\w.-]+)>=", SETUP)) - {"seqeval"})
 
 

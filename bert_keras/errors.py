@@ -73,7 +73,7 @@ MAX_FAULTS = 20  # maximum number of faults in a message
 
 
 def raise_all(faults):
-    """If there are faults, raise one `InputError` with a line for each."""
+    """Raise one `InputError` with a line for each fault, if there are any."""
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
     if len(lines) > MAX_FAULTS:
         more = len(lines) - MAX_FAULTS

@@ -112,7 +112,7 @@ def check_fields(fields: dict, types: dict) -> None:
 
 
 def check_entries(entries: dict) -> None:
-    """Raise an error for an invalid entry, or for a path out of the folder.
+    """Raise an error for an invalid entry, or a path outside the folder.
 
     Args:
         entries: dict of path -> {"bytes", "sha256"}. Paths are relative to the

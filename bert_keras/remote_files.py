@@ -23,10 +23,10 @@ def gfile(path):
         known = filter(None, tf.io.gfile.get_registered_schemes())
         known = ", ".join(f"{name}://" for name in sorted(known))
         raise InputError(
-            f"{path}: TensorFlow has no file system for {scheme}:// with this "
-            f"operation ({error.message.splitlines()[0][:200]}). Use a file "
-            f"system that this TensorFlow has ({known}), or copy the files to "
-            "a folder of this machine."
+            f"{path}: TensorFlow has no file system for {scheme}:// that "
+            f"supports this operation ({error.message.splitlines()[0][:200]}). "
+            f"Use a file system that this TensorFlow has ({known}), or copy "
+            "the files to a folder of this machine."
         ) from None
     except (
         tf.errors.PermissionDeniedError,

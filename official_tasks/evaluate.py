@@ -39,7 +39,9 @@ def define_flags():
     registry.define_task_flags(more={MLM: ("text", "separator", "encoding")})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string(
-        "model", None, "Folder of a model or run. A,B averages both outputs."
+        "model",
+        None,
+        "Folder of a model or run. A,B averages the outputs of A and B.",
     )
     flags.DEFINE_string("input", None, "With --task=mlm: files of texts.")
     flags.DEFINE_integer("sequence_length", 128, "Maximum tokens of a row.")

@@ -78,7 +78,7 @@ def define_flags():
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: split to predict.")
     script.applies_only(
-        "without --task, which reads the files of the task",
+        "without --task, because --task reads the files of the task",
         lambda v: v.task is None,
         *("input", "format", "signature", "columns", "keep", "batch_size"),
     )

@@ -69,11 +69,11 @@ SETTINGS = {
     "examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Pack several examples into a row.",
-    "short_probability": "Fraction of documents whose examples are shorter, of "
+    "short_probability": "Fraction of documents whose examples have a shorter, "
     "random length.",
     "mask_rate": "Fraction of tokens to predict.",
-    "mask_mix": "Of the tokens to predict: percentage masked, percentage "
-    "replaced by random tokens, percentage kept.",
+    "mask_mix": "Percentages of the tokens to predict: masked, replaced by "
+    "random tokens, kept.",
     "whole_word": "Mask whole words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},

@@ -34,7 +34,7 @@ class _Console(Console):
 # No markup, because the user's texts and names may contain [ and ].
 console = _Console(highlight=False, markup=False)
 LINE_EVERY = 30.0  # seconds between two lines, if the output is no terminal
-_printed: list = []  # lines about devices that this process has printed
+_printed: list = []  # the line of `show_devices`, once it is printed
 
 
 class _Count(ProgressColumn):

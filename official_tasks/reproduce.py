@@ -69,7 +69,6 @@ class Column(NamedTuple):
 class Table(NamedTuple):
     """A table of the paper.
 
-    rows: its rows.
     columns: its columns in the paper.
     small: its columns at the small scale; empty if there is no such scale.
     """

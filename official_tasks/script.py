@@ -81,7 +81,7 @@ def start(main, define_flags, arguments=()):
 
 
 def define_overwrite():
-    """Define --overwrite, with which `prepare_output` accepts an old output."""
+    """Define --overwrite, which lets `prepare_output` accept an old output."""
     flags.DEFINE_bool("overwrite", False, "Replace an existing --output.")
 
 

@@ -60,8 +60,8 @@ def install():
 def _ignore_signals():
     """Ignore signals while the interpreter ends.
 
-    At exit, Python restores the system's handlers, except for ignored signals.
-    A late signal would then change the exit code of finished work.
+    At exit, Python restores the default handler of each signal that is not
+    ignored. Then a late signal would change the exit code of finished work.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is _request:
@@ -117,16 +117,16 @@ def work():
 
 
 def check():
-    """Raise `Stopped` if a signal came; an earlier `Stopped` may be lost."""
+    """Raise `Stopped` again after a signal, in case a library dropped it."""
     if _request.is_set and _state.is_working:
         raise Stopped
 
 
 def end_with(code):
-    """Set the exit code of a process that a signal ends outside `work`.
+    """Make a later signal outside `work` end the process with `code`.
 
-    Scripts pass their exit code here at their end. A later signal does not
-    change the exit code.
+    Scripts pass their exit code here at their end, so that a late signal does
+    not change it.
     """
     _state.code = code
 

@@ -33,7 +33,7 @@ from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
 
-# Below this number of documents, the split by hash may hold out less than two.
+# Below this number of documents, the split by hash may hold out fewer than two.
 FEW = 200
 # Field of `SamplingRules` -> help of its flag, in the order of the fields.
 RULES = {

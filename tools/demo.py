@@ -143,7 +143,7 @@ def main(values):
 def write_inputs(folder):
     """Write documents.txt, train.csv and dev.csv of a task, and typed.txt.
 
-    The task is to name the library from whose documentation a sentence comes.
+    The task is to predict the library whose documentation contains a sentence.
     Pre-training holds out the documents of dev.csv.
     """
     written = f"{folder}/documents.txt", f"{folder}/typed.txt"

@@ -73,7 +73,7 @@ def _define_saved_model_flags():
     flags.DEFINE_bool(
         "pair",
         None,
-        "The classifier reads text pairs; by default as its folder says.",
+        "The classifier reads text pairs. The default is the model's setting.",
     )
     flags.DEFINE_integer(
         "top_k",
@@ -86,8 +86,8 @@ def _define_saved_model_flags():
         "pooling",
         None,
         ("mean", "max", "cls", "last", "pooled"),
-        "Pooling of the signature embed. The default is the model's setting, "
-        "or mean without one.",
+        "Pooling of the signature embed. The default is the model's setting. "
+        "If the model has none, the default is mean.",
     )
     flags.DEFINE_bool(
         "normalize",
@@ -119,7 +119,7 @@ def _define_saved_model_flags():
         None,
         ("truncate", "windows"),
         "Truncate a text longer than a row, or read it in windows. The default "
-        "is the setting of training.",
+        "is the setting that the model was trained with.",
     )
     flags.DEFINE_enum(
         "ids_signature",
@@ -131,7 +131,9 @@ def _define_saved_model_flags():
         "portable", False, "Export for servers without tensorflow_text."
     )
     flags.DEFINE_string(
-        "license", None, "Licence of the weights; by default as --model states."
+        "license",
+        None,
+        "Licence of the weights. The default is the licence of --model.",
     )
     flags.DEFINE_bool(
         "verify", True, "Load the export in a new process and compare answers."

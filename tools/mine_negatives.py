@@ -43,7 +43,9 @@ COLUMNS += ("separator", "encoding")
 
 def define_flags():
     flags.DEFINE_string(
-        "model", None, "Embedder: a folder, a run or a name of weights."
+        "model",
+        None,
+        "Embedder: a model folder, a run folder or a name of weights.",
     )
     flags.DEFINE_string("output", None, "CSV file to write.")
     script.define_overwrite()
@@ -63,15 +65,15 @@ def define_flags():
     flags.DEFINE_float(
         "absolute_margin",
         None,
-        "Minimum difference between the lowest cosine of the text's partners "
-        "and the cosine of a negative.",
+        "A negative's cosine is at least this much below the lowest cosine of "
+        "a partner.",
         0.0,
     )
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "Like --absolute_margin, but as a fraction of the lowest cosine of the "
-        "text's partners.",
+        "Like --absolute_margin, but as a fraction of the lowest cosine of a "
+        "partner.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])

@@ -41,7 +41,7 @@ def define_flags():
     )
     flags.DEFINE_bool("private", None, "Make a new repository private.")
     flags.DEFINE_string(
-        "revision", None, "Branch of the commit; by default main."
+        "revision", None, "Branch to commit to; by default main."
     )
     flags.DEFINE_string(
         "output", None, "Folder to write to instead of uploading."

@@ -346,7 +346,7 @@ def _refuse_few(name: str, documents: int):
     raise InputError(
         "Next-sentence prediction needs at least two documents with text; the "
         f"held-out side has {documents} documents. Pass at least two as "
-        "held_out, set held_out_share to 0, or make it much larger."
+        "held_out, or set held_out_share to 0 or to a much larger fraction."
     )
 
 

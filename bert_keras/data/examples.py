@@ -19,8 +19,8 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
-# Approximate number of examples in a window, because a window has whole units;
-# see `EpochWindows`. At length 128, the examples of a window need 16 MB.
+# Approximate number of examples in a window, which has only whole units; see
+# `EpochWindows`. At length 128, the examples of a window need 16 MB.
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # maximum lengths of the groups in `masked_rows`
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
@@ -278,11 +278,11 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has one example for each `sequence_length - 3` tokens of a block,
-    but at most one for each sentence. `draw_pairs` returns more pairs, because
-    text that a random next sentence replaced begins another pair. So `load`
-    keeps a random part of the pairs of a window, which is a group of blocks.
-    With `rules.packed`, pairs are packed into rows, and each row counts as one
-    example.
+    but at most one for each sentence. `draw_pairs` returns more pairs: if a
+    random text replaces the next sentences, these sentences begin another pair.
+    So `load` keeps a random part of the pairs of a window, which is a group of
+    blocks. With `rules.packed`, pairs are packed into rows, and each row counts
+    as one example.
 
     Args:
         store: a `TokenStore`.

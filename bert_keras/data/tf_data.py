@@ -1,4 +1,4 @@
-"""Workarounds for `tf.data`: passes that end slowly, and hangs at exit."""
+"""Workarounds for `tf.data`, which may end a pass late or hang at exit."""
 
 import atexit
 import functools
@@ -52,7 +52,7 @@ class _Calls:
                 self._running -= 1
 
     def end(self):
-        """Refuse new calls; wait until running calls end and new ones stop."""
+        """Refuse new calls; wait until no call runs and no new call comes."""
         start = self._last = time.monotonic()
         self._ending = True
         while time.monotonic() < start + _MAX_WAIT:

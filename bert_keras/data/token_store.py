@@ -319,7 +319,8 @@ class StoreWriter:
         )
         arrays = {
             f"{name}.bin": {
-                # `sha256` is of the bytes in memory, to detect disk errors.
+                # `sha256` is the hash of the bytes in memory, so a check of the
+                # file detects disk errors.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }

@@ -97,7 +97,7 @@ def hide_gpus():
 
 @contextlib.contextmanager
 def without_stderr():
-    """Discard this process's output to stderr, also that from native code."""
+    """Discard this process's output to stderr, including from native code."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)

@@ -71,7 +71,8 @@ def _describe(model):
 def read_block(folder, config):
     """Return the `Fields` of the `bert_keras` block, or None.
 
-    None means that config.json has no block, or that transformers wrote it.
+    None means that config.json has no block, or that transformers wrote
+    config.json.
 
     Each file except the weights file is compared with its hash in the block.
     `add_check` compares the weights file later, when the weights are loaded.

@@ -295,7 +295,7 @@ def fetch_from_hub(name, revision=None):
 
     `huggingface_hub` handles the access token, the cache and the offline mode.
     """
-    hub = huggingface_hub(f"There is no folder {name} here. Its download")
+    hub = huggingface_hub(f"There is no folder {name} here. A download")
     folder = _call_hub(
         hub.snapshot_download,
         name,

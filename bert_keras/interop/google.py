@@ -32,7 +32,6 @@ _NORM = {
     "encoder/layer_{}/output_norm": f"{_LAYER}/output/LayerNorm",
     "mlm/norm": "cls/predictions/transform/LayerNorm",
 }
-# Google's checkpoints store the kernels of heads as (outputs, inputs).
 _HEADS = layers_in("google")
 _OUTPUTS = {"nsp": "cls/seq_relationship/output"}
 for _layer in _HEADS.values():
@@ -49,6 +48,7 @@ NAMES = {
     **tensors.expand_names(_DENSE, _NORM),
     **tensors.expand_names(_OUTPUTS, ends=("_weights", "_bias")),
 }
+# Google's checkpoints store the kernels of heads as (outputs, inputs).
 TRANSPOSED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
 
@@ -119,10 +119,9 @@ _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return `{"the name NAME": is_uncased}` for the last part of a path.
+    """Return `{"the name NAME": is_uncased}`; NAME is the path's last part.
 
-    NAME is this part. If it has neither the word "cased" nor "uncased", return
-    {}.
+    Return {} if NAME has neither the word "cased" nor "uncased".
     """
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)

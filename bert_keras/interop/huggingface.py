@@ -317,7 +317,8 @@ def _find_heads(config, stored):
     bias = by_name.get("classifier.bias")
     if bias:
         outputs, pools = math.prod(bias.shape), "pooler.dense.weight" in by_name
-        # One output belongs to a `BertClassifier` only if there is one label.
+        # With one output and one label, the head may be a `BertClassifier`.
+        # With one output and more labels, it may be a `BertChooser`.
         has_one = len(_read_labels(config)) == 1
         fits = {
             "BertClassifier": pools and (outputs > 1 or has_one),
@@ -358,14 +359,14 @@ def _read_arguments(config, head, found):
 def _read_labels(config, count=None):
     """Return the label names in the order of the logits.
 
-    If the config names no labels, return LABEL_0, LABEL_1, and so on. Names
-    that are numbers do not count. The pair LABEL_0 and LABEL_1 does not count
-    either, because it is the default of transformers.
+    If the config has no names, return the default names LABEL_0, LABEL_1, and
+    so on. They also replace names that are all numbers, and the pair LABEL_0
+    and LABEL_1, the default of transformers.
 
     Args:
         config: `Fields` of config.json.
-        count: number of default labels, the outputs of the head. None: the
-            number that the config states.
+        count: number of default names, one for each output of the head. None:
+            the number that the config states.
     """
     by_index = config.object("id2label", {}).values
     labels = [by_index.get(str(index)) for index in range(len(by_index))]
@@ -506,7 +507,7 @@ def tensor_names(model, weights):
 
 
 def _find_unused_pooler(model):
-    """Return the names of the pooler's weights if random and unused, or ()."""
+    """Return the pooler's weight names if it is random and unused, else ()."""
     random = untrained_weights(model)
     used = drop_unused_pooler(model, random)
     return POOLER if POOLER[0] in set(random) - set(used) else ()

@@ -31,7 +31,7 @@ CLASSES = (
 )
 ANY = object()  # any value is valid here; other code may check it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
-# Settings of the files SETTINGS and SPECIAL, each a list or dict of tokens.
+# Settings in the files SETTINGS and SPECIAL. Each is a list or dict of tokens.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 
@@ -61,9 +61,9 @@ SETTINGS_RULES = {
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
-            # These settings do not change ids. Some concern decoding, other
-            # tokenizers, file names or loading. The caller passes the rest in
-            # each call.
+            # These settings do not change ids. They concern decoding, other
+            # tokenizers, file names or loading, or they are arguments of each
+            # call.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -212,7 +212,7 @@ def _read_strip_accents(settings, tokenizer, kind):
 
 
 def _read_cases(settings, tokenizer):
-    """Return dict of file path -> stated case, True for lower-cased text."""
+    """Return dict of file path -> the file's lower-case setting, a bool."""
     cases = {}
     if "do_lower_case" in settings:
         cases[settings.path] = settings.boolean("do_lower_case")
@@ -250,7 +250,7 @@ def _read_pieces(tokenizer):
 
 
 def _read_class(settings, config):
-    """Return the tokenizer's class that AutoTokenizer takes.
+    """Return the name of the tokenizer class that AutoTokenizer would load.
 
     Args:
         settings: `Fields` of tokenizer_config.json.

@@ -14,7 +14,8 @@ from bert_keras.interop.text_settings import text_reader
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. In a checkpoint,
 # a variable's key is a path in the object graph. In a SavedModel, the key is a
-# number, but the name is stored too. `plain_names` turns both into equal names.
+# number, but the name is stored too. `plain_names` gives a variable the same
+# name in both formats.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"

@@ -43,7 +43,7 @@ _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 
 
 def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
-    """Write the LoRA matrices and the head of a model as PEFT's folder.
+    """Write a model's LoRA matrices and head to a folder in PEFT's format.
 
     The folder is small (about 1 MB for BERT base with rank 8), because it lacks
     the frozen weights. `load_lora` loads it into a bert_keras model, and
@@ -211,7 +211,8 @@ def load_lora(
             kernel.assign(kernel.numpy() + change)
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
-            # Embeddings lack dropout, and heads draw no seed for it.
+            # Embedding tables have no `lora_dropout`. Heads pass no seed,
+            # which LoRA's dropout needs.
             if in_encoder(name) and hasattr(layers[name], "lora_dropout"):
                 layers[name].lora_dropout = dropout
     if not merge:

@@ -301,7 +301,7 @@ def _split_arguments(cls, arguments):
 
 
 def _check_head(cls, checkpoint):
-    """Raise `checkpoint.head_fault` if `cls` loads the checkpoint's head."""
+    """Raise `checkpoint.head_fault` if `cls` needs the checkpoint's head."""
     # If a folder names no known class, its `head` is "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
@@ -330,8 +330,8 @@ def _select_head(cls, checkpoint, arguments):
     differs = "labels" if order is None else None
     has_one = len(stored.get("labels") or "1") == 1
     was_score = stored.get("problem") in ("regression", "ranking")
-    # The stored head returns a score, which needs no labels. So if the caller
-    # passes other labels, the default is a new head that classifies.
+    # The stored head returns a score. If the caller passes other labels and no
+    # `problem`, the model gets a new head that classifies.
     if differs and has_one and was_score:
         arguments["problem"] = new.get("problem", "single")
     input_names = ["bilstm_dim", "recipe"]  # the head's input depends on them
@@ -388,10 +388,10 @@ def _order_labels(stored, requested):
 def check_tensors(head, checkpoint, found, head_arguments, why=None):
     """Raise `WeightsError` if a tensor is missing or its shape is wrong.
 
-    The pooler may be missing, and so may a pre-training head, which has
-    `mlm/bias`. If `why` is given, any head may be missing. `why` says why the
-    stored head is not used. The expected shapes are computed from the settings,
-    without a model.
+    The pooler may be missing. A pre-training head (a head with `mlm/bias`) may
+    be missing too. If `why`, the reason for not using the stored head, is
+    given, any head may be missing. The expected shapes are computed from the
+    settings, without a model.
     """
     needed = tensors.encoder_shapes(checkpoint.encoder)
     for name in POOLER:  # may be missing: some heads do not use it

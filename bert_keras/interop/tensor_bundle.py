@@ -250,8 +250,12 @@ def variable_names(prefix):
 def find_prefix(folder):
     """Return the prefix of the checkpoint in a folder, or None.
 
-    If the folder has several checkpoints, return the newest. The file
-    `checkpoint` states the path of the newest; only its last part is used.
+    If the folder has several checkpoints, return the one that the file
+    `checkpoint` names. Only the last part of the path in that file is used.
+
+    Raises:
+        WeightsError: the folder has several checkpoints, and `checkpoint` is
+            missing or names none of them.
     """
     found = sorted(
         name.removesuffix(".index")

@@ -249,13 +249,13 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return the labels, or None for the default label of a single score."""
+    """Return the labels, or None if a score has only the label "LABEL_0"."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 
 
 def unnamed_labels(count):
-    """Return "labels" and "problem" of a head whose file names no labels.
+    """Return dict of "labels" and "problem" for a head without label names.
 
     `from_preset(labels=[...])` accepts any `count` names for such a head.
     """

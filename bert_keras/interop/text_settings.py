@@ -62,7 +62,7 @@ def check_fits(model, preprocessor):
     made = preprocessor.tokenizer.vocabulary_size, preprocessor.sequence_length
     taken = encoder.vocabulary_size, encoder.max_sequence_length
     for what, needed, most in zip(
-        ("pieces in the vocabulary", "tokens in a row"),
+        ("tokens in the vocabulary", "tokens in a row"),
         made,
         taken,
         strict=True,
@@ -114,10 +114,10 @@ def resolve_case(source, cases, vocabulary, lowercase=None):
     Args:
         source: the folder, for messages.
         cases: dict of source -> True for lower-case.
-        vocabulary: list of pieces; their case (`find_case`) counts as a source.
-        lowercase: True or False, which is returned; an error is raised if the
-            sources state only the opposite case. None: the case of the
-            sources, or True if they state none.
+        vocabulary: list of tokens; their case (`find_case`) counts as a source.
+        lowercase: the value to return; an error is raised if the sources state
+            only the opposite case. None returns the case that the sources
+            state, or True if they state none.
     """
     shown = find_case(vocabulary)
     answers = dict(cases)

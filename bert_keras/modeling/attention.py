@@ -144,7 +144,7 @@ class SelfAttention(layers.KeepsArguments):
 
     def _project(self, inputs, tokens, seed):
         """Return the scaled query, the key and the value, by three products."""
-        # LoRA's dropouts use sites 3 to 5; others use 0 to 2. See `dropout`.
+        # LoRA's dropouts use sites 3 to 8, the others 0 to 2. See `dropout`.
         query, key, value = (
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)

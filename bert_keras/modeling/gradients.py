@@ -123,8 +123,8 @@ def _order_after(x, upstream):
     first computation and keep the tensors of the first.
     """
     first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
-    # `zero` is always 0. It is computed so that no compiler can see this.
-    # Otherwise the compiler would drop the dependency on `upstream`.
+    # `zero` is always 0, but compilers do not detect this. If they did, they
+    # would drop the dependency on `upstream`.
     flag = tf.cast(first, tf.bool)
     zero = tf.where(tf.equal(flag, flag), 0.0, float("nan"))
     return x + tf.cast(zero, x.dtype)

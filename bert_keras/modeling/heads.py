@@ -409,7 +409,7 @@ def pool(encoded, padding_mask, pooling, pooling_mask=None):
     """
     if pooling_mask is None or pooling in ("last", "pooled"):
         return POOLINGS[pooling](encoded, padding_mask)
-    # With a mask, "cls" means the first token to pool, as in
+    # With a pooling mask, "cls" means the first token to pool, as in
     # sentence-transformers.
     function = _first if pooling == "cls" else POOLINGS[pooling]
     return function(encoded, pooling_mask)

@@ -214,7 +214,7 @@ def _with_local_logs(make_function):
 def _take_steps_from_the_host(model, function, steps):
     def execute(iterator):
         outputs = None
-        # Keras traces `function` with this number of steps.
+        # Keras reads this number while it traces `function`.
         model.steps_per_execution = 1
         try:
             for _ in range(steps):

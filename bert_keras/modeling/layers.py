@@ -242,8 +242,8 @@ class BertEmbeddings(SeededLayer):
     """The sum of token, position and segment embeddings, normalised.
 
     The sum is normalised in float32, then dropout is applied. Padding also gets
-    vectors, which attention masks. Equals `embedding_lookup` followed by
-    `embedding_postprocessor` of the original.
+    vectors; the attention layers mask them. Equals `embedding_lookup` followed
+    by `embedding_postprocessor` of the original.
 
     Args:
         vocabulary_size: number of word pieces.

@@ -162,7 +162,7 @@ class BertClassifier(TaskModel):
 
 
 def _check_recipe(recipe, pooling, others=None):
-    """Check `pooling` and return it, by default "mean"; None without a recipe.
+    """Return `pooling`, by default "mean", or None if there is no recipe.
 
     `others` are arguments that a recipe excludes.
     """
@@ -586,5 +586,5 @@ class BertEmbedder(TaskModel):
             for name, x in inputs.items()
         }
         vectors = call(rows, *args, **kwargs)  # (B K, D)
-        width = self.output.shape[-1]  # D; `vectors.shape` may lack it
+        width = self.output.shape[-1]  # D; may be unknown in `vectors.shape`
         return ops.reshape(vectors, (examples, texts, width))  # (B, K, D)

@@ -225,7 +225,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
     Args:
         model: a `BertClassifier` of pairs, in float32, with a label for
-            entailment and an opposite; see `find_entailment`.
+            entailment and one for its opposite; see `find_entailment`.
         rows: `Rows` of the model's preprocessor.
         hypothesis: sentence with {}, which the candidate replaces.
     """

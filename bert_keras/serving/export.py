@@ -219,7 +219,7 @@ def find_foreign_operations(folder, portable):
 
 
 def _make_card(signatures, functions, options):
-    """Return the card's signatures with examples, and its options, a dict."""
+    """Return the card: a dict of signatures with examples, and of options."""
     entries = {}
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}
@@ -289,7 +289,7 @@ def compute_fingerprint(models, preprocessor, options):
     add(_drop_names(preprocessor.get_config()))
     for model in models:
         add(_drop_names(model.get_config()))
-        # LoRA's scale is neither a weight nor in the kept configuration.
+        # LoRA's alpha is not a weight, and `_drop_names` removes it.
         add([float(layer.lora_alpha) for layer in lora_layers(model)])
         for weight in model.weights:
             add([weight.dtype, list(weight.shape)])
@@ -300,8 +300,8 @@ def compute_fingerprint(models, preprocessor, options):
 def _drop_names(config):
     """Return a layer's configuration without the keys `name` and `adaptation`.
 
-    Keras numbers names within a process. `adaptation` has frozen weights and
-    names. So the keys may differ between models with the same answers.
+    Keras numbers layer names within a process, and `adaptation` has paths with
+    these names. So both keys may differ between models with the same answers.
     """
     if not isinstance(config, dict):
         return config

@@ -42,8 +42,8 @@ class Signature:
             padding have no meaning. If there are such outputs, the second
             input is the padding mask.
         labels: names of the classes, in order.
-        skips_padding: True if layers other than attention skip padding, too.
-            This changes the outputs at padding.
+        skips_padding: True if all layers except attention skip padding. This
+            changes the outputs at padding.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Signature:
 
 
 def _add_row_if_empty(tensor):
-    """If a tensor has no rows, pad each of its axes to at least 1 entry."""
+    """Pad each axis to at least 1 entry if the tensor has no rows."""
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 
@@ -130,7 +130,7 @@ class Rows:
 
     def pack(self, *segments):
         """Return the model's inputs (B, T) for ragged ids of each segment."""
-        # In an empty batch, T is padded to 1.
+        # Pad T to 1 or more, because T is 0 in an empty batch.
         return {
             name: pad_to(rows, [None, 1])
             for name, rows in self._packer(segments).items()

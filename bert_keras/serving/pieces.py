@@ -232,8 +232,8 @@ def ids(model, rows, style):
     def function(*tensors):
         inputs = dict(zip(ID_INPUTS, tensors, strict=True))
         ids = inputs["token_ids"]
-        # An int8 table would count a negative id from its end, so the ids are
-        # checked here.
+        # In an int8 table, a negative id would index from the end, so check
+        # the ids here.
         message = f"Token ids must be numbers from 0 to {size - 1}"
         checks = [
             tf.debugging.assert_non_negative(ids, message),

@@ -231,7 +231,7 @@ def compare_with_model(run, model, compare=None):
 
 
 def _root_mean_square(live, found):
-    """Return the greatest RMS difference / std over all outputs."""
+    """Return the maximum over all outputs of RMS difference / std."""
     differences = [
         np.sqrt(np.mean((value - found[name]) ** 2)) / value.std()
         for name, value in live.items()

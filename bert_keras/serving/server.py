@@ -31,7 +31,7 @@ BODY_SECONDS = 10
 MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 # Windows of `answer` start 128 tokens apart. In rows of fewer than 384 tokens,
-# the distance may be smaller, but at least a third of the row's length.
+# the distance may be smaller, but is at least a third of the row's length.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
 WINDOWED = ("classify", "embed", "tag")
 TEXTS_AT_ONCE = 32
@@ -161,8 +161,8 @@ class _Service:
 
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
-        # Clients send the whole body before they read an error. So even a
-        # body that is too large is read.
+        # Clients send the whole body before they read an error. So a body that
+        # is too large is read too, up to `MAX_DROPPED` bytes.
         # JSON may write one byte of text as 6 bytes, such as "\u0061" for "a".
         most = 6 * self.limits.max_bytes + (1 << 16)
         chunks, size = [], 0
@@ -297,7 +297,7 @@ def _list_texts(columns):
 
 
 def _count_tokens(name, columns, card, tokenize):
-    """Return list of the number of tokens that the model reads for each row."""
+    """Return a list: the number of tokens that the model reads for each row."""
     rows = list(zip(*columns.values(), strict=True))
     # `entail` puts each candidate into the hypothesis, so count both texts.
     around = card["options"]["hypothesis"] if name == "entail" else ""
@@ -332,7 +332,8 @@ def _count_tokens(name, columns, card, tokenize):
             sum(n if n <= most else most + int(overlap * n) for n in tokens)
         )
         if name == "fill_mask":
-            # Logits at a mask cost less than a token; count them as one token.
+            # The logits at a mask cost less time than a token. Count each mask
+            # as one more token.
             counts[-1] += min(last.count(b"[MASK]"), most)
     return counts
 

@@ -111,8 +111,8 @@ def find_families(model):
 def resolve_options(models, options):
     """Return the options; where an option is None, use its default.
 
-    Some options have no default and stay None. The default is the setting of a
-    model if a model has it, else a constant.
+    The default is a model's setting or, if no model has one, a constant. Some
+    options have no default and stay None.
 
     Raises:
         InputError: an option is set that no model takes.
@@ -153,8 +153,9 @@ def resolve_options(models, options):
     ):
         raise InputError(
             f"hypothesis is {options['hypothesis']!r}, but no model has "
-            "`entail`. Expected a BertClassifier with pair=True, a label that "
-            'begins with "entail" and an opposite, such as "contradiction".'
+            "the signature `entail`. Expected a BertClassifier with pair=True, "
+            'a label that begins with "entail" and an opposite label, such as '
+            '"contradiction".'
         )
     return resolved
 

@@ -12,8 +12,8 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 QUESTION_LENGTH = 64  # flag max_query_length
 ANSWER_LENGTH = 30  # flag max_answer_length
 STRIDE = 128  # flag doc_stride: distance between starts of successive windows
-# Maximum of `top_k`. `tf.math.top_k` fails if a row has fewer spans than that.
-# `ANSWER_LENGTH` spans begin at each token. The shortest row has 3 tokens.
+# Maximum of `top_k`. `tf.math.top_k` fails if a row has fewer than k spans.
+# The shortest row has 3 tokens, and `ANSWER_LENGTH` spans begin at each token.
 MAX_ANSWERS = 3 * ANSWER_LENGTH
 NOWHERE = -1e30  # logit of a position where no answer can start or end
 
@@ -169,7 +169,7 @@ def _group_by_text(cut, values, missing):
     """Join the values (W, top_k) of each text's windows to a row: (B, N)."""
     ragged = tf.RaggedTensor.from_value_rowids(
         values, cut.text, nrows=cut.num_texts, validate=False
-    )  # (B, windows of each, top_k)
+    )  # (B, windows of each text, top_k)
     return ragged.merge_dims(1, 2).to_tensor(missing)
 
 
@@ -416,7 +416,7 @@ def cut_out(text, first, after, is_real):
 
 def _join_bytes(values, first, after):
     """Join the one-byte strings of each slice; return strings (B, N)."""
-    # (B * N, None): the bytes of each slice.
+    # (B * N, None): the index in `values` of each byte of a slice.
     indices = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
     slices = tf.strings.unsorted_segment_join(
         tf.gather(values, indices.values),

@@ -160,8 +160,8 @@ def answer_in_fresh_process(folder, requests):
             )
         if done.returncode:
             raise InputError(
-                f"A new process could not answer with {folder}; it ended "
-                f"with {done.returncode}: {done.stderr.strip()[-2000:]}"
+                f"A new process could not run the export {folder}. Exit code "
+                f"{done.returncode}: {done.stderr.strip()[-2000:]}"
             )
         answers = [{} for _ in requests]
         with np.load(answers_path) as arrays:

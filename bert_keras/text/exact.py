@@ -1,7 +1,7 @@
 """The exact tokenizer: it turns any bytes into ids with TensorFlow's core ops.
 
-normalizer.py splits text into words. This file splits each word into tokens,
-from the left, always the longest token. It also finds each token's span.
+normalizer.py splits text into words. This file splits each word into tokens.
+From left to right, it takes the longest token. It also finds each token's span.
 """
 
 import collections
@@ -35,8 +35,9 @@ class ExactText:
     """Tokenizer of any strings that returns the same ids as `WordPiece`.
 
     The vocabulary is a trie, whose edges are a sorted vector of (node, symbol).
-    Nodes 0 and 1 are roots, so edge i leads to node i + 2. A search finds the
-    longest token that begins at each character of each distinct word. A word's
+    Node 0 is the root of tokens that begin a word, node 1 the root of tokens
+    that continue one. Edge i leads to node i + 2. A search finds the longest
+    token that begins at each character of each distinct word. A word's
     tokens are the token at its start, the token that begins where that token
     ends, and so on.
 
@@ -241,7 +242,7 @@ def _expand_to_all_words(tokens, index, count):
     number = tf.gather(of_word, index)
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
     before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
-    # (P,): the index of each token among the tokens of the distinct words.
+    # (P,): for each token of all words, its index in `tokens`.
     position = tf.range(tf.size(words, tf.int64)) - before
     return Tokens(
         tf.gather(tokens.ids, position),
@@ -281,7 +282,7 @@ def _build_trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
-    # For a key above all other edges, `searchsorted` returns this last edge.
+    # For a key above all edges, `searchsorted` returns the index of this entry.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),

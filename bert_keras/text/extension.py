@@ -71,9 +71,9 @@ def domain_words(
         in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. A word that is n tokens so far saves
-        n - 1 tokens at each occurrence. A word that is "[UNK]" so far saves
-        one. Words of more than 256 bytes, the limit of a token, are left out.
+        A list for `extend_vocabulary`. A word that `vocabulary` splits into n
+        tokens saves n - 1 tokens at each occurrence; an "[UNK]" saves one.
+        Words of more than 256 bytes, the limit of a token, are left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()

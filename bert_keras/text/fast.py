@@ -52,12 +52,12 @@ class FastText:
         )
 
     def plain_ids(self, strings):
-        """Return tensorflow-text's ids, and a mask of strings with certain ids.
+        """Return tensorflow-text's ids, and a mask of strings with correct ids.
 
         Returns:
             The flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
-            for strings with certain ids, which are correct (the other ids must
-            not be used); and one bool, True if all strings have certain ids.
+            for strings whose ids are surely correct (the other ids must not be
+            used); and one bool, True if all ids are surely correct.
         """
         plain = self.is_plain(strings)
         (rows,) = _call_unless_all(
@@ -164,8 +164,8 @@ def _long_word(max_bytes):
 
     ASCII white space and punctuation separate words. A character counts as 12
     bytes, its maximum after normalisation. So the pattern finds every word of
-    more than `max_bytes`, and some shorter ones. It finds every word of 1,000
-    characters, because RE2 allows no more repetitions.
+    more than `max_bytes`, and some shorter ones. RE2 allows at most 1,000
+    repetitions, so the pattern finds every word of 1,000 or more characters.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"

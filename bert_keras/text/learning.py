@@ -122,7 +122,8 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 def _select_symbols(counts, min_count, room):
     """Return the most frequent characters, with "##" except at a word's start.
 
-    Each occurs at least `min_count` times. They fill at most half of `room`.
+    Each occurs at least `min_count` times. There are at most `room // 2`, or
+    one if `room` is below 2.
     """
     totals = collections.Counter()
     for word, count in counts.items():

@@ -69,7 +69,7 @@ def count_predictions(length: int, rate: float) -> int:
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
         return 1  # `SamplingRules` calls this before it refuses the type
-    # Round before `ceil`, because 0.1 * 30 is 3.0000000000000004.
+    # Round before `ceil`, because 50 * 0.14 is 7.000000000000001.
     return max(1, min(length, math.ceil(round(length * rate, 9))))
 
 

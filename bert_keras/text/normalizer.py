@@ -22,9 +22,10 @@ FIRST_STAND_IN = 1
 # of category Mn are accents, so this mark is kept. Canonical ordering can move
 # it.
 ORDERED = 6
-# The character table maps a code point to KINDS * offset + kind. The normalised
-# character is the code point plus `offset`, and `kind` is its kind. A sum of
-# SEVERAL + i means several characters: those at index i of `Tables.several`.
+# The character table maps a code point to KINDS * offset + kind. The code point
+# plus `offset` is the normalised character, and `kind` is ORDERED or a kind in
+# `unicode_tables`. If code point plus `offset` is SEVERAL + i, the result is
+# several characters, which `Tables.several` has at index i.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -146,7 +147,7 @@ class Normalizer:
         run = tf.cumsum(tf.cast(is_kept & (classes == 0), tf.int64))
         # Combining classes are below 256, so the key sorts by run, then class.
         key = tf.gather_nd(run * 256 + classes, positions)
-        # (marks, 1): the old position of the mark that moves to each position.
+        # (marks, 1): for each of `positions`, the old position of its new mark.
         origin = tf.gather(positions, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(

@@ -107,7 +107,7 @@ class BertPreprocessor(keras.layers.Layer):
             pad_id=tokenizer.pad_id,
             pad_to_longest=pad_to_longest,
         )
-        self._unpooled = 0  # number of first tokens that are not pooled
+        self._unpooled = 0  # tokens at the start of a row that are not pooled
         if prompt is not None and not include_prompt:
             self._unpooled = count_prompt(
                 tokenizer, self.prompts[prompt], sequence_length

@@ -144,7 +144,7 @@ class WordPieceTokenizer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         # A saved model must not choose a file to read. The constructor reads a
-        # file if it gets a string, so `list` prevents a string.
+        # file if it gets a string, so pass a list.
         return cls(**{**config, "vocabulary": list(config["vocabulary"])})
 
     @property
@@ -295,12 +295,12 @@ def _make_graphs(portable, *settings):
                 raise
         else:
             ids = _in_two_steps(FastText(exact, settings))
-    # In a dict, Keras would track the graphs, and then export all of them.
+    # If this were a dict, Keras would track the graphs and export all of them.
     return types.SimpleNamespace(ids=ids, **graphs)
 
 
 def _in_two_steps(text):
-    """Return a function from strings `(B,)` to the ids of a `FastText`.
+    """Return a function that computes `FastText.ids` of strings `(B,)`.
 
     In a graph, the function traces `FastText` and `ExactText`. In eager mode,
     it traces `ExactText` only when a row needs it, because this trace is slow.
@@ -368,10 +368,10 @@ def _refuse_others(value):
 def _map_strings(function, strings):
     """Apply a function of strings `(B,)` to strings of any shape.
 
-    `function` returns one or more vectors of flat values. After them it returns
-    the row splits, the same for all these vectors. `_map_strings` returns one
-    ragged tensor for each vector, with one axis more than `strings`. If
-    `strings` is a single string, `_map_strings` returns the vectors.
+    `function` returns one or more vectors of flat values, then the row splits
+    that these vectors share. `_map_strings` returns one ragged tensor for each
+    vector, with one axis more than `strings`. If `strings` is a single string,
+    `_map_strings` returns the vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
         ragged = _map_strings(function, strings.flat_values)

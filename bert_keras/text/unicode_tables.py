@@ -84,7 +84,7 @@ def map_code_points(lowercase, strip_accents):
 
     With `strip_accents`, the table drops accents of a combining class above 0.
     It keeps accents of class 0, because `Normalizer` must not sort marks across
-    them. Of a character that consists of accents, it keeps at least the first.
+    them. If a character consists only of accents, the table keeps at least one.
     `Normalizer` later drops the accents that the table keeps.
     """
     lower = lower_case() if lowercase else {}

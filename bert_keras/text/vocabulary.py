@@ -232,7 +232,7 @@ def _advice(number):
 
 
 def _is_text(token):
-    """Return False for "##" and special tokens, such as "[CLS]"."""
+    """Return True except for "##" and tokens like "[CLS]" and "[unused0]"."""
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 

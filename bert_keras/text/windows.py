@@ -101,8 +101,8 @@ def best_context(cut):
     window = cut.ids.value_rowids()
     index = cut.positions.values
     count = tf.reduce_max(tf.concat([index, [-1]], axis=0)) + 1
-    # (count,): the maximum context of each token over the windows that contain
-    # the token. `index` has the token's index in the vector.
+    # (count,): for each token, its maximum context over the windows that
+    # contain it. `index` has each token's position in this vector.
     most = tf.math.unsorted_segment_max(context, index, count)
     is_most = context == tf.gather(most, index)
     first = tf.math.unsorted_segment_min(

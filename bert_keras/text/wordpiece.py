@@ -34,9 +34,9 @@ class WordPiece:
     3. Words are lower-cased (with final sigma) and lose their accents
        (canonical decomposition without category Mn).
     4. Each punctuation character becomes a word.
-    5. Each word is split into tokens, from the left, always the longest that
-       fits. All but the first begin with "##". If no token fits, or the word
-       exceeds `max_word_length`, the whole word becomes "[UNK]".
+    5. Each word is split into tokens from the left. Each token is the longest
+       one that fits. All but the first begin with "##". If no token fits, or
+       the word exceeds `max_word_length`, the whole word becomes "[UNK]".
 
     Args:
         vocabulary: tokens in the order of their ids; "[UNK]" among them.

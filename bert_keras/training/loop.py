@@ -188,7 +188,7 @@ def _set_steps_per_execution(model, most, length):
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
     if steps < most:
         logger.warning(
-            "%d steps are executed at once and not %d, because %d does not "
+            "%d steps are executed at once instead of %d, because %d does not "
             "divide the %d steps to the next evaluation.",
             steps,
             most,

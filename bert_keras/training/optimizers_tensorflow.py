@@ -13,7 +13,7 @@ from bert_keras.modeling import kernels
 def sum_over_replicas(gradients):
     """Return dense gradients, summed over all replicas; None stays None."""
     tensors = [
-        # Make the gradient of an embedding, which is IndexedSlices, dense.
+        # Convert the IndexedSlices gradient of an embedding to a dense tensor.
         tf.convert_to_tensor(gradient)
         for gradient in gradients
         if gradient is not None
@@ -31,9 +31,9 @@ def _sum_in_one_batch(strategy, *values):
     `all_reduce` would register a gradient function, which would keep the graph
     and all weights in memory until the process ends.
     """
-    # Pairs (value, destination of the sum). On a TPU, a value is a tensor.
-    # Elsewhere, a value has a tensor on each replica's device. Such a value is
-    # also its destination: the sum goes to these devices.
+    # Pairs (value, destination of the sum). On a TPU, a value is one tensor and
+    # the destination is its device. Elsewhere, a value has a tensor for each
+    # replica. The sum goes to the devices of these tensors.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
     return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
 

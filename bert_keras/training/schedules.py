@@ -28,9 +28,9 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
     if steps < 0 or not math.isfinite(steps):
         raise InputError(
-            f"steps is {steps:g}. Expected the number of training steps. A "
-            "data set of cardinality -1 repeats without end. With cardinality "
-            "-2, TensorFlow does not know its length. Count its batches."
+            f"steps is {steps:g}. Expected the number of training steps. If "
+            "cardinality() is -1, the data set repeats without end. If it is "
+            "-2, TensorFlow does not know the length: count the batches."
         )
     if not 0 <= warmup < math.inf:
         raise InputError(
@@ -106,7 +106,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class ScheduleWatch(keras.callbacks.Callback):
-    """Callback that warns of training after `WarmupLinearDecay` has ended."""
+    """Callback that warns if training goes past a `WarmupLinearDecay`'s end."""
 
     def __init__(self):
         super().__init__()

@@ -27,7 +27,7 @@ _writer = concurrent.futures.ThreadPoolExecutor(1)
 
 
 class Preempted(Stopped):
-    """Raised by `fit` after Ctrl-C or SIGTERM, when the state is saved.
+    """Raised by `fit` after Ctrl-C or SIGTERM, once the state is saved.
 
     A script then ends with exit code 75. `step` is the saved step.
     """
@@ -181,7 +181,7 @@ class TrainingState(keras.callbacks.Callback):
     def save(self):
         """Copy the state to host memory; a thread writes the copy."""
         self._saved_step = self.step
-        # At the end of an epoch, `on_train_batch_end` has kept the metrics.
+        # At the end of an epoch, `on_train_batch_end` copies the metrics.
         if not self._epoch_ended:
             self._keep_metrics()
         if not self.writes:

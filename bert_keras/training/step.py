@@ -143,8 +143,8 @@ def compute_divisors(model, batch):
 
     The first divisor is the number of rows. The others are for the losses: the
     sum of the sample weights if the reduction divides by it, else the number of
-    rows. This number also suits a mean over elements, because only ratios of
-    divisors are used and all rows have equally many elements.
+    rows. A mean over elements may also use the number of rows, because all rows
+    have equally many elements and only ratios of divisors are used.
     """
     count = count_rows(batch)
     values = [count]

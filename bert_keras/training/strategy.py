@@ -28,7 +28,7 @@ def make_strategy(distribution="off", tpu="local"):
     """Return the `Strategy` for the name of a distribution.
 
     Call this function before anything else runs on a device. A process joins a
-    cluster or sets up a TPU only once; later calls use it again. On JAX,
+    cluster or sets up a TPU in the first call. Later calls reuse it. On JAX,
     "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
 
     Args:
@@ -101,7 +101,7 @@ class Strategy:
         return self.distributed.scope()
 
     def batches(self, dataset):
-        """Return `dataset`, set to give each host a part of every batch.
+        """Return `dataset`, with each batch divided among the hosts.
 
         Every host reads the same global batches in the same order. TensorFlow's
         default divides the files among the hosts, which changes the batches.
@@ -162,13 +162,13 @@ def _list_device_types(strategy):
         types = [
             tf.DeviceSpec.from_string(device).device_type for device in here
         ]
-        # Every host has as many devices as this host.
+        # Assume that every host has as many devices as this host.
         return types * max(strategy.num_replicas // len(types), 1)
     return ["GPU" if tf.config.list_physical_devices("GPU") else "CPU"]
 
 
 def resolve_auto(distribution):
-    """Return the distribution that "auto" means here; on JAX, keep "auto"."""
+    """Replace "auto" by the distribution that it selects, except on JAX."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
     import tensorflow as tf
@@ -260,8 +260,8 @@ def _on_jax(distribution):
     if distribution == "multi_worker":
         raise InputError(
             "multi_worker needs the TensorFlow backend; got jax. On JAX, call "
-            "keras.distribution.initialize(...) on each host. Then mirrored "
-            "trains on the devices of all hosts."
+            "keras.distribution.initialize(...) on each host, and use "
+            "distribution='mirrored' to train on the devices of all hosts."
         )
     devices = keras.distribution.list_devices()
     if distribution == "tpu" and not devices[0].startswith("tpu"):

@@ -187,10 +187,10 @@ class Answers:
             yield self.done
 
     def _skip(self, rows, size):
-        """Check that answers are for these rows; skip the complete groups.
+        """Check that the file's answers are for these rows, and skip the rows.
 
         Returns:
-            The answered rows of an incomplete group of batches.
+            The answered rows of the last group, if the group is incomplete.
         """
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):

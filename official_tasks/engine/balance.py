@@ -45,7 +45,8 @@ def _weight_rows(task, encoded, classes):
     each = np.asarray(getattr(weights, "flat_values", weights))
     counts = np.bincount(classes, each, minlength=len(task.labels))
     factors = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
-    # The mean need not be 1 here, because `training_batches` scales each batch.
+    # The mean of the weights need not be 1, because `training_batches` scales
+    # the weights of each batch.
     each = (each * factors[classes]).astype(np.float32)
     if hasattr(weights, "with_flat_values"):
         each = weights.with_flat_values(each)

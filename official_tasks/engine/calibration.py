@@ -25,7 +25,7 @@ class Temperature(NamedTuple):
     def fit(cls, loss):
         """Return the temperature at which the function `loss` is lowest."""
         low, high = np.log(LOWEST), np.log(HIGHEST)
-        for _ in range(40):  # narrows high - low from 6 to 1e-6
+        for _ in range(40):  # narrows high - low from 6 to 5e-7
             third = (high - low) / 3
             if loss(np.exp(low + third)) < loss(np.exp(high - third)):
                 high -= third

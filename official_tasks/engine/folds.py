@@ -99,8 +99,8 @@ def check(task, folds, arguments):
         )
     if arguments.get("tune_thresholds"):
         raise InputError(
-            "tune_thresholds would choose other thresholds in each fold. Leave "
-            "tune_thresholds or folds out."
+            "tune_thresholds would choose different thresholds in each fold. "
+            "Leave tune_thresholds or folds out."
         )
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
 

@@ -167,7 +167,7 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Return True if no new best is in the last `early_stopping` scores."""
+        """Return True if the last `early_stopping` scores have no new best."""
         if self.early_stopping is None or not curve:
             return False
         name = f"val_{metric}"

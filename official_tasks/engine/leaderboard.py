@@ -97,7 +97,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
 
     Returns:
         dict with "scores" (task -> results on dev) and "average" (mean of the
-        nine columns of table 1 in BERT's paper, which has no WNLI).
+        nine scores of table 1 in BERT's paper, which has no WNLI).
     """
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in BENCHMARK}

@@ -83,9 +83,10 @@ def score_masked_lm(
 def make_sums(model):
     """Return a function that sums the results of a batch of masked rows.
 
-    Its arguments are the model's inputs, the true ids int32 (B, M), and 1 at
-    each real mask, float32 (B, M). It returns the sums of the losses, of the
-    correct predictions and of the masks. It is traced once for all shapes.
+    Its arguments are the model's inputs, the true ids, int32 (B, M), and the
+    mask weights, float32 (B, M): 1 at masked tokens, 0 at padding. It returns
+    the sum of the losses, the number of correct predictions and the number of
+    masked tokens. It is traced once for all shapes.
     """
     matrix = tf.TensorSpec([None, None], tf.int32)
     names = ("token_ids", "segment_ids", "padding_mask", "mask_positions")

@@ -46,7 +46,8 @@ def note_data(examples, encoded, preprocess) -> list[str]:
     if unknown > MAX_UNKNOWN:
         notes.append(
             f"{unknown:.0%} of the tokens are [UNK], because the weights' "
-            "vocabulary does not fit the texts. Use weights for their language"
+            "vocabulary does not fit the texts. Use weights for the language "
+            "of the texts"
         )
     return notes
 

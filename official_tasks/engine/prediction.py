@@ -45,10 +45,9 @@ def choose_signature(served, name, columns):
 
 
 def list_types(entry):
-    """Return the type of each input of a signature: False, True or `int`.
+    """Return the argument `lists` of `read_inputs` for a signature's inputs.
 
-    `entry` is the signature's entry in the card. For the types, see the
-    argument `lists` of `read_inputs`.
+    `entry` is the signature's entry in the card.
     """
     rows = [entry["request"][key][0] for key in entry["input_order"]]
     return [
@@ -140,10 +139,7 @@ def _read_table(path, stream, kind, columns, lists, dialect):
 
 
 def find_kind(path, kind=None):
-    """Return the file format.
-
-    It is `kind` if that is set, else the format of the path's ending.
-    """
+    """Return `kind` if it is set, else the format of the path's ending."""
     if kind:
         return kind
     if is_columnar(path):

@@ -17,7 +17,7 @@ from official_tasks.pretraining.settings import (
 )
 
 SHOWN = 4  # number of held-out texts to show with predictions
-MAX_UNKNOWN = 0.01  # fraction of [UNK] tokens; a larger one gets a note
+MAX_UNKNOWN = 0.01  # The report notes a larger fraction of [UNK] tokens.
 # The report notes a gap this large between held-out and training loss, in nats.
 OVERFIT = 1.0
 

@@ -254,8 +254,9 @@ class PretrainingSource:
         """Return the accuracies of constant predictions on held-out batches.
 
         Returns:
-            dict: "unigram", accuracy of always predicting the most frequent
-            token; "nsp_majority", of the more frequent next-sentence label.
+            dict: "unigram", the accuracy if every predicted token is the most
+            frequent token; "nsp_majority", the accuracy if every prediction is
+            the more frequent next-sentence label.
         """
         most_frequent = self._find_most_frequent()
         hits, totals = np.zeros(2), np.zeros(2)
@@ -285,8 +286,8 @@ def _tokenizer(made, init):
     """Return the tokenizer arguments of the trained model.
 
     `made` are the arguments that tokenized the data. With `init`, two of them
-    are replaced by those of the initial weights. These two change the tokens of
-    few texts, so the data may have other values.
+    are replaced by those of the initial weights. The two sources may differ in
+    these arguments, because they change the tokens of only a few texts.
     """
     if not init:
         return made

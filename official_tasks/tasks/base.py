@@ -244,7 +244,10 @@ class Task(abc.ABC):
         """Write the predictions into `folder`, in the official format."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Read a file in official format; return predictions like `decode`."""
+        """Read a file in official format; return the predictions.
+
+        They have the same form as the result of `decode`.
+        """
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead of --predictions."

@@ -136,7 +136,10 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits or numbers, averaged over the windows of each text."""
+        """Return logits, or in regression the predicted values, of each text.
+
+        Over the windows of a text, probabilities are averaged, not logits.
+        """
         if self.long_text != "windows":
             return outputs
         answers = outputs

@@ -352,7 +352,7 @@ def custom_tags(**options) -> TagTask:
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # Without the option, `TagTask` takes the width of a trained model.
+    # None if the user did not set it: `TagTask` then chooses the width.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 

@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
-MAX_COSINES = 2**24  # cosines take 64 MB at a time, their argsort 128 MB
+MAX_COSINES = 2**24  # at a time: 64 MB, and 128 MB for their argsort
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -78,7 +78,7 @@ def embedding_task(**options):
     if objective == "cosine" and not chosen.label:
         missing = "--label=COLUMN, the column of scores"
     if objective == "triplet" and not chosen.negative:
-        missing = "--negative=COLUMN, the column of wrong partners"
+        missing = "--negative=COLUMN, the column of negatives"
     if missing:
         raise InputError(f"--objective={objective}: expected {missing}")
     if objective == "cosine" and chosen.recall_at:

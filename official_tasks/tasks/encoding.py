@@ -142,8 +142,8 @@ class WindowedRows(NamedTuple):
         before: int64 `(R,)`, the number of tokens before the window in the row.
         indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
-        counts: ragged bool `(R, None)`, True if the token counts. Each token
-            counts in only one of its windows; see `best_context`.
+        counts: ragged bool `(R, None)`, True if the token counts in this
+            window; see `best_context`.
     """
 
     inputs: dict

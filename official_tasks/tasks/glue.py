@@ -189,7 +189,7 @@ HEADER = ("index", "prediction")  # columns of a submission's files
 
 
 def glue_task(row, data_dir=None, train=None, dev=None, test=None, **options):
-    """Return a task of GLUE's form; see `Source` and `TextTask`.
+    """Return the `GlueTask` of a `GlueRow`; see `Source` and `Problem`.
 
     `data_dir` may also be the folder that contains the folders of all tasks.
     """

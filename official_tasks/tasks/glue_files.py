@@ -157,8 +157,8 @@ def _select_raw_rows(row, path, split):
     """Return a function that returns True if a line's cells are in the split.
 
     MRPC's raw file contains train and dev. The file dev_ids.tsv, which GLUE's
-    download script fetches, lists the pairs of ids in dev. For other files, the
-    function always returns True.
+    download script fetches, lists the two ids of each dev row. For other
+    files, the function always returns True.
     """
     path = Path(path)
     if split == "test" or path.name != row.raw.get(split):

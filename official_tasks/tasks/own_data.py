@@ -17,7 +17,7 @@ from official_tasks.tasks.data_notes import (
 from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import make_dialect, read_rows, to_text
 
-HELD_OUT_FRACTION = 0.1  # fraction of train for dev if there is no dev file
+HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
 _OR_DATA_SET = " Formats: CSV, TSV, JSONL, Parquet, hf:NAME."
 TABLE_OPTIONS = {
     **{
@@ -133,7 +133,7 @@ class Table(Source):
         return rows
 
     def read_files(self, split) -> Examples:
-        """Read a split without `prepare`.
+        """Return a split's rows, before `prepare` may change them.
 
         Returns:
             `Examples` with ((file, line), example) for each row.

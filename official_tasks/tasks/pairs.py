@@ -25,7 +25,9 @@ PAIR_OPTIONS = {
     "max_score": Option(
         1.0, "Highest possible score in --label; the lowest is 0."
     ),
-    "negative": Option(None, "Column of a wrong partner of --text."),
+    "negative": Option(
+        None, "Column of negatives: texts that do not match --text."
+    ),
     "queries": Option(None, "File of ids and texts, if --text has ids."),
     "passages": Option(None, "File of ids and texts, if --text_pair has ids."),
     "id": Option("id", "Column of the ids in --queries and --passages."),

@@ -176,7 +176,7 @@ def task_from_flags(values, task=None):
 
 def read_run_settings(model) -> dict:
     """Return the settings of the run that made a model; {} if unknown."""
-    # `model` is the folder of a run, or the folder of the model in it.
+    # `model` is a run folder, or the model folder inside a run folder.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
         path = os.path.join(folder, SETTINGS)
         if files.is_file(path):
@@ -198,8 +198,8 @@ def complete_flags(values):
     task = settings.get("task")
     if task is None and values.task is None and model:
         raise InputError(
-            f"--task is missing, and {model} is not in the folder of a run "
-            "whose settings name a task. Give --task"
+            f"--task is missing, and {model} has no run settings that name a "
+            "task. Give --task"
         )
     if task not in TASKS or values.task not in (None, task):
         return

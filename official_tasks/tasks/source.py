@@ -134,8 +134,8 @@ class Source:
 
         if is_data_set(path):
             raise InputError(
-                f"{path} is a data set, but the task {self.name} expects a "
-                f"file: give --data_dir={path}"
+                f"{path} is a data set, but --train, --dev and --test of the "
+                f"task {self.name} expect files: give --data_dir={path}"
             )
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")

@@ -84,7 +84,7 @@ class SpanTask(Problem):
     defaults = Defaults(32, 3.0, 5e-5, 384)
     per_token = True
     loss_weights = {"start": 0.5, "end": 0.5}
-    is_stated = False  # True if a model states `may_be_none`
+    is_stated = False  # True if a model's arguments include `may_be_none`
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class SpanTask(Problem):
     @functools.cached_property
     def may_be_none(self) -> bool:
         """True if a question of train or dev has no answer."""
-        # If a trained model states `may_be_none`, read only files here. A data
-        # set would have to be loaded again.
+        # If the trained model states `may_be_none`, search only files, because
+        # a data set would have to be loaded again.
         source = self.source
         has = source.existing_files if self.is_stated else source.has
         return any(
@@ -294,7 +294,7 @@ class SpanTask(Problem):
         return answer.text
 
     def read_predictions(self, path, examples):
-        """Return an `Answer` per question, or None if the file has none."""
+        """Return each question's `Answer`, or None if the file lacks it."""
         texts = _read_by_id(path, str, '{"question id": "answer", ...}')
         ids = {q.id for q in examples}
         if not ids & texts.keys():

@@ -95,7 +95,7 @@ class SquadRow(NamedTuple):
     """Description of a data set; see `Source`.
 
     Attributes:
-        may_be_none: whether a question may have no answer.
+        may_be_none: True if a question may have no answer.
     """
 
     name: str

@@ -261,7 +261,8 @@ def plain_errors(path, dialect=None):
         encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
         advice, where = "", f" at {error.start}"
         if dialect:
-            # Text is decoded in blocks, and `start` is the index in a block.
+            # Text is decoded in blocks, and `start` is an index in the block,
+            # not in the file.
             where = ""
             is_utf_16 = error.start == 0 and byte in (0xFE, 0xFF)
             advice = "if it is a Windows file, give --encoding=cp1252, or "

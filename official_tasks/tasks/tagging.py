@@ -41,7 +41,7 @@ FEATURE_OPTIONS = {
 TAG_OPTIONS = {
     **FILE_OPTIONS,
     "document_context": Option(
-        False, "Read each sentence with others of its document."
+        False, "Let each word see the other sentences of its document."
     ),
     **FEATURE_OPTIONS,
 }

@@ -384,7 +384,7 @@ MODELS = {
     [
         ("twice", {}, "Two models have"),
         ("text", {}, "cannot be exported"),
-        ("few pieces", {}, "pieces in the vocabulary"),
+        ("few pieces", {}, "tokens in the vocabulary"),
         ("spans", {"top_k": 0}, "top_k is 0. Expected 1 to 90"),
         ("spans", {"top_k": 91}, "Expected 1 to 90"),
         ("spans", {"top_k": "5"}, "top_k is '5'. Expected 1 to 90"),

@@ -305,7 +305,7 @@ MISTAKES = {
     ),
     "no task and no run": (
         "-m official_tasks.evaluate --dev=yours.csv --model=none",
-        "none is not in the folder of a run",
+        "none has no run settings",
     ),
     "no pre-training data": (
         "-m official_tasks.pretrain --data=books --output=out",

@@ -167,7 +167,7 @@ def test_steps_executed_at_once_end_where_an_epoch_does(
     assert [line["step"] for line in history] == [6, 12, 18, 20]
     for one, other in zip(weights, uninterrupted[0], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
-    assert "3 steps are executed at once and not 4" in caplog.text
+    assert "3 steps are executed at once instead of 4" in caplog.text
 
 
 def test_a_save_that_an_interrupted_fit_left_under_way_is_waited_for(

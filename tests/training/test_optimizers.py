@@ -247,7 +247,7 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
         (lambda: schedule(-1e-3, 5), "learning rate is -0.001"),
         (lambda: schedule(float("nan"), 5), "learning rate is nan"),
         (lambda: schedule(1.0, None), "steps is None"),
-        (lambda: schedule(1.0, keras.ops.array(-2)), "not know its length"),
+        (lambda: schedule(1.0, keras.ops.array(-2)), "not know the length"),
         (lambda: schedule(1.0, -1), "repeats without end"),
         (lambda: schedule(1.0, float("nan")), "steps is nan"),
         (lambda: adamw(1e-3, warmup=5), "Give steps"),

@@ -1,12 +1,12 @@
 r"""Writes the Unicode tables that the tokenizer uses.
 
+    python3.11 tools/maintenance/make_unicode_tables.py \
+        bert_keras/text/unicode_14.npz
+
 In: `unicodedata` of Python 3.11, which has Unicode 14.0, and the installed
 tensorflow-text. Out: bert_keras/text/unicode_14.npz. Takes seconds. Run the
 script only to change which tables the file has. Do not use a newer Unicode,
-because it changes the ids of some texts. Published weights need the old ids:
-
-    python3.11 tools/maintenance/make_unicode_tables.py \
-        bert_keras/text/unicode_14.npz
+because it changes the ids of some texts. Published weights need the old ids.
 """
 
 import sys
@@ -75,7 +75,7 @@ def make_table(function):
 
 
 def make_pairs(function):
-    """Return str (N, 2): characters that `function` changes, and results."""
+    """Return str (N, 2): (c, function(c)) for each character that changes."""
     pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
@@ -94,7 +94,7 @@ def find_plain(lowercase):
 
 
 def plain_among(characters, lowercase):
-    """Return the code points on which both tokenizers agree inside a word."""
+    """Return code points that tensorflow-text and `WordPiece` split alike."""
     characters = [c for c in characters if not may_move(c, lowercase)]
     reference = WordPiece(["[UNK]"], lowercase)
     texts = [f"a{character}a" for character in characters]

@@ -22,7 +22,7 @@ class Job(NamedTuple):
 class Row(NamedTuple):
     """Systems to compare: a title, and a dict of system -> `Job`.
 
-    The first system is `THIS`.
+    The first system is `THIS`, which is bert_keras.
     """
 
     title: str

@@ -111,8 +111,8 @@ def encode_windows(tokenizer, questions):
             truncation="only_second",
             max_length=384,
             # `stride` is the number of context tokens that two windows share.
-            # A window has 383 tokens of question and context, and a last [SEP].
-            # A window's context begins 128 tokens after the previous one.
+            # A window has 383 tokens before its last [SEP]: [CLS], question,
+            # [SEP] and context. The contexts begin 128 tokens apart.
             stride=383
             - 128
             - len(tokenizer(question["question"])["input_ids"]),
@@ -243,9 +243,8 @@ def train(options):
             data_collator=padding(tokenizer),
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
-        # `sources` is in the order of the dev rows, so the logits must be too.
-        # Trainer applies "group_by_length" to the dev rows too, which changes
-        # their order.
+        # The logits must be in the order of the dev rows, as `sources` is. With
+        # "group_by_length", Trainer would reorder the dev rows.
         if options.task == "squad1":
             trainer._get_eval_sampler = SequentialSampler
         trainer.train() if options.epochs else trainer.evaluate()

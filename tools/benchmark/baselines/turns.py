@@ -123,7 +123,7 @@ def take_turns(steps, rounds, update=lambda done: None):
 
 
 def summarize(answers, examples=1):
-    """Return the median, least and most seconds for an example, as a dict.
+    """Return the median, least and greatest seconds per example, as a dict.
 
     The key "processor" has the median processor seconds.
     """

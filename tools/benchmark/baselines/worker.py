@@ -67,9 +67,10 @@ def read_processor_seconds():
 
 
 def time_step(step, *arguments, repeats=1):
-    """Take steps; return the last result and a step's mean times.
+    """Take `repeats` steps; return the last result and a step's mean times.
 
-    "seconds" is wall time, and "processor" is processor time.
+    "seconds" is wall time, and "processor" is processor time. "result" is None
+    if there are no `arguments`.
     """
     began = time.perf_counter(), read_processor_seconds()
     for _ in range(repeats):
