@@ -133,7 +133,7 @@ def _define_saved_model_flags():
     flags.DEFINE_string(
         "license",
         None,
-        "Licence of the weights. The default is the licence of --model.",
+        "License of the weights. The default is the license of --model.",
     )
     flags.DEFINE_bool(
         "verify", True, "Load the export in a new process and compare answers."

@@ -184,11 +184,12 @@ def mine(
             limit = worst - absolute_margin
         if relative_margin is not None:
             limit = min(limit, worst - abs(worst) * relative_margin)
-        excluded = {*partners, number.get(query.text)}
+        excluded = {*partners, number.get(query.text)} - {None}
+        num_nearest = range_max + max(most_partners, len(excluded))
         order = np.argsort(-cosines, kind="stable")
         candidates = [
             index
-            for index in order[: range_max + most_partners].tolist()
+            for index in order[:num_nearest].tolist()
             if index not in excluded and cosines[index] <= limit
         ]
         mined.append(candidates[range_min:range_max][:num_negatives])

@@ -5,7 +5,7 @@
 In: the folder of a run, or a model folder; an account's token, from
 `hf auth login` or HF_TOKEN. Out: the address of the commit. transformers and
 `from_preset("hf://your-name/reviews")` load the published folder. Its
-README.md, the card, lists data, metrics, settings, licence, limits and how to
+README.md, the card, lists data, metrics, settings, license, limits and how to
 load it. --output=FOLDER writes the folder on this machine and uploads nothing,
 so that you can read the card first.
 
@@ -34,7 +34,7 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of a run, or a model folder.")
     flags.DEFINE_string("name", None, "Repository on the Hub, org/name.")
     flags.DEFINE_string(
-        "license", None, "Licence of the weights, such as apache-2.0."
+        "license", None, "License of the weights, such as apache-2.0."
     )
     flags.DEFINE_string(
         "limits", None, "Text of the card's section Limits: uses to avoid."

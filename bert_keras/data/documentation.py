@@ -106,7 +106,10 @@ def _remove_markup(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True if a text has 4 or more words, mostly without symbols."""
+    """Return True if a text has 4 or more words, few of them with symbols.
+
+    A text that begins with a symbol of `_ODD_START` is not prose.
+    """
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False

@@ -120,6 +120,8 @@ def is_store(folder: str) -> bool:
 def check_store(folder: str) -> dict:
     """Compare every byte of a store with its manifest; return the manifest.
 
+    If the store is remote, its local copy is compared.
+
     Raises:
         InputError: a file is missing or changed. The message names the file.
     """

@@ -171,8 +171,9 @@ def real_outputs(model, inputs, outputs):
 def sample_inputs(model, batch=4, length=32):
     """Return dict of input arrays with random tokens.
 
-    Each row has more padding than the row before it. A `BertChooser` gets two
-    choices for each example.
+    The first row has no padding. Each row has more padding than the row before
+    it, but at least one token. A `BertChooser` gets two choices for each
+    example.
     """
     encoder = getattr(model, "encoder", model)
     length = min(length, encoder.max_sequence_length)
@@ -182,7 +183,8 @@ def sample_inputs(model, batch=4, length=32):
         0, encoder.vocabulary_size, shape, "int32"
     )
     positions = np.arange(length, dtype="int32")
-    lengths = length - np.arange(shape[0])[:, None] * (length // 8)  # (B, 1)
+    padding = np.arange(shape[0])[:, None] * max(1, length // 8)  # (B, 1)
+    lengths = np.maximum(1, length - padding)
     segments = (positions >= length // 2) * (encoder.num_segments > 1)
     inputs = {
         "token_ids": ids,

@@ -221,7 +221,9 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
     Each candidate label is put into a hypothesis. The model predicts if the
     text entails the hypothesis (Yin et al. 2019). The results equal the results
-    of transformers' zero-shot pipeline. An empty candidate is never the best.
+    of transformers' zero-shot pipeline, except for labels in an order such as
+    neutral, entailment, contradiction, where transformers takes "neutral" as
+    the opposite. An empty candidate is never the best.
 
     Args:
         model: a `BertClassifier` of pairs, in float32, with a label for

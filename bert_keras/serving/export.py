@@ -219,7 +219,7 @@ def find_foreign_operations(folder, portable):
 
 
 def _make_card(signatures, functions, options):
-    """Return the card: a dict of signatures with examples, and of options."""
+    """Return the card, a dict: signatures with examples, and options."""
     entries = {}
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}

@@ -254,10 +254,7 @@ def count_words(
     for counted in in_order(counter, _group_texts(texts)):
         counts.update(counted)
         if len(counts) > most:
-            # Keep the words more frequent than the word of rank `most // 2`.
-            bound = sorted(counts.values(), reverse=True)[most // 2]
-            kept = {word: n for word, n in counts.items() if n > bound}
-            counts = collections.Counter(kept)
+            counts = collections.Counter(dict(counts.most_common(most // 2)))
     return counts
 
 

@@ -286,9 +286,9 @@ def _tf_config():
     try:
         config = json.loads(text)
         addresses = config["cluster"][config["task"]["type"]]
-        # Raises if the task is not in the cluster.
-        addresses[int(config["task"]["index"])]
-    except (ValueError, KeyError, TypeError, IndexError):
+        if int(config["task"]["index"]) not in range(len(addresses)):
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
         raise InputError(
             f"TF_CONFIG must be JSON such as {_TF_CONFIG}, with a task that is "
             f"in the cluster; got {text}."

@@ -21,7 +21,7 @@ from official_tasks.engine.batches import prediction_batches, row_lengths
 from official_tasks.tasks.base import RATES
 
 PREDICTION_BATCH = 64
-# Arguments of a head. Its weights are only valid for the same values.
+# Arguments of a head. Trained weights are valid only for the same values.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
 ABSENT = {"long_text": "truncate"}  # argument -> value to assume if not stored
 # Maximum hidden size -> factor on the paper's learning rates, which are for

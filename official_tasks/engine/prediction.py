@@ -166,7 +166,7 @@ def _open(path, kind, encoding):
 def _parse_list(row_name, column, value, item_type):
     try:
         items = value if isinstance(value, list) else json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         items = None
     if not items or not isinstance(items, list):
         content = "integers" if item_type is int else "texts"

@@ -35,8 +35,9 @@ class TextTask(Problem):
         label_separator: text between several labels in predictions.csv.
         standardises: see `Task`.
         long_text: "truncate" cuts each text to one row. "windows" splits a long
-            text into overlapping rows and averages their outputs. None takes
-            the setting of the trained model, or "truncate" for a new model.
+            text into overlapping rows and averages their probabilities or
+            predicted values. None takes the setting of the trained model, or
+            "truncate" for a new model.
         defaults: `Defaults`.
         recipe, pooling: see `Problem`.
     """

@@ -26,7 +26,7 @@ class TaggedText(NamedTuple):
     words: tuple[str, ...]
     labels: tuple[str, ...] | None
     starts: tuple[int, ...] = (0,)
-    document: int = 0
+    document: int | tuple[str, int] = 0
     text: str | None = None
     offsets: tuple[tuple[int, int], ...] | None = None
     num_inexact: int = 0

@@ -47,6 +47,7 @@ class Source:
 
     def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
         self.row, self.name, self.data_dir = row, row.name, data_dir
+        _refuse_split(data_dir)
         paths = {"train": train, "dev": dev, "test": test}
         self.files = {split: str(path) for split, path in paths.items() if path}
 
@@ -135,11 +136,26 @@ class Source:
         if is_data_set(path):
             raise InputError(
                 f"{path} is a data set, but --train, --dev and --test of the "
-                f"task {self.name} expect files: give --data_dir={path}"
+                f"task {self.name} expect files: give "
+                f"--data_dir={_without_split(path)}"
             )
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")
         return Path(path)
+
+
+def _without_split(data_set):
+    return ":".join(data_set.split(":")[:2])  # of hf:NAME[:SPLIT]
+
+
+def _refuse_split(data_dir):
+    from bert_keras.data.data_sets import is_data_set
+
+    if is_data_set(data_dir) and data_dir != _without_split(data_dir):
+        raise InputError(
+            f"--data_dir={data_dir} names one split, but a task reads several: "
+            f"give --data_dir={_without_split(data_dir)}"
+        )
 
 
 class Problem(Task):

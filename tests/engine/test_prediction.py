@@ -208,6 +208,8 @@ def test_rows_that_cannot_be_asked_are_refused(tmp_path):
         read("a,b\n1,2\n", ["text"], "csv", [False])
     with pytest.raises(InputError, match="line 2: expected a list"):
         read("choices\nabc\n", ["choices"], "csv", [True])
+    with pytest.raises(InputError, match="line 2: expected a list"):
+        read("choices\n" + "[" * 100_000, ["choices"], "csv", [True])
     with pytest.raises(InputError, match="line 1: expected text in 'c', got"):
         read('{"c": ["a", ["b"]]}', ["c"], "jsonl", [True])
     for ids in ('[3, "a"]', "[3, null]", "[true]", "[[3], 4]", "[[]]"):

@@ -14,6 +14,7 @@ from bert_keras.interop.convert import (
     compare_models,
     convert,
     model_class,
+    sample_inputs,
 )
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.presets import open_checkpoint
@@ -182,3 +183,8 @@ def test_the_script_prints_the_difference_and_settles_the_case(tmp_path):
     (line,) = done.stdout.splitlines()
     assert "b: BertClassifier of" in line
     assert "(huggingface), max abs difference 0.0e+00" in line
+
+
+def test_short_rows_are_compared_with_padding_too():
+    inputs = sample_inputs(tiny.model("BertEncoder"), length=3)
+    assert inputs["padding_mask"].sum(axis=1).tolist() == [3, 2, 1, 1]

@@ -304,7 +304,7 @@ def test_a_remote_folder_with_other_files_is_left_alone(monkeypatch, tmp_path):
 def test_a_preprocessor_of_another_model_is_not_written(tmp_path):
     save = save_model
     model = encoder(vocabulary_size=7)
-    with pytest.raises(InputError, match="8 pieces.*at most 7"):
+    with pytest.raises(InputError, match="8 tokens.*at most 7"):
         save(tmp_path / "a", model, preprocessor())
     with pytest.raises(InputError, match="12 tokens.*at most 11"):
         save(tmp_path / "a", encoder(max_sequence_length=11), preprocessor())

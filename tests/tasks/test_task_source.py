@@ -80,6 +80,10 @@ def test_every_task_names_the_files_that_a_run_reads(tmp_path):
     assert not tag_task(NER, data_dir="hf:some/conll").data_files()
     with pytest.raises(InputError, match="give --data_dir=hf:nyu-mll/glue"):
         glue_task(glue.RTE, dev="hf:nyu-mll/glue/rte").read("dev")
+    with pytest.raises(InputError, match="give --data_dir=hf:nyu-mll/glue$"):
+        glue_task(glue.RTE, dev="hf:nyu-mll/glue:validation").read("dev")
+    with pytest.raises(InputError, match="one split.*_dir=hf:some/conll$"):
+        tag_task(NER, data_dir="hf:some/conll:train")
 
 
 def test_official_tasks_are_read_from_hugging_face(tmp_path):

@@ -164,6 +164,8 @@ def test_memory_is_bounded_by_giving_up_the_rarest_words():
     lines = ["often " * 50 + f"rare{i} rarer{i}" for i in range(40)]
     counts = count_words(lines, most=60)
     assert counts["often"] == 2000 and len(counts) <= 60
+    counts = count_words((f"rare{i}" for i in range(100)), most=60)
+    assert 0 < len(counts) <= 60
 
 
 def small_pretrainer(size):

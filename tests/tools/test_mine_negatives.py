@@ -80,6 +80,10 @@ def test_a_text_is_not_its_own_negative():
     vectors = np.eye(3)
     (found,) = mine(vectors[:1], vectors, [query])
     assert found == [2]
+    query = Query("a", {1: 1.0}, ["a", "b", "c", "d", "e", "f"])
+    passages = np.array([[1, 0.9, 0.8, 0.7, 0.6, 0.5]]).T
+    (found,) = mine(np.ones((1, 1)), passages, [query], 3, range_max=3)
+    assert found == [2, 3, 4]
 
 
 def test_a_range_that_holds_too_few_is_refused():

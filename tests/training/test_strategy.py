@@ -131,8 +131,11 @@ def test_several_hosts_take_tf_config(monkeypatch):
         "{}",
         json.dumps({"cluster": cluster}),
         json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 0}}),
-        json.dumps(
-            {"cluster": cluster, "task": {"type": "worker", "index": 2}}
+        *(
+            json.dumps(
+                {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            )
+            for index in (2, -1)
         ),
     ):
         monkeypatch.setenv("TF_CONFIG", wrong)
