@@ -48,7 +48,7 @@ def define_flags():
     )
     script.define_overwrite()
     script.applies_only(
-        "without --output, which uploads nothing",
+        "without --output, because nothing is uploaded with it",
         lambda v: not v.output,
         *("private", "revision"),
     )

@@ -190,7 +190,7 @@ def _check_arrays(store: "TokenStore"):
             bool((some[1:] > some[:-1]).all()) for some in _slices(array, 1)
         )
         if array[0] != 0 or array[-1] != end or not ascends:
-            fault = f"{name}.bin does not increase from 0 to {end}"
+            fault = f"the offsets in {name}.bin do not rise from 0 to {end}"
     highest = max(int(some.max()) for some in _slices(store.tokens))
     lowest = min(int(some.min()) for some in _slices(store.tokens))
     if not 0 <= lowest <= highest < len(store.vocabulary):

@@ -177,8 +177,8 @@ def trace_embedder(model, rows):
     """Trace and return the function of `BertEmbedder.encode`, for any prompt.
 
     The function takes three tensors: the texts, string (B,); one prompt for all
-    texts, string (); and the number of first tokens that are not pooled, int32
-    (). It returns embeddings, float32 (B, D).
+    texts, string (); and the number of tokens at the start that are not pooled,
+    int32 (). It returns embeddings, float32 (B, D).
 
     Args:
         model: a `BertEmbedder`.

@@ -6,7 +6,7 @@
 
 The requests are a list of [signature, {input: rows}], with strings in the form
 {"b64": ...}. The answers are arrays named `INDEX/OUTPUT`, with the index of the
-request. More arguments name packages that register operations.
+request. Any further arguments name packages that register operations.
 """
 
 import base64

@@ -63,7 +63,7 @@ def read_pieces(path, inside=None):
     if count > MAX_TOKENS:
         raise InputError(
             f"{path} has {count:,} lines; expected a vocabulary of at most "
-            f"{MAX_TOKENS:,} tokens. Name a vocabulary file."
+            f"{MAX_TOKENS:,} tokens. Pass the path of a vocabulary file."
         )
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if lines[-1] == b"":

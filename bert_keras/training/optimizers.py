@@ -284,7 +284,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         self.skipped_steps.assign(self.skipped_steps + skipped)
-        # A step that is not skipped has `skipped` 0, which resets the number.
+        # In a step that is not skipped, `skipped` is 0, so the count becomes 0.
         self.skipped_in_row.assign((self.skipped_in_row + skipped) * skipped)
         divisor = ops.ones_like(norm)
         # Divide by max(1, norm / clip_norm), as tf.clip_by_global_norm does.

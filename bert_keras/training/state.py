@@ -356,7 +356,7 @@ def _check_same_tensors(tensors, named, folder):
 
 def _signature(name, shape, dtype):
     # Remove the numbers that Keras adds to names, such as `dense_3`. They
-    # depend on the other layers of the process.
+    # depend on the layers that the process made before.
     path = re.sub(r"_\d+", "", name.split("/", 1)[1])
     dtype = keras.backend.standardize_dtype(dtype)
     return f"{path} {dtype}{list(shape)}"
