@@ -238,9 +238,10 @@ def _expect_shapes(bases, layers, found, ranks):
     }
     for name, rank in ranks.items():
         kernel = bases.get(f"{name}/kernel") if name in layers else None
-        inputs, outputs = (0, 0) if kernel is None else kernel.shape
-        expected[f"{name}/lora_kernel_a"] = inputs, rank
-        expected[f"{name}/lora_kernel_b"] = rank, outputs
+        if kernel is not None:
+            inputs, outputs = kernel.shape
+            expected[f"{name}/lora_kernel_a"] = inputs, max(1, rank)
+            expected[f"{name}/lora_kernel_b"] = max(1, rank), outputs
     return expected
 
 
