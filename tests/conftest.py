@@ -1,8 +1,8 @@
-"""Paths of the tests' helpers, and toy folders that are made once a worker.
+"""Paths of the tests' helpers, and toy folders that tests share.
 
-Nobody writes into the folders that the fixtures give: a test that changes
-one copies it first (`shutil.copytree`). Each is made when a test first asks
-for it, and so is the import of TensorFlow, which takes some seconds.
+No test writes into the folders of these fixtures: a test that changes a folder
+copies it first (`shutil.copytree`). A fixture makes its folder, and imports
+TensorFlow, when a test first needs it, because the import takes some seconds.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ HELPERS = (
     "interop",
     "golden",
 )
-# Files whose tests start no process and fit nothing, which `no_process_no_fit`
-# holds them to: `-m fast` reads these alone.
+# Files whose tests start no process and fit no model, which the fixture
+# `no_process_no_fit` checks. `-m fast` collects only these files.
 FAST = """
 data/test_corpus data/test_examples data/test_record_files
 data/test_data_refusals data/test_sampling data/test_sentences
@@ -46,8 +46,8 @@ text/test_text_refusals text/test_vocabulary
 text/test_wordpiece tools/test_arrows
 training/test_checkpoint training/test_files training/test_similarity
 """.split()
-# What takes longest begins first, and the files of FAST come last, so that no
-# worker ends long after the other.
+# The slowest files run first and the files of FAST last, so that no worker ends
+# long after the others.
 LONGEST = """
 devices/test_devices test_plain_keras serving/test_export tools/test_scripts
 tools/test_benchmark engine/test_finetuning
@@ -61,16 +61,16 @@ serving/test_server
 
 
 def _name(path):
-    """A test file's path below `tests`, without its ending."""
+    """Return a test file's path below `tests`, without its extension."""
     return Path(path).relative_to(TESTS).with_suffix("").as_posix()
 
 
 def pytest_configure(config):
-    """Processes that tests start find the checkout and the helpers as well."""
+    """Set Python's garbage collection, XLA flags, and the tests' PYTHONPATH."""
     gc.set_threshold(20_000)  # as the scripts do
     if config.option.markexpr == "long":
         config.pluginmanager.register(Proofs())
-    else:  # compiling is most of the time of a toy that XLA runs
+    else:  # XLA takes longer to compile a toy model than to run it
         flags = "--xla_backend_optimization_level=0"
         os.environ.setdefault("XLA_FLAGS", flags)
     paths = [str(TESTS.parent), *(str(TESTS / name) for name in HELPERS)]
@@ -80,7 +80,7 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """`-m fast` does not import the other files."""
+    """Ignore the files outside FAST under `-m fast`, to save their imports."""
     is_left_out = (
         config.option.markexpr == "fast"
         and collection_path.suffix == ".py"
@@ -89,7 +89,7 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_left_out else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.get_closest_marker("long") and _name(item.path) in FAST:
@@ -112,12 +112,12 @@ def pytest_runtest_teardown(item, nextitem):
 
 
 def _set_aside(config):
-    """What is there by now mostly stays: imports, models, traced graphs.
+    """Exclude existing objects from garbage collection, except in slow tests.
 
-    Python then need not look through it at each collection, which took up to
-    two seconds late in the suite; Keras collects often. Cycles among it that
-    die later are never freed, so that long proofs do without: they are one
-    process for hours.
+    Most objects stay: imports, models, traced graphs. Late in the suite, a
+    collection took up to two seconds, and Keras collects often. A cycle of
+    excluded objects is never freed. Slow tests run for hours in one process,
+    so they exclude nothing.
     """
     gc.collect()
     if config.option.markexpr != "long":
@@ -126,15 +126,15 @@ def _set_aside(config):
 
 @pytest.fixture(autouse=True)
 def no_process_no_fit(request):
-    """A test marked `fast` fails where it starts a process or fits a model."""
+    """A test marked `fast` fails if it starts a process or fits a model."""
     if not request.node.get_closest_marker("fast"):
         yield
         return
 
     def refuse(*_, **__):
         raise AssertionError(
-            "A fast test starts a process or fits a model: take its file out "
-            "of FAST in tests/conftest.py, or the test out of the file."
+            "A fast test starts a process or fits a model. Remove its file "
+            "from FAST in tests/conftest.py, or move the test to another file."
         )
 
     places = [(subprocess.Popen, "__init__")]
@@ -149,7 +149,7 @@ def no_process_no_fit(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def verified_by_forks():
-    """Exports are verified in forks; one test takes a new interpreter."""
+    """Exports are verified in forks; test_export.py uses a new interpreter."""
     import forks
 
     verify = sys.modules.get("bert_keras.serving.verify")
@@ -164,13 +164,13 @@ def verified_by_forks():
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
-    """`made_once(name, make)`: a folder that `make(folder)` wrote, a str.
+    """Function `made_once(name, make)` that returns a folder's path, a str.
 
-    The first worker that asks for the name makes it, another one waits.
+    The first worker that needs the folder calls `make(folder)`; others wait.
     """
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # of all workers
+        base = base.parent  # all workers share this folder
 
     def made(name, make):
         folder = str(base / name)
@@ -187,7 +187,7 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toy_model(tmp_path_factory):
-    """A model folder of one small layer that knows `task_samples.WORDS`."""
+    """Folder of a one-layer model with the vocabulary `task_samples.PIECES`."""
     from task_samples import save_toy_model
 
     return save_toy_model(tmp_path_factory.mktemp("toy") / "model")
@@ -195,7 +195,7 @@ def toy_model(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory):
-    """Pre-training data of `toy_pretraining.documents()`, 0.3 held out: str."""
+    """Folder of pre-training data of `toy_pretraining`, with 30% held out."""
     from toy_pretraining import write_data
 
     return write_data(tmp_path_factory.mktemp("toy_data") / "data")
@@ -203,10 +203,10 @@ def toy_data(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toy_export(made_once):
-    """A SavedModel of `served_samples.task_models()`: its folder, a str.
+    """Folder of a portable SavedModel of `served_samples.task_models()`.
 
-    Portable; it answers every signature, with features of the last layer and
-    `ids` under the names of transformers. Its default is `classify`.
+    It has the signatures of all these models, features of the last layer, and
+    `ids` with the input names of transformers. Its default is `classify`.
     """
     from served_samples import preprocessor, task_models
 
@@ -235,7 +235,7 @@ def toy_served(toy_export):
 
 @pytest.fixture(scope="session")
 def classifier_export(made_once):
-    """A portable SavedModel of a classifier of "bad" and "good": its folder."""
+    """Folder of a portable SavedModel of a classifier of "bad" and "good"."""
     from served_samples import encoder, preprocessor, spread
 
     from bert_keras.modeling.task_models import BertClassifier

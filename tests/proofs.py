@@ -1,7 +1,7 @@
-"""Notes each slow test, skips what has passed, prints one table.
+"""A pytest plugin that skips slow tests that have passed, and prints a table.
 
-`conftest.py` registers the plugin under `-m long`. A note holds for as long as
-the packages, the test's file and the helpers that it names stay as they are.
+`conftest.py` registers it under `-m long`. It notes the outcome of each test. A
+note is valid until the packages, the test's file or a helper it names changes.
 """
 
 import functools
@@ -22,15 +22,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTES = ROOT / "runs" / "proofs.jsonl"  # `runs/` is ignored by git
 PACKAGES = ("bert_keras", "official_tasks", "tools")
 HEADER = ["test", "count", "failures", "skipped", "minutes", "commit"]
-LIMIT = 1800  # seconds of a test
-# What slow tests skip without: modules, programs, a variable.
+LIMIT = 1800  # seconds per test
+# Slow tests skip without these modules, programs and environment variable.
 MODULES = "apache_beam distributed jax keras_tuner mkdocs nbclient onnxruntime"
 PROGRAMS = "gcc tensorflow_model_server"
 VARIABLE = "BERT_KERAS_DATA"
 
 
 def missing_prerequisites():
-    """Return the names of what this machine lacks."""
+    """Return the names of the prerequisites that this machine lacks."""
     lacking = [
         n for n in MODULES.split() if importlib.util.find_spec(n) is None
     ]
@@ -39,7 +39,7 @@ def missing_prerequisites():
 
 
 def current_commit():
-    """Return the commit, with "+" after it if files differ from it."""
+    """Return the short commit hash, with "+" if tracked files have changed."""
 
     def git(*words):
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
@@ -61,13 +61,13 @@ def _packages_hash():
 
 @functools.cache
 def _helpers():
-    """Return the tests' Python files by name without ending."""
+    """Return module name -> path of the tests' Python files."""
     return {path.stem: path for path in (ROOT / "tests").rglob("*.py")}
 
 
 @functools.cache
 def key_of(path):
-    """Return the hash of the packages, a test's file and all that it names."""
+    """Return a hash of the packages, a test's file and helpers it names."""
     waiting, seen = [ROOT / path, ROOT / "tests" / "conftest.py"], {}
     while waiting:
         file = waiting.pop()
@@ -82,7 +82,7 @@ def key_of(path):
 
 
 def read_notes(path):
-    """Return test -> its last note, of those that hold."""
+    """Return test -> its last note, if the note is still valid."""
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     notes = {note["test"]: note for note in map(json.loads, lines)}
     return {
@@ -93,7 +93,7 @@ def read_notes(path):
 
 
 def table(notes):
-    """Return the lines of a Markdown table: a row a function, and the sum."""
+    """Return lines of a Markdown table: one row per function, and a total."""
     rows = {}
     for note in notes:
         row = rows.setdefault(note["test"].split("[")[0], [0, 0, 0, 0.0, set()])
@@ -112,24 +112,26 @@ def table(notes):
 
 
 class Proofs:
-    """The plugin. `path` is the file of notes, one JSON object a line."""
+    """The plugin. `path` is the JSONL file of notes."""
 
     def __init__(self, path=NOTES):
         self.path = pathlib.Path(path)
         self.commit = current_commit()
-        self.seconds = {}  # test -> set-up, call and tear-down so far
+        self.seconds = {}  # test -> sum of set-up, call, tear-down
         self.outcomes = {}
+        self.has_passed = False  # True if a chosen test has passed before
 
     def pytest_report_header(self):
         lacking = ", ".join(missing_prerequisites())
         return f"Not installed or set, so tests skip: {lacking or 'nothing'}"
 
+    @pytest.hookimpl(trylast=True)  # after pytest selects by -k and marks
     def pytest_collection_modifyitems(self, config, items):
         notes = read_notes(self.path)
         done = {t for t, n in notes.items() if n["outcome"] == "passed"}
-        config.hook.pytest_deselected(
-            items=[item for item in items if item.nodeid in done]
-        )
+        passed = [item for item in items if item.nodeid in done]
+        config.hook.pytest_deselected(items=passed)
+        self.has_passed = bool(passed)
         items[:] = [item for item in items if item.nodeid not in done]
 
     @pytest.hookimpl(wrapper=True)
@@ -154,7 +156,7 @@ class Proofs:
             )
 
     def pytest_runtest_logfinish(self, nodeid):
-        # Of two processes, the one that started them takes the notes.
+        # Under pytest-xdist, only the controller writes notes.
         if nodeid not in self.outcomes or "PYTEST_XDIST_WORKER" in os.environ:
             return
         note = {
@@ -168,9 +170,17 @@ class Proofs:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(note) + "\n")
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        # Under pytest-xdist, only the workers collect tests.
+        output = getattr(node, "workeroutput", {})
+        self.has_passed |= output.get("has_passed", False)
+
     def pytest_sessionfinish(self, session, exitstatus):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["has_passed"] = self.has_passed
         is_empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-        if is_empty and read_notes(self.path):
+        if is_empty and self.has_passed:
             session.exitstatus = pytest.ExitCode.OK  # all have passed before
 
     def pytest_terminal_summary(self, terminalreporter):

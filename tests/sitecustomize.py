@@ -1,8 +1,8 @@
-"""Python runs this at the start of each process of the tests.
+"""Python runs this module at the start of each test process.
 
-Keras and TensorFlow import four large packages wherever they are installed,
-and use none of them here: almost half of what their import takes. Their
-imports, and nobody else's, do not find these packages.
+Keras and TensorFlow import four large packages if they are installed, but the
+tests do not need them. This takes almost half of their import time. So imports
+in Keras and TensorFlow do not find the packages; other imports find them.
 """
 
 import os
@@ -21,7 +21,7 @@ class _NotInstalled:
 
 
 def _importer():
-    """The name of the module that imports."""
+    """Return the name of the importing module."""
     frame = sys._getframe(2)
     while frame and frame.f_globals["__name__"].startswith("importlib"):
         frame = frame.f_back

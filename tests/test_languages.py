@@ -1,7 +1,7 @@
 """Four languages from text files to `tag` and `answer` on raw strings.
 
-Toy texts of people in towns: German keeps its case and accents, Russian and
-Arabic lose them, Chinese has no blanks.
+The toy texts are about people in towns. German keeps its case and accents,
+Russian and Arabic lose them, Chinese has no spaces.
 """
 
 import json
@@ -15,7 +15,7 @@ from task_samples import read_csv, write_csv
 
 import bert_keras
 
-# Vocabulary's flags; people; towns; sentences of two classes; a question.
+# Language -> vocabulary flags, people, towns, a sentence per class, question.
 LANGUAGES = {
     "chinese": (
         "",
@@ -50,7 +50,7 @@ SMALL = "--sequence_length=48 --batch_size=16 --learning_rate=3e-3 --epochs=40"
 
 
 def rows_of(language):
-    """Return (text, class, spans of the person and of the town)."""
+    """Return rows of (text, class, spans of the person and of the town)."""
     _, people, towns, sentences, _ = LANGUAGES[language]
     rows = []
     for label, sentence in sentences.items():
@@ -74,7 +74,7 @@ def run(folder, command):
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def job(request, tmp_path_factory):
-    """Language, its rows, the folder after every script."""
+    """Language, its rows, and the folder after all scripts have run."""
     language = request.param
     folder = tmp_path_factory.mktemp(language)
     (folder / "books").mkdir()
@@ -167,7 +167,7 @@ def test_classes_tags_and_answers_are_learned_and_cut_from_the_text(job):
 
 
 def test_every_span_is_whole_in_decomposed_text_of_several_lines(job):
-    """Accents are characters of their own there, which offsets count."""
+    """In decomposed text, offsets count accents as separate characters."""
     language, rows, folder = job
     served = bert_keras.load_saved_model(folder / "served")
     plain = [unicodedata.normalize("NFD", text) for text, _, _ in rows[::7]]
@@ -183,7 +183,7 @@ def test_every_span_is_whole_in_decomposed_text_of_several_lines(job):
                 assert holder[name][row][i] == part != ""
                 assert not unicodedata.combining(part[0])
                 assert not unicodedata.combining(rest[:1] or ".")
-                if language != "chinese" and name == "text":  # words: blanks
+                if language != "chinese" and name == "text":  # whole words
                     assert not re.search(r"\w$", before) or part[0] == "-"
                     assert not re.match(r"\w", rest) or part[-1] == "-"
 

@@ -14,7 +14,7 @@ from bert_keras.training.optimizers import adamw
 
 IDS = np.random.default_rng(0).integers(1, 30, (8, 7))
 LABELS = IDS[:, 0] % 2
-MEGABYTES = 16  # what the allocator may keep
+MEGABYTES = 16  # allowed, because the allocator keeps memory
 
 
 def resident_megabytes(process="self"):
@@ -51,7 +51,7 @@ def test_memory_does_not_grow(work):
 
 
 def requests():
-    """Return (content, status) of 300 requests, each tenth a wrong one."""
+    """Yield (content, status) of 300 requests; every tenth is invalid."""
     generator = random.Random(0)
     words = "an hour well spent film bad good [MASK] ? é 東京".split()
 

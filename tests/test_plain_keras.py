@@ -1,9 +1,9 @@
-"""What plain Keras offers, as a table: each model with each offer.
+"""A table of tests: each model with each feature of Keras in `OFFERS`.
 
 The second opinion is Keras: a plain functional model of the same graph, or
-what Keras itself wrote and read. `REFUSED` says what is refused, and why.
-Every run tries every offer on one of the models, traced for the first eight
-offers and eager for the others. `-m long` tries all, traced.
+files that Keras wrote and read. `REFUSED` lists the pairs that are refused.
+Every run tests each feature on one model, traced for the first eight
+features, else eager. `-m long` tests all other pairs, traced.
 As a script, under a strategy: python test_plain_keras.py STRATEGY MODEL
 """
 
@@ -40,7 +40,7 @@ def entropy():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-# The inputs of each model, its labels, the loss of each output.
+# Model -> (inputs, labels, loss of each output).
 CASES = {
     "encoder": (
         X,
@@ -58,7 +58,7 @@ CASES = {
 
 
 class Case:
-    """A model, and what it is trained with."""
+    """A model with its inputs, labels and loss."""
 
     def __init__(self, name, eager=False):
         self.name, self.eager = name, eager
@@ -70,7 +70,7 @@ class Case:
         return make_model(self.name, **STILL)
 
     def each(self, value):
-        """Return `value` for each output."""
+        """Return `value` in the structure of the outputs."""
         return keras.tree.map_structure(lambda _: value, self.y)
 
     def weights(self):
@@ -84,7 +84,7 @@ class Case:
         return keras.tree.map_structure(weigh, self.y)
 
     def plain(self, kind=keras.Model):
-        """Return a functional model of Keras's own around the model."""
+        """Return a plain functional Keras model around the model."""
         inputs = {
             name: keras.Input(x.shape[1:], dtype="int32", name=name)
             for name, x in self.x.items()
@@ -92,12 +92,13 @@ class Case:
         return kind(inputs, self.model(inputs))
 
     def fit(self, model=None, compiling=None, **fitting):
-        """Return the history of two epochs of batches of 2, 2 and 1 rows."""
+        """Train two epochs, in batches of 2, 2, 1 rows; return the history."""
         keras.utils.set_random_seed(0)
         model = model or self.model
         losses = keras.tree.map_structure(lambda _: self.loss(), self.y)
         compiling = compiling or {}
-        # Adam makes steps of what is rounded, where a gradient should be 0.
+        # If a case sets an optimizer, both models run in the same mode, because
+        # Adam amplifies the rounding of zero gradients.
         is_second = model is not self.model and "optimizer" not in compiling
         compiling = {
             "optimizer": SGD(0.1),
@@ -128,7 +129,7 @@ class Case:
         (history, weights), (plain_history, plain_weights) = results
         assert history.keys() == plain_history.keys()
         for name, values in history.items():
-            # Keras's mean of one of several losses counts batches, not rows.
+            # Keras averages a single output's loss by batch, not by row.
             if name in ("loss", "val_loss") or not name.endswith("_loss"):
                 assert values == approx(plain_history[name], rel=1e-4), name
         for left, right in zip(weights, plain_weights, strict=True):
@@ -145,7 +146,7 @@ class Case:
 
 
 def softplus(y_true, y_pred):
-    """A loss of the user."""
+    """Compute a loss that a user could define."""
     return keras.ops.mean(keras.ops.softplus(y_pred), axis=-1)
 
 
@@ -157,7 +158,7 @@ def schedule():
     return keras.optimizers.schedules.CosineDecay(1e-3, 9)
 
 
-# Ways to train: arguments of `compile` and of `fit`, made for each model.
+# Name -> function of a case: the arguments of `compile` and of `fit`.
 WAYS = {
     "validation_data": lambda c: (
         {},
@@ -179,7 +180,7 @@ WAYS = {
         {"sample_weight": c.weights()},
     ),
     "loss_of_the_user": lambda c: ({"loss": c.each(softplus)}, {}),
-    # Traced in every run: an eager call takes one step.
+    # One of the first eight, so it is traced: an eager call takes one step.
     "data_set_and_steps_per_execution": lambda c: (
         {"steps_per_execution": 2},
         {"x": rows_of(c), "y": None},
@@ -209,10 +210,10 @@ WAYS = {
         },
     ),
 }
-SHOWN = {"early_stopping": 2, "reduce_lr_on_plateau": 3}  # epochs, else 2
+SHOWN = {"early_stopping": 2, "reduce_lr_on_plateau": 3}  # epochs if not 2
 
 
-# Other ways. Each is a function of a case and of an empty folder.
+# Other ways to train. Each function gets a case and an empty folder.
 
 
 def regularizer(case, folder):
@@ -307,7 +308,7 @@ def keras_tuner(case, folder):
     assert search.get_best_hyperparameters()[0].get("rate") == 0.1
 
 
-# Graphs and files.
+# Functional models and files.
 
 
 def get_layer_in_a_functional_model(case, folder):
@@ -326,7 +327,7 @@ def get_layer_in_a_functional_model(case, folder):
     np.testing.assert_array_equal(loaded(ids), functional(ids))
 
 
-# Under a strategy, in a process with two devices.
+# Distribution strategies with two replicas.
 
 
 def mirrored(case, folder):
@@ -349,7 +350,7 @@ def train_under(kind, name):
 
 
 def compare_with_two_replicas(case, folder, kind):
-    """Train with two replicas in this process, or in two of one each."""
+    """Compare two replicas, in one or two new processes, with one device."""
     many = kind == "multi_worker"
     environments = tf_configs() if many else ["{}"]
     processes = [
@@ -382,23 +383,23 @@ OFFERS = WAYS | {
         multi_worker,
     )
 }
-# Model, offer: a word of the error.
+# (model, feature) -> pattern of the error.
 REFUSED = {
-    # An encoder is no task model: Keras's own step, which fails there.
+    # An encoder is no task model, so Keras's own step runs, and fails.
     ("encoder", "mirrored"): "AddN",
     ("encoder", "multi_worker"): "unsupported type",
-    # Keras has it so.
+    # Keras itself refuses these.
     ("encoder", "class_weight"): "single output",
     ("span", "class_weight"): "single output",
     ("pretrainer", "class_weight"): "single output",
-    # Keras would take the labels of a row for one label as a vector.
+    # Keras would read the labels of a row as one one-hot label.
     ("tagger", "class_weight"): "sample_weight",
     ("causal", "class_weight"): "sample_weight",
 }
 
 
 def cells():
-    """Return each model with each offer; one model an offer is quick."""
+    """Yield each model with each feature; one model per feature is quick."""
     for i, offer in enumerate(OFFERS):
         for j, name in enumerate(MODELS):
             is_quick, is_traced = (i + j) % 8 == 0, i < len(MODELS)

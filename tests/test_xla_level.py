@@ -1,4 +1,4 @@
-"""XLA at its default optimisation level, which conftest.py turns off."""
+"""XLA at its default optimization level; conftest.py sets level 0."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ FILES = ["modeling/test_kernels.py", "training/test_optimizers.py"]
 )
 def test_gelu_loss_and_adam_hold_at_the_default_level(chosen, count):
     words = ["-m", "pytest", "-k", chosen, "-p", "no:cacheprovider"]
-    # A new interpreter: XLA reads its flags once in a process.
+    # A new interpreter is needed: XLA reads its flags once in a process.
     done = subprocess.run(
         [sys.executable, *words, *(ROOT / "tests" / name for name in FILES)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The build as Apache Beam pipelines, on Beam's own runner and on Dask."""
+"""Pre-training data made by Apache Beam, on its own runner and on Dask."""
 
 import collections
 import json
@@ -26,9 +26,9 @@ from bert_keras.errors import InputError
 from tools import create_pretraining_data as script
 
 RULES = SamplingRules(16, 3)
-# Without the place of Prism, a program of Beam's, it would download that.
+# Without this location, Beam would download its runner Prism.
 DIRECT = ["--runner=DirectRunner", "--prism_location=none"]
-# By default a worker of Dask is given 128 items at once: all of them, here.
+# By default a task of Dask has 128 items or more, here all of them.
 DASK = [
     "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
     "--dask_partition_size=1",
@@ -38,7 +38,7 @@ SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3}
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """A folder of text files, and one of JSON lines."""
+    """A folder of text files and a file of JSON lines."""
     folder = tmp_path_factory.mktemp("text")
     documents = corpus(50)
     write_texts(folder, documents[:30])
@@ -57,7 +57,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def local(text, tokenizer, tmp_path_factory):
-    """The folder and the manifests of a local build."""
+    """Folder and manifests of a local build."""
     folder = tmp_path_factory.mktemp("local")
     with pytest.MonkeyPatch.context() as patch:
         in_small_parts(patch)
@@ -74,14 +74,14 @@ def small_parts(monkeypatch):
 
 
 def in_a_loop(task, items):
-    task = pickle.loads(pickle.dumps(task))  # as to another machine
+    task = pickle.loads(pickle.dumps(task))  # as for another machine
     for item in reversed(items):
         task(item)
     return ()
 
 
 def stop_at(limit, made, monkeypatch):
-    """Ends the process, as it were, after so many items are in `made`."""
+    """Make builds stop once `made` has `limit` items; None: never."""
 
     def run(task, items):
         for item in items:
@@ -126,12 +126,12 @@ def test_two_workers_of_dask_write_the_bytes_of_a_local_build(
         flags = [*DASK, f"--dask_client_address={cluster.scheduler_address}"]
         with dask.get_task_stream(client) as stream:
             made = create(text, tokenizer, tmp_path / "beam", beam_flags=flags)
-        with suppress(ValueError):  # until there is none: Beam leaves its own
+        with suppress(ValueError):  # no client is left; Beam leaves some
             for _ in range(10):
                 dask.default_client().close()
     assert made == manifests
     assert contents(tmp_path / "beam") == contents(folder)
-    # Each file and each shard was a task of its own, for whoever was free.
+    # Each file and each shard was a task. Both workers ran tasks.
     tasks = collections.Counter(task["worker"] for task in stream.data)
     shards = sum(len(manifest["shards"]) for manifest in made.values())
     assert tasks.total() >= len(os.listdir(text)) + shards
@@ -147,7 +147,7 @@ def test_a_build_by_beam_resumes_with_what_is_missing(
         stop_at(limit, made, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             create(text, tokenizer, tmp_path / "beam")
-        # A mistake costs nothing of it.
+        # A call that is refused keeps the finished parts.
         with pytest.raises(InputError):
             create(f"{text}/nothing", tokenizer, tmp_path / "beam")
     stop_at(None, made, monkeypatch)
@@ -171,7 +171,7 @@ def test_finished_data_of_other_documents_is_refused_and_stays(
         with pytest.raises(InputError, match=named):
             create(source, tokenizer, folder, **change)
         assert contents(folder) == before
-    # A local build takes what Beam built, and Beam mends what is damaged.
+    # A local build accepts data by Beam. Beam writes damaged data again.
     documents = read_documents(text)
     again = create_pretraining_data(
         documents, tokenizer, str(folder), RULES, **SETTINGS

@@ -147,7 +147,7 @@ def test_workers_give_results_in_order_and_take_items_as_needed():
         found.append(result)
         assert len(taken) <= len(found) + 4
     assert found == list(range(40))
-    with pytest.raises(TypeError):  # what fails there fails here
+    with pytest.raises(TypeError):  # an error in a worker is raised here
         list(workers.in_order(abs, ["x"] * 9, 2, 4))
     with pytest.raises(InputError, match="Use fewer workers"):
         list(workers.in_order(end, itertools.count(), 2, 4))
@@ -190,13 +190,13 @@ def test_workers_end_with_their_parent(number, line, tmp_path):
     )
     assert any(read == f"{line}\n" for read in process.stdout)
     process.send_signal(number)
-    # The pipe ends when the last process that holds it has ended.
+    # The pipe closes when the last process that holds it ends.
     process.communicate(timeout=60)
     assert process.returncode == -number
 
 
 class Killed(Exception):
-    """Stands for the end of the process."""
+    """Raised to simulate the end of the process."""
 
 
 @pytest.mark.parametrize(("stage", "call"), [("tokens", 3), ("train", 2)])
@@ -222,13 +222,13 @@ def test_a_build_that_was_interrupted_resumes(
     again = []
     assert create(tmp_path / "broken", lambda *n: again.append(n)) == whole
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
-    if stage != "tokens":  # what was done was not done again
+    if stage != "tokens":  # finished shards are not written again
         first = next(done for name, done, _ in again if name == stage)
         assert first == 1
 
 
 def create(folder, tokenizer, progress=None, documents=None):
-    """Pre-training data with both sides, as stores and as records."""
+    """Create train and held-out data, as token stores and as records."""
     return create_pretraining_data(
         documents or corpus(),
         tokenizer,
@@ -241,7 +241,7 @@ def create(folder, tokenizer, progress=None, documents=None):
 
 @pytest.fixture(scope="module")
 def built(tokenizer, tmp_path_factory):
-    """Finished data, and data whose build was killed within the records."""
+    """Folder of finished data, and of data killed while writing records."""
     folder = tmp_path_factory.mktemp("built")
     with pytest.MonkeyPatch.context() as patch:
         in_small_parts(patch)
@@ -274,7 +274,7 @@ def test_the_same_command_mends_any_damaged_file(
     assert len(kinds) >= 13
     for path in paths:
         if path.suffix == ".tfrecord" and "00001-of" not in path.name:
-            continue  # one shard stands for all
+            continue  # it is enough to damage one shard
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         shutil.copytree(built / kind, tmp_path / "data")
         other = next(p for p in paths if p.name != path.name)
@@ -352,7 +352,7 @@ def test_a_second_writer_is_refused(tokenizer, tmp_path):
         named = f"process {writer.pid} on host {socket.gethostname()}"
         with pytest.raises(InputError, match=named):
             create_pretraining_data(corpus(), tokenizer, str(tmp_path))
-    # A dead process holds nothing: the next goes on where it stopped.
+    # A dead process holds no lock, so the next one resumes its work.
     create_pretraining_data(corpus(), tokenizer, str(tmp_path))
 
 

@@ -113,7 +113,7 @@ def test_bytes_that_are_not_utf_8_are_named_with_their_place(
 def test_held_out_documents_go_by_content_alone():
     documents = [Document(str(i), "", [f"text {i}"]) for i in range(4_000)]
     held = [held_out(document, 0.05) for document in documents]
-    assert 150 < sum(held) < 250  # 200, standard deviation 14
+    assert 150 < sum(held) < 250  # expected: 200, standard deviation: 14
     again = [Document("other", "g", d.paragraphs) for d in documents]
     assert held == [held_out(document, 0.05) for document in again]
     assert not any(held_out(document, 0) for document in documents)
@@ -172,7 +172,7 @@ def test_docstrings_become_plain_prose():
 
 @pytest.mark.long
 def test_the_installed_documentation_is_a_corpus(monkeypatch):
-    # TensorFlow's, half of all, takes most of the time.
+    # Leave out TensorFlow's documentation, which takes most of the time.
     monkeypatch.setattr(
         "bert_keras.data.documentation.LIBRARIES",
         ("numpy", "google.protobuf", "no_such_library"),

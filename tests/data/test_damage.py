@@ -1,4 +1,4 @@
-"""Damage to pre-training data, of every kind, is named before training."""
+"""Checks before training name each damaged file of pre-training data."""
 
 import json
 import os
@@ -21,7 +21,7 @@ KINDS = ("store", "records", "packed")
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A store, records, and packed records, none damaged."""
+    """Folder with an undamaged store, records and packed records."""
     folder = tmp_path_factory.mktemp("whole")
     store = write_store(folder / "store", numbers(40))
     for name, packed in (("records", False), ("packed", True)):
@@ -162,7 +162,7 @@ def test_data_behind_a_link_is_not_read(whole, tmp_path, kind):
     shutil.copytree(whole / kind, tmp_path / kind)
     for path in sorted((tmp_path / kind).iterdir()):
         if kind != "store" and path.name == "vocab.txt":
-            continue  # is not read
+            continue  # it is not read
         os.replace(path, tmp_path / "outside")
         path.symlink_to(tmp_path / "outside")
         with pytest.raises(InputError, match="link out of the folder"):
@@ -178,7 +178,7 @@ def test_a_flipped_bit_of_a_manifest_is_found(whole, tmp_path, kind):
     content = path.read_bytes()
     for place in range(0, len(content), 53):
         if chr(content[place]).isspace():
-            continue  # between values
+            continue  # whitespace between values
         flipped = bytearray(content)
         flipped[place] ^= 1 << place % 7
         path.write_bytes(flipped)

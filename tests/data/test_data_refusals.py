@@ -1,4 +1,4 @@
-"""What the package of data refuses: the input, and a word of the message."""
+"""Inputs that `bert_keras.data` refuses, with a word of each message."""
 
 import gzip
 import os
@@ -102,7 +102,7 @@ def test_builds_that_cannot_be(tokenizer, tmp_path, documents, settings, word):
     folder = str(tmp_path / "new" / "data")
     with pytest.raises(InputError, match=word):
         create_pretraining_data(documents, tokenizer, folder, **settings)
-    assert os.listdir(tmp_path) == []  # nor a new parent
+    assert os.listdir(tmp_path) == []  # not even `new`
     assert create_pretraining_data(corpus(), tokenizer, folder)
 
 

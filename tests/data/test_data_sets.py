@@ -1,4 +1,4 @@
-"""Parquet and data sets of Hugging Face, from files written here."""
+"""Reading Parquet files and Hugging Face data sets that tests write."""
 
 import sys
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def write(path, table, rows_at_once=100):
-    """Writes a table as Parquet."""
+    """Write a table as Parquet; return the path, a str."""
     table = table if isinstance(table, pa.Table) else pa.table(table)
     parquet.write_table(table, path, row_group_size=rows_at_once)
     return str(path)
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
     assert "got a column of type null" in refusal()
     write(path, pa.Table.from_arrays([["a"], ["b"]], ["text", "text"]))
     assert "2 columns are called 'text'" in refusal()
-    # A string that pyarrow does not look at when it is written.
+    # pyarrow writes these strings without checking that they are UTF-8.
     raw = pa.py_buffer(b"a\xff")
     ends = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
     text = pa.StringArray.from_buffers(2, ends, raw)
@@ -105,8 +105,8 @@ def test_memory_is_that_of_a_group_and_not_of_the_file(tmp_path):
         finally:
             pa.set_memory_pool(before)
         assert found == rows
-        peaks.append(pool.max_memory())  # so far
-    assert peaks[1] < 3 * peaks[0]  # of 20 times the rows
+        peaks.append(pool.max_memory())  # the maximum so far
+    assert peaks[1] < 3 * peaks[0]  # for 20 times the rows
 
 
 def test_without_its_package_the_extra_is_named(monkeypatch, tmp_path):
@@ -148,7 +148,7 @@ def test_a_remote_parquet_file_is_read(tmp_path):
     assert [d.paragraphs for d in found] == [["One."], ["Two."]]
 
 
-# Data sets of Hugging Face.
+# Hugging Face data sets.
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def table(hf):
 
 @pytest.fixture
 def folder(hf, tmp_path):
-    """A folder as a data set of the Hub: two configurations, two splits."""
+    """A folder like a data set of the Hub, with two configurations."""
     rows = table(hf)
     for path in ("a/train.parquet", "a/validation.parquet", "b/train.parquet"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
@@ -240,7 +240,7 @@ def test_a_data_set_that_is_none_is_named(hf, folder, monkeypatch):
     assert "cannot be opened" in refusal(f"hf:{folder}/empty")
     (folder / "a" / "train.parquet").write_bytes(b"PAR1")
     assert "Parquet file size is 4 bytes" in refusal(f"hf:{folder}/one")
-    # `datasets` would read what the current folder has of this format.
+    # `datasets` would read the current folder's files of this format.
     monkeypatch.chdir(folder)
     assert "csv is a format, not a data set" in refusal("hf:csv")
 

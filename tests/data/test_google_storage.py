@@ -1,4 +1,4 @@
-"""Data and a run under `gs://`, by TensorFlow's own file system for it."""
+"""Data and a run under `gs://`, through TensorFlow's file system."""
 
 import os
 import shutil
@@ -41,9 +41,9 @@ MODEL = "model/model.safetensors"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """The bucket, and how to start a process that finds it.
+    """A bucket, a function that starts a process with it, and a local folder.
 
-    The bucket and a local folder have been given the same data by then.
+    The bucket and the folder hold the same data.
     """
     folder = tmp_path_factory.mktemp("storage")
     with storage_server(folder) as (bucket, settings):

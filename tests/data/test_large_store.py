@@ -8,7 +8,7 @@ from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.sampling import SamplingRules, gather
 from bert_keras.data.token_store import StoreWriter
 
-HOLE = 2**31 + 5  # tokens of a first document that nobody writes
+HOLE = 2**31 + 5  # tokens of the first document, which stay unwritten
 
 
 @pytest.mark.long

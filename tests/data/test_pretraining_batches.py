@@ -1,4 +1,4 @@
-"""Batches of stores and of records, plain and packed."""
+"""Pre-training batches from token stores and records, plain and packed."""
 
 import random
 import subprocess
@@ -24,7 +24,7 @@ KINDS = ("store", "records", "packed store", "packed records")
 
 
 def natural(documents=300, seed=0):
-    """Documents as of an encyclopedia: many short ones, some long."""
+    """Return documents as in an encyclopedia: many are short, some long."""
     draw = random.Random(seed)
     return [
         [
@@ -37,7 +37,7 @@ def natural(documents=300, seed=0):
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Stores, and the records that were drawn from them, by their folders."""
+    """Folder with stores and their records; manifests of the records."""
     folder = tmp_path_factory.mktemp("data")
     manifests = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -123,7 +123,7 @@ def test_each_epoch_of_records_holds_each_once_in_an_order_of_its_own(
     epochs = [rows[i * total : (i + 1) * total] for i in range(3)]
     assert len(set(epochs[0])) > 0.99 * total
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(epochs[2])
-    assert epochs[0] != epochs[1] != epochs[2]
+    assert len(set(map(tuple, epochs))) == 3
 
 
 def test_pairs_of_a_store_are_drawn_again_each_epoch(sources):
@@ -139,9 +139,9 @@ def test_an_evaluation_is_one_pass_and_always_the_same(sources, kind):
     assert same(whole, arrays(batches))
     assert batches.element_spec[1]["nsp"].shape[0] == 32
     assert {len(batch[0]) for batch in whole} == {32}
-    for weights in whole[-1][-2:]:  # of mlm and of nsp
+    for weights in whole[-1][-2:]:  # weights of mlm and of nsp
         real = weights.reshape(32, -1).any(1)
-        count = int(real.sum())  # the others fill the last batch up
+        count = int(real.sum())  # the rest of the batch is padding
         assert real[:count].all() and count > 0
     if "store" not in kind:
         name = "packed" if "packed" in kind else "plain"
@@ -150,7 +150,7 @@ def test_an_evaluation_is_one_pass_and_always_the_same(sources, kind):
 
 
 def examples_of(x, y, w):
-    """(pieces, segments, {position: true id}, label) of each example."""
+    """Return (token ids, segments, {position: true id}, label) per example."""
     found = []
     for row in range(len(x["token_ids"])):
         for number in range(1, x["example_ids"][row].max() + 1):
@@ -200,7 +200,7 @@ def test_every_example_of_a_row_is_masked_by_the_rule(sources, kind):
 
 
 def test_packed_pairs_are_those_of_the_pair_rule(tmp_path):
-    # The same numbers draw the pairs; packing only puts them in other places.
+    # Both sample with the same random numbers; packing only reorders pairs.
     store = DrawnExamples(write_store(tmp_path, natural(40)), PACKED, 3)
     packed = store.draw(0, 0)
     store.rules = SamplingRules(256, max_predictions=40)
@@ -220,7 +220,7 @@ def losses_of(model, x, y, w):
 
 
 def one_a_row(examples):
-    """The batch of the same examples, one a row."""
+    """Return a batch of the same examples, with one example per row."""
     shape = len(examples), 256
     x = {
         name: np.zeros(shape, np.int32)

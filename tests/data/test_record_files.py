@@ -38,7 +38,7 @@ def sample(count=50, length=16, most=4, largest=2**31 - 1):
 
 
 def as_the_original_writes(rows, index):
-    """One row as google-research/bert builds it, message by message."""
+    """Return the `Example` that google-research/bert builds of a row."""
     feature = {}
     for name, original in FEATURES.items():
         values = np.atleast_1d(rows[name][index]).tolist()
@@ -53,7 +53,7 @@ def as_the_original_writes(rows, index):
 
 def test_the_wire_format_is_that_of_example_messages():
     rows = sample()
-    for index, record in enumerate(serialize(rows)):
+    for index, record in zip(range(50), serialize(rows), strict=True):
         ours = tf.train.Example.FromString(record)
         assert ours == as_the_original_writes(rows, index)
 

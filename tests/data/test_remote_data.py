@@ -1,4 +1,4 @@
-"""Data sets of a file system that has no rename, from text to batches."""
+"""Data sets on a file system without rename, from text to batches."""
 
 import os
 import uuid
@@ -21,7 +21,7 @@ RULES = SamplingRules(16, 3)
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
-    """A home of the test's own, for what is fetched."""
+    """Each test has its own cache, small parts and no wait for locks."""
     in_small_parts(monkeypatch)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
@@ -73,7 +73,7 @@ def test_a_remote_build_has_the_bytes_of_a_local_one(
         for side in ("tokens/train", "held_out"):
             check_source(f"{remote}/{side}", tokenizer.vocabulary)
         assert batches(remote) == batches(tmp_path / "local")
-    # The work folders are gone; the store that was read stays, fetched.
+    # The work folders are removed; the store that was read stays cached.
     home = files.cache_folder()
     assert os.listdir(os.path.join(home, "building")) == []
     assert len(os.listdir(os.path.join(home, "stores"))) == 1
@@ -92,11 +92,11 @@ def test_a_remote_build_that_was_killed_resumes(
     for side in ("tokens/train", "tokens/held_out", "train", "held_out"):
         folder = f"{remote}/{side}"
         if {"store.json", "manifest.json"} & set(files.list_folder(folder)):
-            check_source(folder)  # finished, or not there
+            check_source(folder)  # a folder with this file is finished
         else:
             with pytest.raises(InputError, match="No finished"):
                 check_source(folder)
-    files.remove(f"{remote}/.lock")  # of a process that is dead
+    files.remove(f"{remote}/.lock")  # the lock of the killed process
     with object_store(monkeypatch):
         assert create(remote, tokenizer) == whole
         assert remote_contents(remote) == contents(tmp_path / "local")
@@ -115,7 +115,7 @@ def test_finished_remote_data_of_other_settings_is_refused_and_stays(
             with pytest.raises(InputError, match=named):
                 create(remote, tokenizer, **{"copies": 2, **change})
             assert remote_contents(remote) == before
-            # As on another machine, which has not what is begun here.
+            # As on another machine, without this machine's unfinished build.
             files.remove(os.path.join(files.cache_folder(), "building"))
         assert create(remote, tokenizer, copies=2) == manifests
         assert remote_contents(remote) == before

@@ -18,7 +18,7 @@ from bert_keras.data.sampling import (
 )
 from bert_keras.text.masking import choose_words, generator, mask_rows
 
-# Two samples of one rule give a smaller p-value once in 10,000 tests.
+# Two samples of the same rule have a smaller p-value in 1 of 10,000 tests.
 CHANCE = 1e-4
 
 
@@ -33,7 +33,7 @@ def store(documents, tmp_path_factory):
 
 
 def drawn(store, rules, times):
-    """Our pairs of some passes over all documents."""
+    """Draw bert_keras's pairs in `times` passes over all documents."""
     found = [
         draw_pairs(store, 0, store.num_documents, rules, generator(7, turn))
         for turn in range(times)
@@ -42,7 +42,7 @@ def drawn(store, rules, times):
 
 
 def published(documents, rules, times):
-    """(length of A, of B, is random) of as many passes by the original."""
+    """Yield [(A length, B length, is random)] by the original, per document."""
     random_ = random.Random(3)
     room = rules.sequence_length - 3
     for _ in range(times):
@@ -54,7 +54,7 @@ def published(documents, rules, times):
 
 
 def assert_same_rule(ours, theirs):
-    """Both `(N, 3)`: lengths of A and of B, and the label."""
+    """Compare two samples `(N, 3)` of length of A, length of B and label."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     random_ours, random_theirs = ours[:, 2].sum(), theirs[:, 2].sum()
     table = [
@@ -86,7 +86,7 @@ def test_pairs_follow_the_published_rule(store, documents, length):
 
 
 def test_short_targets_follow_the_published_rule(store, documents):
-    # One pair a document, because a document's pairs share their target.
+    # One pair per document, because a document's pairs share their target.
     rules = SamplingRules(64, short_probability=0.5)
     starts = store.sentences[store.documents]
     ours = []
@@ -117,7 +117,7 @@ def test_a_random_next_is_from_another_document(store):
     other = np.searchsorted(starts, pairs.b_start, "right")
     last = np.searchsorted(starts, pairs.b_start + pairs.b_length - 1, "right")
     assert ((own != other) == (pairs.labels == 1)).all()
-    assert (other == last).all()  # and it does not run on into a third
+    assert (other == last).all()  # B is from one document
 
 
 def test_every_other_document_is_as_likely(store):
@@ -185,7 +185,7 @@ def test_masks_follow_the_published_rule(store, most):
     ours = mask_rows(rows, rules, store.masking_vocabulary, generator(5))
     random_ = random.Random(5)
     special = {0, 2, 3}
-    kinds = np.zeros((2, 3), int)  # ours and theirs: masked, kept, other
+    kinds = np.zeros((2, 3), int)  # of each sample: masked, kept, other
     where = [[], []]
     for i, row in enumerate(rows["token_ids"].tolist()):
         row = row[: rows["padding_mask"][i].sum()]
@@ -249,7 +249,7 @@ def test_words_are_masked_whole(store):
 
 
 def words_of(row, length, continues):
-    """The words of each segment of a row, as lists of positions."""
+    """Return the words of each segment of a row, as lists of positions."""
     segments = [[]]
     for place in range(length):
         if row[place] in (2, 3):
@@ -262,7 +262,7 @@ def words_of(row, length, continues):
 
 
 def runs_of(places):
-    """Lengths of the runs of neighbours."""
+    """Return the lengths of the runs of consecutive positions."""
     places = np.sort(np.fromiter(places, int))
     ends = np.flatnonzero(np.diff(places, append=-9) != 1)
     return np.diff(ends, prepend=-1)
@@ -280,7 +280,7 @@ def test_whole_words_follow_the_published_rule(store):
         count = min(20, max(1, round(length * 0.15)))
         segments = words_of(row, length, store.masking_vocabulary.continues)
         theirs = masked_words(segments, count, random_)
-        if not theirs:  # no word is short enough: ours takes single pieces
+        if not theirs:  # no word fits: bert_keras masks single tokens
             continue
         mine = ours["mask_positions"][i][ours["mask_weights"][i] == 1]
         for side, places in enumerate((mine, theirs)):
@@ -302,7 +302,7 @@ def test_a_mix_of_masks_holds_in_both_kinds_of_data(store, tmp_path, kind, mix):
     if kind == "records":
         source = str(tmp_path)
         write_records(store, source, rules, 1)
-    counts = np.zeros(3, int)  # masked, another piece, kept
+    counts = np.zeros(3, int)  # masked, random token, kept
     data = pretraining_dataset(source, 256, 3, rules=rules)
     for x, y, w in data.take(4):
         real = w["mlm"].numpy() == 1
@@ -313,7 +313,7 @@ def test_a_mix_of_masks_holds_in_both_kinds_of_data(store, tmp_path, kind, mix):
         kept = (found == truth) & ~masked_
         counts += [masked_.sum(), (~masked_ & ~kept).sum(), kept.sum()]
     for count, percent in zip(counts, mix, strict=True):
-        # A random piece is the true one, or [MASK], once in 1,000.
+        # 1 in 1,000 random tokens is the true one, and 1 in 1,000 is [MASK].
         low = stats.binom.ppf(CHANCE, counts.sum(), percent / 100 * 0.998)
         most = min(1, percent / 100 + 1e-3)
         high = stats.binom.ppf(1 - CHANCE, counts.sum(), most)
@@ -334,7 +334,7 @@ def test_an_epoch_is_what_fills_sequences_and_is_drawn_again(store):
 
 
 def test_a_window_that_lacks_pairs_draws_more(tmp_path):
-    # Sentences that fill a sequence, so that each gives one pair.
+    # Each sentence fills a sequence, so it gives one pair.
     store = write_store(tmp_path, [[[5] * 61] * 9, [[6] * 61] * 9])
     examples = DrawnExamples(store, SamplingRules(64), 0)
     examples.windows._sizes = examples.windows._sizes * 3

@@ -83,14 +83,14 @@ def test_every_character_stays_in_order():
 
 
 def test_long_runs_of_one_mark_end_soon():
-    """A quadratic search would take hours."""
+    """With a quadratic search, this test would take hours."""
     for text in ("." * 200_000, "a. " * 70_000, "A" * 200_000, '."' * 100_000):
         found = "".join(split_sentences(text))
         assert found.replace(" ", "") == text.replace(" ", "")
 
 
 class Counted(str):
-    """Counts the characters of all slices that are taken of it."""
+    """A string that counts the characters of all its slices."""
 
     copied = 0
 

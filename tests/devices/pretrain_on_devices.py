@@ -1,10 +1,10 @@
-"""Pre-trains on toy data on some devices; for test_pretrain_devices.py.
+"""Pre-training on toy data on some devices, for test_pretrain_devices.py.
 
     python pretrain_on_devices.py DEVICES DATA OUTPUT STOP
 
-DEVICES as of train_on_devices.py. At step STOP, if that is not 0, this process
-sends itself SIGTERM. `rows` as OUTPUT trains nothing: it compares the rows
-that the replicas are given, from step 3 on, with those of the whole batches.
+DEVICES is that of train_on_devices.py. At step STOP, unless it is 0, the
+process sends itself SIGTERM. With OUTPUT `rows` it does not train: it compares
+the rows of the replicas, from step 3 on, with those of the whole batches.
 """
 
 import os
@@ -38,7 +38,7 @@ def compare_rows(data, strategy):
 
 
 def stop_at(step):
-    """SIGTERM to this process in the middle of the step before."""
+    """Send this process SIGTERM at the end of a step, before its save."""
     move = training.Meter.on_train_batch_end
 
     def moved(self, batch, logs=None):

@@ -126,7 +126,7 @@ assert moments == 2 * len(cut), moments
 def run(script, *arguments):
     environment = {
         "KERAS_BACKEND": "jax",
-        # Compiling is most of the time here.
+        # Compilation takes most of the time.
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
@@ -143,7 +143,7 @@ def run(script, *arguments):
 def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
     tmp_path,
 ):
-    """Its training, with the weights of TensorFlow: test_devices.py."""
+    """test_devices.py compares training on JAX and on TensorFlow."""
     pytest.importorskip("jax", reason="jax is not installed")
     run(
         WITHOUT_TENSORFLOW + FORWARD + SLOPES + MODEL_PARALLEL,

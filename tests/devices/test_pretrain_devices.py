@@ -1,4 +1,4 @@
-"""A pre-training run that goes on with other devices, or other workers."""
+"""Pre-training runs that resume on other devices, or with two workers."""
 
 import os
 
@@ -14,7 +14,7 @@ SCRIPT = [os.path.join(os.path.dirname(__file__), "pretrain_on_devices.py")]
 
 
 def stopped(*processes):
-    """Waits for processes that end with exit code 75."""
+    """Wait for processes; check that they end with exit code 75."""
     for process in processes:
         out, errors = process.communicate(timeout=7200)
         assert process.returncode == 75, (out + errors)[-4000:]
@@ -63,7 +63,7 @@ def test_a_run_resumes_with_one_two_and_four_replicas(
 
 
 def workers(data, folder, *stops):
-    """Two of them; each gets SIGTERM at its step of `stops`, at 0 none."""
+    """Start two workers; each gets SIGTERM at its step of `stops`, if not 0."""
     return [
         start(SCRIPT, "worker/1", data, folder, stop, TF_CONFIG=config)
         for stop, config in zip(stops, tf_configs(), strict=True)
@@ -72,7 +72,7 @@ def workers(data, folder, *stops):
 
 @pytest.fixture(scope="module")
 def whole_of_two_workers(toy_data, tmp_path_factory):
-    """A run of two workers; it equals one of two replicas in one process."""
+    """A run of two workers that equals one of two replicas in a process."""
     folder = str(tmp_path_factory.mktemp("workers") / "run")
     replicas = str(tmp_path_factory.mktemp("replicas") / "run")
     finish(*workers(toy_data, folder, *"00"))

@@ -4,9 +4,9 @@
 
 DEVICES is a number of replicas in this process, or WORKER/REPLICAS with the
 number of replicas of each worker, where TF_CONFIG names the workers. CASE is
-OPTIMIZER-PARTS and may end with -xla (each replica compiled) or -five (five
-steps an execution). The dtype is KERAS_FLOATX. Weights, losses and figures go
-to OUTPUT.npz.
+OPTIMIZER-PARTS, with PARTS micro-batches a step, and may end with -xla (each
+replica compiled) or -five (five steps an execution). The dtype is KERAS_FLOATX.
+OUTPUT.npz gets weights, losses and metrics.
 """
 
 import os
@@ -30,7 +30,7 @@ BOUNDS = {"float32": 1e-6, "float64": 1e-9}
 
 
 def global_batches():
-    """x, y and w of all steps; the first replicas have the fewest weights."""
+    """Return x, y and w of all steps; sample weights differ by replica."""
     steps = []
     for step in range(STEPS):
         x, y, w = pretraining_batch(step, ROWS)
@@ -47,9 +47,9 @@ def global_batches():
 
 
 def use_cpus(number, worker):
-    """Splits the CPU; it has to come first."""
+    """Split the CPU into devices; call this before the backend uses it."""
     if keras.backend.backend() == "jax":
-        return  # by XLA_FLAGS
+        return  # XLA_FLAGS splits it
     import tensorflow as tf
 
     tf.config.set_logical_device_configuration(
@@ -57,7 +57,7 @@ def use_cpus(number, worker):
         [tf.config.LogicalDeviceConfiguration()] * number,
     )
     if worker:
-        # On CPU it takes one device a worker whatever there is.
+        # The strategy uses one CPU device of each worker, even if it has more.
         from tensorflow.python.distribute import collective_all_reduce_strategy
 
         def all_of_them(self, cluster_resolver, worker_device):
@@ -69,7 +69,7 @@ def use_cpus(number, worker):
 
 
 def batches(strategy, arrays):
-    """Arguments of `fit`."""
+    """Return the data arguments of `fit`."""
     if keras.backend.backend() == "jax":
         x, y, w = arrays
         return {"x": x, "y": y, "sample_weight": w, "batch_size": ROWS}
@@ -106,7 +106,7 @@ def train(strategy, optimizer, parts, options):
 
 
 def differences(ours, reference):
-    """Norm of the difference over that of the weights; the largest one."""
+    """Return the difference's relative norm and its largest absolute value."""
     names = [name for name in reference if "/" in name]
     assert len(names) == 30
     apart = [ours[name] - reference[name] for name in names]
@@ -118,12 +118,12 @@ def differences(ours, reference):
 
 
 def check(results, reference, dtype="float32"):
-    """Each case, such as "lamb-4", with its optimizer's of one device.
+    """Compare each case, such as "lamb-4", with one device ("lamb-1").
 
     Args:
-        results: case -> name -> array, weights by their paths and figures.
+        results: case -> name -> array, of weights (by path) and metrics.
         reference: the same for "adamw-1" and "lamb-1".
-        dtype: of the training; see `BOUNDS`.
+        dtype: training dtype; see `BOUNDS`.
     """
     for case, ours in results.items():
         expected = reference[f"{case.split('-')[0]}-1"]

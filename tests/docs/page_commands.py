@@ -1,4 +1,4 @@
-"""The commands of a page, and the flags that their scripts have."""
+"""The commands of a page, and the flags of their scripts."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ from run_script import ROOT
 
 
 def commands(page):
-    """The words behind `python` of each command of a page, in its order."""
+    """Return the words after `python` of each command of a page, in order."""
     return commands_in((ROOT / page).read_text(encoding="utf-8"))
 
 
@@ -23,15 +23,15 @@ def commands_in(text):
 
 
 def script_of(command):
-    """The words of a command that name its script, for any folder."""
+    """Return the words that name a command's script, for any folder."""
     return command[:2] if command[0] == "-m" else [ROOT / command[0]]
 
 
 def small_commands(page, smaller):
-    """(script's name, words) of each command of a page.
+    """Yield (script's name, words) for each command of a page.
 
     Args:
-        smaller: name -> flags to append, so that it takes seconds.
+        smaller: dict of name -> flags to append, so that it takes seconds.
     """
     for command in commands(page):
         script = script_of(command)
@@ -43,7 +43,7 @@ def small_commands(page, smaller):
 
 @functools.cache
 def flags_of(*script):
-    """The names of a script's flags, with "no" before those of booleans."""
+    """Return the names of a script's flags, and "no" + name of booleans."""
     with (
         mock.patch("official_tasks.script.start") as start,
         warnings.catch_warnings(),

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from run_script import ROOT
 
-# Parts of cells and what they become, so that the cells take seconds.
+# Replacements in the cells, so that the cells take seconds.
 SMALLER = {
     "in topics.values()": "in [*topics.values()][:30]",
     "learn_vocabulary(sentences, 2000)": "learn_vocabulary(sentences, 300)",
@@ -48,7 +48,7 @@ def test_the_cells_run_and_hold_the_ten_lines_of_the_readme(
     with contextlib.redirect_stdout(output):
         exec(text, {"__name__": "__main__"})
     *_, guesses, answer = re.findall(r"^\[.*\].*$", output.getvalue(), re.M)
-    assert ast.literal_eval(guesses)[0] == "door"  # the packaged model's
+    assert ast.literal_eval(guesses)[0] == "door"  # of the packaged model
     assert answer.startswith("['positive', 'negative']")
 
 
@@ -59,7 +59,7 @@ def test_the_notebook_runs_as_it_stands(notebook, tmp_path, monkeypatch):
     client = NotebookClient(
         notebook,
         timeout=600,
-        startup_timeout=300,  # of a kernel on a busy machine
+        startup_timeout=300,  # a kernel starts slowly on a busy machine
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     )

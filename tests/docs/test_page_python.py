@@ -1,4 +1,4 @@
-"""The Python of pages runs; test_notebook.py runs README's."""
+"""Python code of the pages; test_notebook.py runs that of the README."""
 
 import json
 import re
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.release
 
 @pytest.fixture
 def names(toy_model, tmp_path, monkeypatch):
-    """The names of README's ten lines, with a toy model."""
+    """Variables that the code of the pages uses, with a toy model."""
     monkeypatch.chdir(tmp_path)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         toy_model, sequence_length=16
@@ -61,7 +61,7 @@ def test_texts_are_compared_and_ranked(names):
 
 
 def test_lora_callbacks_and_a_head_work_as_shown(names):
-    write_reviews("train.csv", 64)  # 6 steps of the usual batch
+    write_reviews("train.csv", 64)  # 3 epochs of 2 steps
     write_reviews("dev.csv", 6, seed=1)
     lora, callbacks, head = python_of("finetuning")
     exec(lora, names)

@@ -1,4 +1,4 @@
-"""What the pages name exists: files, functions, flags, links, menu entries."""
+"""Files, functions, flags, links and menu entries in the pages exist."""
 
 import ast
 import dataclasses
@@ -12,23 +12,23 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (*ROOT.glob("*.md"), *sorted(ROOT.glob("docs/*.md")))
 }
-# tools/x.py, official_tasks/tasks/, tests/tools/test_arrows.py
+# Matches tools/x.py, official_tasks/tasks/, tests/tools/test_arrows.py.
 FILE = re.compile(
     r"(?<![\w/.-])((?:tools|official_tasks|bert_keras|tests|docs)/[\w/.-]*\w)"
 )
-# A box of a diagram: its file and its function.
+# Matches a box of a diagram: its file and its function.
 BOX = re.compile(r'\["([\w/]+\.py)<br/>([\w.]+)"\]')
 FOREIGN = ("json.tool", "-c", "pytest")
-# Of other programs, and of every script or of none that a page runs.
+# Flags of Apache Beam, and --help, which absl defines.
 FOREIGN_FLAGS = {"prism_location", "dask_partition_size", "help"}
-PLACES = {"tools/compare.py": 2}  # words that are no flags
+PLACES = {"tools/compare.py": 2}  # positional arguments
 GENERATED = {"index", "tour", "api", "tables", "scripts"}
 GENERATED |= {"contributing", "changelog"}
 
 
 def test_every_file_that_a_page_names_exists():
     tour = (ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8")
-    # Of the change log, what is not released.
+    # Old sections of the changelog may name files that are gone.
     log = "\n## ".join(PAGES["CHANGELOG.md"].split("\n## ")[:2])
     texts = PAGES | {"tour.ipynb": tour, "CHANGELOG.md": log}
     named = [
@@ -99,7 +99,7 @@ def test_flags_in_the_text_of_a_page_are_those_of_some_script():
     scripts = {
         tuple(script_of(c)) for page in PAGES for c in commands_with_flags(page)
     }
-    scripts.add(("tools/demo.py",))  # by `make demo`
+    scripts.add(("tools/demo.py",))  # run by `make demo`
     known = FOREIGN_FLAGS.union(*(flags_of(*script) for script in scripts))
     for page in PAGES.keys() - {"CHANGELOG.md"}:
         assert set(re.findall(r"`--(\w+)", PAGES[page])) <= known, page

@@ -1,4 +1,4 @@
-"""The generated pages of the site, and the site."""
+"""The site and its generated pages."""
 
 import importlib.util
 import re

@@ -14,7 +14,7 @@ from official_tasks.tasks.custom import custom_task
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory):
-    """Folder of train.csv, dev.csv and the weights init/."""
+    """Folder with train.csv, dev.csv and the toy model init/."""
     folder = tmp_path_factory.mktemp("tasks")
     write_reviews(folder / "train.csv", 80)
     write_reviews(folder / "dev.csv", 30, seed=1)
@@ -29,7 +29,7 @@ def task(place):
 
 @pytest.fixture(scope="session")
 def whole(place, task):
-    """The results of the run whole/ in `place`, of three epochs."""
+    """Results of a run of three epochs in the folder whole/ of `place`."""
     run = place / "whole"
     return finetuning.run(task, place / "init", run, epochs=3, **QUICK)
 
@@ -42,7 +42,7 @@ def eagerly():
 
 @pytest.fixture
 def prepared(monkeypatch):
-    """A function: the `_Run` that `finetuning.run` would train."""
+    """Function that returns the `_Run` which `finetuning.run` would train."""
 
     def prepare(task, init, **arguments):
         runs = []

@@ -1,4 +1,4 @@
-"""Which rows a step sees, in what order and shape, by NumPy on their ids."""
+"""Rows, order and shapes of the batches, compared with NumPy."""
 
 import functools
 
@@ -22,7 +22,7 @@ LENGTHS = np.random.default_rng(0).integers(3, 30, 100)
 
 
 def encoded(targets=None, weights=None):
-    """Rows of the lengths above; every token tells its row's number."""
+    """Return rows of `LENGTHS` tokens; each token is its row's index + 1."""
     ids = tf.RaggedTensor.from_row_lengths(
         np.repeat(np.arange(100) + 1, LENGTHS).astype("int32"), LENGTHS
     )
@@ -45,7 +45,7 @@ def test_every_pass_holds_every_row_once_in_another_order():
     passes = rows.reshape(3, 100)
     assert (np.sort(passes) == np.arange(100)).all()
     assert (passes[0] != passes[1]).any() and (passes[1] != passes[2]).any()
-    # Of like length, 32 batches span passes; a run may end within one.
+    # Bucketed by length, 32 batches span passes; a run may end within one.
     for steps, least in ((60, 3), (47, 2)):
         rows = np.concatenate([y for _, y, _ in batches(steps=steps)])
         counts = np.bincount(rows, minlength=100)
@@ -66,12 +66,29 @@ def test_the_batch_of_a_step_is_a_function_of_seed_and_step(length):
     assert any((a[1] != b[1]).any() for a, b in zip(whole, other, strict=True))
 
 
-def test_each_row_is_as_likely_at_each_place():
-    # The place of row 0 over 400 passes: uniform, by a chi-squared bound.
-    rows = shuffled_rows(tf.range(4000, dtype=tf.int64), 10, 2)
-    places = np.argwhere(rows.numpy().reshape(400, 10) == 0)[:, 1]
-    counts = np.bincount(places, minlength=10)
-    assert ((counts - 40) ** 2 / 40).sum() < 27.9  # p = 0.001 at 9 degrees
+@pytest.mark.parametrize("seed", [0, 1, 2, 2**20])
+def test_each_row_is_as_likely_at_each_place(seed):
+    # The index of each row over 400 passes is uniform by a chi-squared test.
+    rows = shuffled_rows(tf.range(4000, dtype=tf.int64), 10, seed)
+    places = rows.numpy().reshape(400, 10).T
+    counts = np.array([np.bincount(row, minlength=10) for row in places])
+    # p = 0.001 for the largest of ten values at 9 degrees
+    assert ((counts - 40) ** 2 / 40).sum(axis=0).max() < 33.7
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_shuffled_pass_resembles_neither_the_file_nor_another_pass(seed):
+    passes = {}
+    for pass_seed in (seed, seed + 256):
+        rows = shuffled_rows(tf.range(30_000, dtype=tf.int64), 100, pass_seed)
+        for row in rows.numpy().reshape(300, 100):
+            correlation = np.corrcoef(row, np.arange(100))[0, 1]
+            passes[tuple(row)] = correlation
+    assert len(passes) == 600
+    assert abs(np.mean([*passes.values()])) < 4 / np.sqrt(99 * 600)
+    orders = np.array([*passes])
+    same = (orders[1:] == orders[:-1]).sum()  # 599 by chance
+    assert abs(same - 599) < 4 * np.sqrt(599)
 
 
 def test_rows_are_whole_and_padded_to_little_more_than_their_own_length():
@@ -93,7 +110,7 @@ def test_batches_come_in_no_order_of_length():
         np.corrcoef(part, np.arange(60))[0, 1]
         for part in np.reshape(lengths, (8, 60))
     ]
-    # By chance the mean of 8 has a standard deviation of 0.046.
+    # The mean of 8 chance correlations of 60 values has a std of 0.046.
     assert abs(np.mean(found)) < 0.15
 
 

@@ -1,4 +1,4 @@
-"""The temperature that fits dev best, and the error of calibration."""
+"""The temperature that fits dev best, and the calibration error."""
 
 import json
 
@@ -57,11 +57,11 @@ def test_temperature_and_error_are_those_of_scipy_and_scikit_learn(classes):
 
 @pytest.fixture(scope="module")
 def noisy(place, tmp_path_factory):
-    """A task and a model that is right on three quarters of its dev split."""
+    """A task, and a model folder with an accuracy of about 0.75 on dev."""
     folder = tmp_path_factory.mktemp("noisy")
     files = folder / "train.csv", folder / "dev.csv"
     task = custom_task(write_reviews(files[0], 16), str(files[1]))
-    task.read("train")  # its labels
+    task.read("train")  # sets its labels
     preprocess = BertPreprocessor.from_preset(place / "init")
     model = fill(load_model(task, place / "init"))
     texts = [text for text, _ in sentences(64, seed=1)]
@@ -86,7 +86,7 @@ def test_the_saved_head_has_the_temperature(
     (noisy, init), run = noisy, tmp_path / "run"
     arguments = {**QUICK, "epochs": epochs, "calibrate": True}
     arguments["learning_rate"] = 1e-9
-    if epochs > 1:  # the run is killed, and its best weights are not its last
+    if epochs > 1:  # the run is killed, and its best step is not its last
         monkeypatch.setattr(finetuning, "rank_value", lambda *_: 0.0)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(finetuning._Run, "_take_best", interrupt)
@@ -101,7 +101,7 @@ def test_the_saved_head_has_the_temperature(
     def loss(temperature):
         return log_loss(labels, softmax(logits / temperature, axis=-1))
 
-    # No other one fits dev better.
+    # No other temperature fits dev better.
     best = minimize_scalar(loss, bounds=(0.1, 10), method="bounded")
     assert best.x == pytest.approx(1, rel=1e-3)
     temperature = results["temperature"]

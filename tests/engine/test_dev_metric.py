@@ -1,4 +1,6 @@
-"""The metric that chooses weights: dev's loss against scikit-learn, runs."""
+"""The metric on dev that chooses weights, against scikit-learn and in runs."""
+
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -16,7 +18,7 @@ from official_tasks.engine.dev_metric import (
     compute_loss,
     rank_value,
 )
-from official_tasks.tasks.base import Encoded, Task
+from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.custom import custom_task
 from official_tasks.tasks.embedding import embedding_task
 
@@ -29,12 +31,10 @@ LENGTHS = [2, 3, 4]
 
 
 def loss_with(losses, outputs, targets, weights=None):
-    """Return `compute_loss` for a task with these losses."""
-    task = type("Toy", (Task,), {"__abstractmethods__": frozenset()})
-    task.__abstractmethods__ = frozenset()
-    task.loss = lambda self: losses
-    task.loss_weights = {"start": 0.5, "end": 0.5}
-    return compute_loss(task(), Encoded({}, targets, weights), outputs)
+    """Return the result of `compute_loss` for a task with these losses."""
+    halves = {"start": 0.5, "end": 0.5}
+    task = SimpleNamespace(loss=lambda: losses, loss_weights=halves)
+    return compute_loss(task, Encoded({}, targets, weights), outputs)
 
 
 def test_the_loss_of_dev_is_that_of_scikit_learn():
@@ -50,7 +50,7 @@ def test_the_loss_of_dev_is_that_of_scikit_learn():
     )
     assert loss_with(BINARY, -LOGITS, several) != pytest.approx(expected)
     assert loss_with(BINARY, LOGITS, several) == pytest.approx(expected)
-    # A label for each token: rows of several lengths, one word each row.
+    # A label for each token: rows of different lengths, some weights 0.
     rows = np.split(LOGITS, np.cumsum(LENGTHS)[:-1])
     counts = np.array([0, 1, 1, 0, 1, 0, 1, 1, 0], "float32")
     ragged = tf.RaggedTensor.from_row_lengths
@@ -59,7 +59,7 @@ def test_the_loss_of_dev_is_that_of_scikit_learn():
         CROSS_ENTROPY, rows, ragged(CLASSES, LENGTHS), ragged(counts, LENGTHS)
     )
     assert value == pytest.approx(expected)
-    # The first and the last token of an answer, by the softmax of each row.
+    # Start and end token of an answer: softmax over each row's tokens.
     spans = [LOGITS[i, :n] for i, n in enumerate(LENGTHS)]
     first, last = np.array([1, 0, 3]), np.array([1, 2, 3])
     entropies = [
@@ -76,7 +76,7 @@ def test_the_loss_of_dev_is_that_of_scikit_learn():
 
 @pytest.fixture(scope="module")
 def imbalanced(place, tmp_path_factory):
-    """A task with one row of ten in its class "good"."""
+    """A task with few training rows of the class "good"."""
     folder = tmp_path_factory.mktemp("imbalanced")
     task = custom_task(str(place / "train.csv"), str(place / "dev.csv"))
     rows = [(e.text, task.labels[e.label]) for e in task.read("train")]
@@ -103,7 +103,7 @@ def test_the_metric_chooses_the_weights_and_the_end(
     best = results["curve"][int(np.argmin(losses))]
     assert results["best_step"] == best["step"]
     assert results["loss"] == pytest.approx(best["val_loss"], rel=1e-6)
-    assert "majority_baseline" not in results  # it is of accuracy
+    assert "majority_baseline" not in results  # that is an accuracy
 
 
 def test_a_metric_ranks_by_its_direction():

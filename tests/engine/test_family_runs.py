@@ -1,4 +1,4 @@
-"""Pairs, spans and choices through the engine: learn, keep, score, read."""
+"""Runs of pairs, spans, choices and ranking: train, save, score, serve."""
 
 import json
 
@@ -34,13 +34,13 @@ RUN = {
     "epochs": 1,
     "batch_size": 4,
     "sequence_length": 16,
-    "pad_to_longest": False,  # one shape, traced once
+    "pad_to_longest": False,  # one shape for all batches
 }
 
 
 def keep(task, init, run):
-    """A model of the task, as if it had been trained in this folder."""
-    task.read("train")  # its labels
+    """Save a model of the task with random weights; return its folder."""
+    task.read("train")  # finds the labels of the task
     preprocess = BertPreprocessor.from_preset(init)
     fill(load_model(task, init)).save_preset(run / "model", preprocess)
     return run / "model"
@@ -52,15 +52,15 @@ def init(place):
 
 
 def learn(*arguments, **settings):
-    """The results of a run of few steps, which are not traced."""
+    """Return the results of a short run, whose steps are not traced."""
     with eager_functions():
         return finetuning.run(*arguments, **RUN | settings)
 
 
 def test_spans_are_learned_kept_scored_and_served(init, tmp_path):
-    long = "one two three four " * 3  # more than a row holds
+    long = "one two three four " * 3  # the context needs several rows
     rows = [
-        # All windows differ, because no threshold can separate equal odds.
+        # All rows differ, because no threshold can separate equal odds.
         (f"was it {fill}", f"the cat sat {word} {long}a dog ran", answer)
         for word in ("red", "blue", "book")
         for fill, answer in (
@@ -76,7 +76,7 @@ def test_spans_are_learned_kept_scored_and_served(init, tmp_path):
     task = custom_spans(train=data, dev=data, stride=4)
     run = tmp_path / "run"
     results = learn(task, init, run, epochs=0.5, tune_thresholds=True)
-    assert results["rows"] > len(rows)  # windows
+    assert results["rows"] > len(rows)  # counts windows
     assert results["f1"] == results["best_f1"]
     assert results["majority_baseline"] == 1 / 4
     again = custom_spans(dev=data, stride=4)
@@ -111,7 +111,7 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     test = write_csv(tmp_path / "test.csv", [row] * 4, columns)
     run = tmp_path / "run"
     keep(custom_spans(train=data, dev=data), init, run)
-    # The difference that it takes for no answer is below any that there is.
+    # The threshold is below all null odds, so every answer is empty.
     asked = custom_spans(test=test, null_threshold=-1e9)
     predict_task(asked, [str(run)], tmp_path / "out")
     texts = json.loads((tmp_path / "out" / "predictions.json").read_text())
@@ -179,12 +179,13 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     results = learn(task, init, run, epochs=3, learning_rate=1e-2)
     assert (results["rows"], results["dev_rows"]) == (12, 12)
     assert results["ndcg_at_10"] > before["ndcg_at_10"]
-    # How it pools comes with the model.
+    # The pooling is stored with the model.
     again = embedding_task(dev=data)
     loaded = evaluate(again, [str(run)], output=tmp_path / "out")
     assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
-    assert len((tmp_path / "out" / "predictions.csv").read_text()) > 12 * 10
-    # A model that has learned several sizes is scored by shorter vectors.
+    lines = (tmp_path / "out" / "predictions.csv").read_text().splitlines()
+    assert len(lines) == 1 + 12 * 10  # header; 10 passages for each query
+    # In an evaluation, `truncate_dim` may be below all matryoshka sizes.
     task = embedding_task(dev=data, matryoshka="4,2", truncate_dim=1)
     cut = evaluate(task, [str(run)])
     assert cut["ndcg_at_10"] < loaded["ndcg_at_10"]
@@ -235,7 +236,7 @@ def test_a_search_reads_the_prompts_of_queries_and_documents(tmp_path, name):
     file = write_csv(tmp_path / "pairs.csv", rows, ("text", "text_pair"))
     files = {"train": file, "dev": file}
     task = embedding_task(**files)
-    # As a run keeps it.
+    # A run saves its model in this way.
     load_model(task, tmp_path / "a").save_preset(
         tmp_path / "run", finetuning.load_preprocessor(tmp_path / "a", 12)
     )
@@ -254,7 +255,7 @@ def test_a_search_reads_the_prompts_of_queries_and_documents(tmp_path, name):
         if name == "plain":
             expected = recorded["embed_document"]
             np.testing.assert_allclose(documents, expected, atol=1e-5)
-    # Scores of pairs have no query; a run learns them without a prompt.
+    # Scored pairs are no queries: a run trains on them without a prompt.
     task = embedding_task(label="text_pair", **files)
     pairs = [Pair((text, text), 1.0) for text in texts]
     np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""Features of a frozen encoder, and their files."""
+"""Features of a frozen encoder, and files of features."""
 
 import contextlib
 
@@ -82,7 +82,7 @@ def test_a_words_vector_is_its_first_tokens_or_the_mean():
 def test_a_text_longer_than_a_row_loses_no_token():
     long, short = extracted("embeddings", length=8), extracted("embeddings")
     assert [len(f.vectors) for f in long] == [len(f.vectors) for f in short]
-    # The embeddings of the first window do not depend on the others.
+    # Embeddings depend on the position, which is the same in the first window.
     np.testing.assert_allclose(
         long[3].vectors[:4], short[3].vectors[:4], atol=1e-6
     )

@@ -1,4 +1,4 @@
-"""Fine-tuning: resuming to the bit, defaults, units, plain answers."""
+"""Fine-tuning: bitwise resuming, damaged runs, defaults, target units."""
 
 import json
 import math
@@ -45,10 +45,11 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    "stop_after", [pytest.param(4, marks=pytest.mark.long), 23]
+    ("stop_after", "saved"),
+    [pytest.param(4, 0, marks=pytest.mark.long), (23, 20)],
 )
 def test_an_interrupted_run_ends_with_the_same_bits(
-    place, task, whole, tmp_path, monkeypatch, stop_after
+    place, task, whole, tmp_path, monkeypatch, stop_after, saved
 ):
     left = [stop_after]
     on_batch = TrainingState.on_train_batch_end
@@ -61,16 +62,16 @@ def test_an_interrupted_run_ends_with_the_same_bits(
 
     run = tmp_path / "run"
     monkeypatch.setattr(finetuning, "SAVE_EVERY", 5)
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingState, "on_train_batch_end", stop)
-        with pytest.raises(Stopped):
-            finetuning.run(task, place / "init", run, epochs=3, **QUICK)
-    # The rule of TensorBoard's callback, which points to write, has ended.
+    monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
+    with pytest.raises(Stopped):
+        finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+    # Keras's TensorBoard callback would leave its `record_if` active here.
     writer = tf.summary.create_file_writer(str(tmp_path / "other"))
     with writer.as_default(step=1):
         assert tf.summary.should_record_summaries()
     again = finetuning.run(task, place / "init", run, epochs=3, **QUICK)
-    assert left[0] <= 0 and again["best_step"] == whole["best_step"]
+    assert -left[0] == 30 - saved  # 3 epochs of 10 steps
+    assert again["best_step"] == whole["best_step"]
     for name in ("model/model.safetensors", "predictions/predictions.csv"):
         expected = (place / "whole" / name).read_bytes()
         assert (run / name).read_bytes() == expected
@@ -176,20 +177,20 @@ def test_a_finished_run_that_was_damaged_is_not_called_finished(
     run = shutil.copytree(place / "whole", tmp_path / "run")
     DAMAGES[damage](run / name)
     monkeypatch.setattr(finetuning, "_Run", mock.Mock(side_effect=Stopped))
-    # Without its record the stage is run again.
+    # A stage without a record runs again.
     is_unknown = damage == "deleted" and name.startswith("stages")
     expected = (Stopped, None) if is_unknown else (InputError, name)
     with pytest.raises(expected[0], match=expected[1]):
         finetuning.run(task, place / "init", run, epochs=3, **QUICK)
 
 
-# It learns nothing, and ends after the third of its epochs.
+# The run learns nothing and ends early, after epoch 3 of 6.
 NOTHING = {**QUICK, "learning_rate": 1e-12, "epochs": 6, "early_stopping": 2}
 
 
 @pytest.fixture(scope="module")
 def interrupted(place, task, tmp_path_factory):
-    """The folder and the `_Run` of a run that was stopped after its steps."""
+    """The folder and the `_Run` of a run that stopped after its last step."""
     folder, runs = tmp_path_factory.mktemp("interrupted") / "run", []
 
     def stop(self, curve):
@@ -447,19 +448,19 @@ def test_numbers_in_any_unit_are_learned_and_answered_in_it(
     )
     run = tmp_path / "run"
     results = finetuning.run(task, place / "init", run, epochs=4, **QUICK)
-    # What is saved answers in the units of the file, without the task.
+    # The saved model itself predicts in the units of the file.
     dev = task.read("dev")
     _, outputs = average_outputs(task, [run], dev)
     lines = (run / "predictions/predictions.csv").read_text().splitlines()
     written = [float(line.split(",")[-1]) for line in lines[1:]]
     np.testing.assert_allclose(outputs[:, 0], written, rtol=1e-4)
-    # No worse than the mean of all, which is far from 0.
+    # The constant mean has an error of 0.25 * unit**2.
     squares = task.score(dev, outputs)["mean_squared_error"]
     assert squares < 0.25 * unit**2
     assert squares == pytest.approx(results["mean_squared_error"], rel=1e-3)
     model = BertClassifier.from_preset(run / "model")
     assert (model.labels, model.problem) == (None, "regression")
-    # A run that begins with such weights begins with what they know.
+    # A run that starts from these weights starts with their score.
     _, again = prepared(task, run, **QUICK)._predict_and_score()
     assert again["mean_squared_error"] == pytest.approx(squares, rel=1e-3)
 

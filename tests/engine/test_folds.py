@@ -1,4 +1,4 @@
-"""Cross-validation: the folds, predictions out of fold, wrong labels."""
+"""Cross-validation: folds, out-of-fold predictions and wrong labels."""
 
 import csv
 import json
@@ -19,12 +19,11 @@ def test_folds_have_the_classes_that_scikit_learns_have():
     labels = np.random.default_rng(0).choice(3, 101, p=[0.6, 0.3, 0.1])
     examples = [Example(f"text {i}", None, x) for i, x in enumerate(labels)]
     numbers = folds.assign_folds(examples, 5)
-    split = StratifiedKFold(5).split(labels, labels)
     for label in range(3):
+        split = StratifiedKFold(5).split(labels, labels)
         found = np.bincount(numbers[labels == label], minlength=5)
         expected = [np.sum(labels[dev] == label) for _, dev in split]
         assert sorted(found) == sorted(expected)
-        split = StratifiedKFold(5).split(labels, labels)
     order = np.random.default_rng(1).permutation(101)
     again = folds.assign_folds([examples[row] for row in order], 5)
     np.testing.assert_array_equal(again, numbers[order])

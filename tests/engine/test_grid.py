@@ -1,4 +1,4 @@
-"""Several runs of one task: which is kept, what is said of all."""
+"""Several runs of one task: the best run is kept, and all are summarized."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     ran = []
 
     def pretended(task, init, output, *, learning_rate, seed, **rest):
-        """In the place of a training: writes what a run leaves."""
+        """Write the files of a run instead of training."""
         ran.append((learning_rate, seed))
         assert rest == {"settings": {"train": "a.csv"}, "epochs": 7.0}
         for name in ("model", "predictions", "adapter"):
@@ -42,7 +42,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     )
     assert ran == [(5e-5, 0), (5e-5, 1), (2e-5, 0), (2e-5, 1)]
     assert results["best_run"] == "rate-5e-05_seed-1"
-    # Over the seeds of 5e-5; the other rate's are no other tries of it.
+    # Over the seeds of 5e-5 only: the other runs have another learning rate.
     assert results["mean"] == pytest.approx(0.55)
     assert results["deviation"] == pytest.approx(np.std([0.5, 0.6], ddof=1))
     for kept in ("model/file", "predictions/file", "adapter/file"):
@@ -70,17 +70,18 @@ def test_a_check_of_several_runs_checks_the_first(monkeypatch):
 
 
 @pytest.mark.long
-def test_one_process_trains_twice_on_devices(tmp_path, prepared):
-    # Of the strategy, the second `make_strategy` of a process counts.
+def test_one_process_trains_twice_on_devices(tmp_path):
     train = write_reviews(tmp_path / "train.csv", 16)
     dev = write_reviews(tmp_path / "dev.csv", 8, seed=1)
     task = custom_task(str(train), str(dev))
     init = save_toy_model(tmp_path / "init")
     arguments = {"epochs": 1.0, "batch_size": 8, "distribution": "mirrored"}
-    prepared(task, init, **arguments)
-    results = finetuning.run(task, init, tmp_path / "run", **arguments)
-    assert len(results["curve"]) == 1
-    assert (tmp_path / "run" / "model").is_dir()
+    first, second = (
+        finetuning.run(task, init, tmp_path / name, **arguments)
+        for name in ("first", "second")
+    )
+    assert len(first["curve"]) == 1
+    assert first == second
 
 
 @pytest.mark.parametrize("distribution", ["multi_worker", "auto"])

@@ -1,4 +1,4 @@
-"""What each hyperparameter of fine-tuning does, by numbers."""
+"""Effects of the fine-tuning hyperparameters on weights and losses."""
 
 import functools
 import json
@@ -44,15 +44,14 @@ def two_layers(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def step(two_layers, task):
-    """A function: one step under some hyperparameters; the model after it,
-    and its weights before and after, by name."""
+    """Function that trains a model for one step with some hyperparameters and
+    returns the model, and its weights before and after the step, by name."""
 
     @functools.cache
     def run(**arguments):
         chosen = Hyperparameters(**arguments)
         chosen.check()
         keras.utils.set_random_seed(0)
-        task.read("train")  # its labels
         model = load_model(task, two_layers, **chosen.encoder_arguments())
         chosen.adapt(model)
         model.compile(
@@ -77,7 +76,7 @@ def test_frozen_layers_keep_their_weights_and_the_rest_learns(step):
     _, before, after = step(freeze_layers=1)
     frozen = {k for k in before if k.startswith(("encoder/emb", "encoder/la"))}
     frozen -= {k for k in before if k.startswith("encoder/layer_1")}
-    # The softmax does not see what is added to all keys.
+    # Softmax is invariant to the key biases: their gradient is rounding.
     still = {k for k in before if k.endswith("key/bias")}
     assert changed(before, after) | still == (set(before) - frozen) | still
     _, before, after = step(freeze_layers=0)
@@ -92,7 +91,7 @@ def test_lora_changes_queries_values_and_the_head_alone(step):
     names = {f"encoder/layer_{i}/attention" for i in range(2)}
     assert changed(before, after) - {"classifier/bias"} == {
         "classifier/kernel",
-        *(f"{name}/{part}/kernel" for name in names for part in ("query",)),
+        *(f"{name}/query/kernel" for name in names),
         *(f"{name}/value/kernel" for name in names),
     }
     name = "encoder/layer_0/attention/value/kernel"
@@ -121,8 +120,8 @@ def test_lora_changes_the_named_projections_by_alpha_over_rank(step):
 
 def test_each_layer_below_learns_at_the_rate_times_the_decay(step):
     _, before, after = step(layer_decay=0.5, weight_decay=0)
-    # The first step of Adam changes a weight by the rate, whatever its
-    # gradient is.
+    # Adam's first step changes each weight by the learning rate, whatever
+    # its gradient.
     for name, factor in (
         ("classifier/kernel", 1),
         ("encoder/layer_1/output/kernel", 0.5),
@@ -130,7 +129,7 @@ def test_each_layer_below_learns_at_the_rate_times_the_decay(step):
         ("encoder/embeddings/position/embeddings", 0.125),
     ):
         moved = np.abs(after[name] - before[name]).max()
-        # Where a gradient is small, its root's epsilon takes some percent.
+        # Adam's epsilon shortens the steps of small gradients.
         assert moved == pytest.approx(RATE * factor, rel=0.1), name
 
 
@@ -169,8 +168,8 @@ def test_micro_batches_and_second_computations_change_no_number(
     _, _, after = step(accumulation=3)
     assert again == []
     _, _, twice = step(rematerialize=True)
-    assert counts == [3] and len(again) == 2  # one a layer
-    # Of keys' biases the gradient is rounding alone.
+    assert counts == [3] and len(again) == 2  # one per layer
+    # The gradients of the key biases are only rounding errors.
     for name in [k for k in expected if not k.endswith("key/bias")]:
         np.testing.assert_allclose(after[name], expected[name], atol=2e-4)
         np.testing.assert_allclose(twice[name], expected[name], atol=2e-4)
@@ -196,7 +195,7 @@ def test_balanced_classes_weigh_the_same_as_scikit_learn_says():
     targets = np.array([0, 0, 0, 2], np.int32)
     weighted = balance(task, Encoded({}, targets))[0].weights
     np.testing.assert_allclose(weighted, [4 / 6, 4 / 6, 4 / 6, 2], rtol=1e-6)
-    # Tokens: those without weight do not count.
+    # Tokens of weight 0 do not count.
     tags = tf.ragged.constant([[0, 0, 1], [0, 1]], tf.int32)
     counted = tf.ragged.constant([[1.0, 1, 1], [1, 0]])
     found = balance(task, Encoded({}, tags, counted))[0].weights
@@ -221,10 +220,11 @@ def test_smoothed_labels_have_the_loss_that_keras_has(shape):
     np.testing.assert_allclose(
         found, expected(np.eye(4)[labels], logits, weights), rtol=1e-6
     )
-    for wrong in ({"labels": None}, {"loss": keras.losses.MeanSquaredError()}):
-        task.labels = wrong.get("labels", task.labels)
+    squared = keras.losses.MeanSquaredError()
+    for labels, loss in ((None, plain), (task.labels, squared)):
+        task.labels = labels
         with pytest.raises(InputError, match="does not have one class"):
-            smooth(task, wrong.get("loss", plain), 0.3)
+            smooth(task, loss, 0.3)
 
 
 def test_averaged_weights_are_scored_and_saved(place, tmp_path, eagerly):
@@ -297,7 +297,7 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
     )
     steps = results["curve"][-1]["step"]
     assert steps == 6 and watch.began >= 1
-    assert len(watch.batches) < steps  # two at once, but for an epoch's rest
+    assert len(watch.batches) < steps  # two steps per call
     assert [line["val_accuracy"] for line in watch.epochs] == [
         line["val_accuracy"] for line in results["curve"]
     ]
@@ -312,7 +312,7 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
     assert weights[labels == 0].sum() == pytest.approx(weights.sum() / 2)
     settings = json.loads((run / "run.json").read_text())["settings"]
     assert settings.items() >= arguments.items()
-    assert "dropout" not in settings  # as before: old runs resume
+    assert "dropout" not in settings  # so that old runs can resume
     with pytest.raises(InputError, match="layer_decay was 0.9 and is now not"):
         finetuning.run(
             task,
@@ -345,7 +345,7 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
     )
     done = call_script(*words.split(), folder=tmp_path / "place")
     assert done.returncode == 0, done.stderr
-    # The task and its files are those of the run.
+    # `evaluate` reads the task and its files from the run.
     words_again = "-m official_tasks.evaluate --model=run".split()
     scored = call_script(*words_again, folder=tmp_path / "place")
     assert scored.returncode == 0, scored.stderr

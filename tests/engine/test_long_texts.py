@@ -1,4 +1,4 @@
-"""Texts longer than a row: trained, scored and served in the same windows."""
+"""Training, evaluation and serving split long texts into the same windows."""
 
 import json
 
@@ -30,7 +30,7 @@ from official_tasks.engine.models import (
 from official_tasks.tasks import registry
 from official_tasks.tasks.custom import custom_task
 
-ROOM = 10  # tokens of a window
+ROOM = 10  # tokens in a window
 LABELS = {
     "single": lambda is_good: ("bad", "good")[is_good],
     "multi": lambda is_good: ",".join(["film"] + ["good"] * is_good),
@@ -44,7 +44,7 @@ ACTIVATIONS = {
 
 
 def write_long(path, problem, count, seed):
-    """Write texts of 1 to 40 words; the word that counts may be the last."""
+    """Write texts with the decisive word near their end, and an empty text."""
     random = np.random.default_rng(seed)
     filling = "film book a the is was one two three cat dog".split()
     rows = [
@@ -58,7 +58,7 @@ def write_long(path, problem, count, seed):
 
 
 def mean_answers(model, preprocess, texts, problem):
-    """Return the mean answer over windows, of NumPy."""
+    """Return the mean answer over windows, computed with NumPy."""
     tokenizer, answers = preprocess.tokenizer, []
     for text in texts:
         ids = list(tokenizer([text]).to_list()[0])
@@ -95,11 +95,11 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
         assert results["rows"] > 2 * 49 and results["dev_rows"] == 11
         assert results["cut"] == 0
     else:
-        task.read("train")  # its labels
+        task.read("train")  # sets its labels
         preprocess = finetuning.load_preprocessor(place / "init", ROOM + 2)
         model = fill(load_model(task, place / "init"))
         model.save_preset(run / "model", preprocess)
-    # The model says that it reads windows.
+    # The saved model states that it reads windows.
     again = custom_task(train, dev, problem=problem)
     examples, predictions = predict_split(again, [run], "dev")
     texts = [example.text for example in examples]
@@ -149,7 +149,7 @@ def test_what_the_user_says_of_long_texts_replaces_what_models_say(
             predict(*order)
     found = predict(*models[::-1], long_text="windows")
     np.testing.assert_allclose(found, mean, rtol=1e-6)
-    # The option of the first model's run is not one of the user.
+    # long_text in a model's run.json does not count as set by the user.
     (tmp_path / "windows" / "run.json").write_text(
         json.dumps({"settings": {"task": "custom", "long_text": "windows"}})
     )
@@ -189,7 +189,7 @@ def test_all_windows_of_a_text_weigh_as_one_text(place, tmp_path, problem):
     assert loss == pytest.approx(np.mean(of_texts), rel=1e-5)
     if problem == "regression":
         return
-    # Balanced classes are those of the texts.
+    # Classes are balanced over texts, not over windows.
     balanced, loss = balance(task, rows)
     if problem == "multi":
         first = np.array([np.argmax(text == n) for n in range(len(examples))])

@@ -1,4 +1,4 @@
-"""Masked-LM loss of a text against BERT in NumPy."""
+"""Masked-LM scores of texts, against BERT in NumPy."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Models from presets, averaged outputs, and the files of weights."""
+"""Models from presets, averaged outputs, and lists of weight files."""
 
 import os
 
@@ -27,9 +27,8 @@ from official_tasks.tasks.custom import custom_task
 
 @pytest.fixture(scope="module")
 def trained(place, task, tmp_path_factory):
-    """The folder of a run whose model has weights at random."""
+    """The folder of a run whose model has random weights."""
     run = tmp_path_factory.mktemp("trained")
-    task.read("train")  # its labels
     preprocess = BertPreprocessor.from_preset(place / "init")
     model = fill(load_model(task, place / "init"))
     model.save_preset(run / "model", preprocess)
@@ -69,7 +68,7 @@ def test_an_ensemble_is_the_mean_of_its_models(
     alone = [average_outputs(task, [model], dev)[1] for model in models]
     both = average_outputs(task, models, dev)[1]
     np.testing.assert_allclose(both, np.mean(alone, axis=0), rtol=1e-6)
-    # A model brings its labels where no training file is given.
+    # Without a training file, the labels come from the model.
     scores = evaluate(custom_task(dev=str(place / "dev.csv")), [trained])
     assert scores["accuracy"] == task.score(dev, alone[0])["accuracy"]
     assert set(scores["classes"]) == {"bad", "good"}
@@ -121,7 +120,7 @@ def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, format):
         ("", ["0_Transformer/model.safetensors"]),
     ],
 )
-def test_list_weight_files_each_format_are_noted_and_nothing_else(
+def test_the_weight_files_of_each_format_are_listed_and_no_others(
     tmp_path, init, names
 ):
     for name in (*names, "vocab.txt", "tuned/model/model.safetensors"):

@@ -1,4 +1,4 @@
-"""`predict` on a stand-in that answers at once, and once as a script."""
+"""`predict` with stub models, and as a script."""
 
 import csv
 import gzip
@@ -29,7 +29,7 @@ ENTRY = {
 
 
 class Served:
-    """Counts the letters; texts over 9 are truncated."""
+    """Stub model that counts letters; texts over 9 letters are truncated."""
 
     def __init__(self, fingerprint="f" * 64):
         self.card = {
@@ -64,12 +64,12 @@ def records(path):
 
 
 class Batched(Served):
-    """Its numbers depend on what else is in a batch."""
+    """Stub model whose values depend on the other rows of a batch."""
 
     def count(self, texts):
         outputs = super().count(texts)
         outputs["letters"] = 1000 * outputs["letters"] + sum(map(len, texts))
-        # Another order each time, as of another process.
+        # The order alternates, because it differs between processes.
         return dict(list(outputs.items())[:: len(self.batches) % 2 * 2 - 1])
 
 
@@ -92,7 +92,7 @@ def test_an_interrupted_file_is_continued_in_the_same_batches(
     again = answered(tmp_path / "cut.jsonl", served)
     assert (tmp_path / "cut.jsonl").read_text() == "".join(lines)
     assert again.truncated == whole.truncated > 0
-    # 32 rows are sorted by length together; those of a half are asked again.
+    # Rows are sorted in groups of 32; an incomplete group is run again.
     asked = 0 if done == 50 else 50 - done // 32 * 32
     assert sum(map(len, served.batches)) == asked
 
@@ -109,7 +109,7 @@ def test_answers_stand_in_the_order_of_the_rows_and_say_what_was_asked(
     assert [line["answer"]["letters"] for line in lines] == expected
     assert answers.truncated == sum(length > 9 for length in expected) > 0
     assert all(len(batch) <= 2 for batch in served.batches)
-    for batch in served.batches[:16]:  # of like length
+    for batch in served.batches[:16]:  # bucketed by length
         assert abs(len(batch[0]) - len(batch[-1])) <= 1
 
 
@@ -220,7 +220,7 @@ def test_rows_that_cannot_be_asked_are_refused(tmp_path):
 
 
 class Vectors(Served):
-    """float32 outputs of every form, and lists of unequal length."""
+    """Stub model with scalars, vectors, strings and lists of any length."""
 
     def __init__(self):
         super().__init__()
@@ -283,7 +283,7 @@ def test_answers_are_jsonl_with_the_columns_that_are_kept(tmp_path):
     path = answer_to(tmp_path, "out.jsonl")
     first, second = records(path)
     assert first["keep"] == {"id": "7", "label": "x"}
-    # 0.3 of float32, where float64 would say 0.30000001192092896.
+    # float32 0.3 in its shortest form, not 0.30000001192092896.
     assert '"scores": 0.3' in path.read_text()
     assert first["answer"]["embedding"] == [1.0, -3.0]
     assert second["answer"]["words"] == []
@@ -396,7 +396,7 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
     shown = io.StringIO()
     monkeypatch.setattr(progress, "console", progress.Console(file=shown))
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    clock = itertools.count(0, 5)  # seconds; the first unit took 5 of them
+    clock = itertools.count(0, 5)  # each reading is 5 s later
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     note = "loss 6.195  mlm 15.3%  nsp 77.2%  6,718 tokens/s"
     with progress.bar("Asking", 100) as update:
@@ -405,7 +405,7 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
         update(12, note=note)
     line, *_, last, below = shown.getvalue().splitlines()
     assert line == "Asking: 11 of 100, 2.0/s, 0:00:44 left"
-    assert "12/100" in last and below.strip() == note  # in 80 columns
+    assert "12/100" in last and below.strip() == note  # its own line
     with progress.bar("Training") as update:
         update(1)
         update(3)

@@ -1,4 +1,4 @@
-"""What the scripts share: the help, its flags, TensorFlow's first lines."""
+"""Help, flags and filtered TensorFlow messages, shared by all scripts."""
 
 import os
 import re
@@ -80,7 +80,7 @@ def test_scripts_load_tensorflow_after_its_messages_are_filtered():
     assert done.returncode == 0, done.stderr
 
 
-# As TensorFlow 2.21 prints them from its libraries, without Python.
+# TensorFlow 2.21 writes such lines from C++, not through sys.stderr.
 LOADS = r"""
 import os
 os.write(2, b"I0000 00:00:1 2 port.cc:153] oneDNN custom operations are on. \n")
@@ -128,7 +128,7 @@ def test_a_native_abort_is_seen_and_known_lines_are_not(tmp_path, no_level):
         assert "oneDNN" in start(tmp_path, files, **level).stderr
 
 
-# A cache that is not read to its end: its warning is one of C++.
+# TensorFlow warns from C++ if a cache is not read to its end.
 WARNS = """
 from official_tasks import loading, script
 loading.DEVICE_FILES = []
@@ -139,7 +139,7 @@ script.start(main, lambda: None)
 """
 
 
-@pytest.mark.long  # the import of TensorFlow
+@pytest.mark.long  # imports TensorFlow
 def test_a_warning_after_the_start_is_seen(no_level):
     done = run_program(WARNS, {**os.environ, "PYTHONPATH": str(ROOT)})
     assert "cache_dataset_ops" in done.stderr

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at every stage of a script, and output nobody reads."""
+"""Ctrl-C and SIGTERM at every stage of a script, and a closed output pipe."""
 
 import ast
 import os
@@ -11,7 +11,7 @@ import pytest
 from run_script import ROOT
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
-# A script that says where it is, then stays there.
+# A script that prints that it has reached a stage, then waits in it.
 SCRIPT = r"""
 import gc, os, sys, time
 def reached(seconds=60):
@@ -118,8 +118,8 @@ TOOLS = [
 ]
 
 
-# Their other imports take up to a second, in which Python would show where it
-# was. `python -m official_tasks.NAME` imports the package first by itself.
+# The other imports take a second, in which a signal would print a traceback.
+# `python -m official_tasks.NAME` always imports the package first.
 @pytest.mark.parametrize("path", TOOLS, ids=lambda path: path.stem)
 def test_the_first_import_of_a_tool_handles_signals(path):
     first = ast.parse(path.read_text("utf-8")).body[1]
@@ -128,7 +128,7 @@ def test_the_first_import_of_a_tool_handles_signals(path):
 
 
 def test_a_signal_during_a_tools_imports_gives_one_line(tmp_path):
-    (tmp_path / "absl").mkdir()  # what every tool imports
+    (tmp_path / "absl").mkdir()  # every tool imports absl
     (tmp_path / "absl/__init__.py").write_text(
         'print("reached", flush=True)\nimport time\ntime.sleep(60)\n'
     )
@@ -162,7 +162,7 @@ def test_a_signal_after_the_work_changes_nothing(tmp_path):
     assert process.returncode == 0
 
 
-def test_a_second_signal_ends_at_once_and_a_doubled_one_does_not(tmp_path):
+def test_a_signal_soon_after_the_first_is_ignored_and_a_later_one_ends():
     program = r"""
 import time
 from bert_keras.interrupts import StopRequest
@@ -181,7 +181,8 @@ time.sleep(60)
         stdout=subprocess.PIPE,
     )
     process.stdout.readline()
-    process.send_signal(signal.SIGTERM)  # as `timeout` sends it:
+    # `timeout` sends SIGTERM twice. Two equal signals could arrive as one.
+    process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == b"asked\n"
     time.sleep(0.3)

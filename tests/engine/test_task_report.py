@@ -1,4 +1,4 @@
-"""The page that a fine-tuning run leaves."""
+"""The HTML report of a fine-tuning run."""
 
 import re
 from xml.etree import ElementTree
@@ -44,7 +44,7 @@ def test_the_page_tells_what_was_learned_and_what_was_not():
     assert "20 of 25 wrong predictions on dev" in page and "0.875" in page
     assert page.count("<svg") == 2  # loss, accuracy
     assert page.count("<span class=cell") == 4  # confusion
-    # Only what is too long for a column may be broken within a word.
+    # Only a cell with a word too long for a column may break within words.
     assert f"<td class=long>see {LINK} &lt;here&gt;</td>" in page
     assert "<td>bad</td>" in page
     longest = max(map(len, re.findall("x+", page)))

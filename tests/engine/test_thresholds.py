@@ -1,4 +1,4 @@
-"""Thresholds chosen on dev, and the loss that balances labels."""
+"""Thresholds tuned on dev, and the loss with balanced labels."""
 
 import csv
 import json
@@ -25,9 +25,9 @@ RANDOM = np.random.default_rng(0)
 
 def test_the_best_threshold_of_a_label_has_scikit_learns_best_f1():
     truth = RANDOM.random((40, 5)) < [0.1, 0.3, 0.5, 0.9, 0.0]
-    probabilities = 0.05 + 0.9 * RANDOM.random((40, 5)).round(1)  # some equal
+    probabilities = 0.05 + 0.9 * RANDOM.random((40, 5)).round(1)  # with ties
     thresholds = metrics.best_thresholds(truth, probabilities)
-    assert thresholds[4] == 0.5  # of no text
+    assert thresholds[4] == 0.5  # no text has this label
     for label in range(4):
         precision, recall, _ = precision_recall_curve(
             truth[:, label], probabilities[:, label]
@@ -63,7 +63,7 @@ def test_balanced_labels_weigh_as_scikit_learns_classes_of_each_label():
 
 @pytest.fixture(scope="module")
 def several(place, tmp_path_factory):
-    """A task with several labels, its run with thresholds, and its results."""
+    """Data, run folder and results of a multi-label run with thresholds."""
     folder = tmp_path_factory.mktemp("several")
     rows = [
         (text, ",".join(["good"] * y + ["film"] * ("film" in text)))

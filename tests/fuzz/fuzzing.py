@@ -1,6 +1,6 @@
-"""Hostile folders for every reader: an error of ours, or a correct load.
+"""Fuzzing of the readers of weights and of pre-training data.
 
-Of weights in every format, and of pre-training data.
+A mutant is a changed folder. A reader must load it or raise an `InputError`.
 """
 
 import collections
@@ -24,31 +24,31 @@ from bert_keras.interop.presets import (
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 
-# What reading a toy may take beside twice its size: Python's own objects, and
-# what the process as a whole grows by now and then, whatever is read.
+# Memory that reading may take in addition to twice the file's size: for Python
+# objects, and for the whole process, which may also grow for other reasons.
 SLACK_BYTES, PROCESS_SLACK = 8 * 1024 * 1024, 64 * 1024 * 1024
 SLOWEST_SECONDS = 20
-# A model is built of every so-manieth mutant that can be read; it shares no
-# factor with the number of formats, which take turns.
+# One in this many mutants also builds a model. The formats take turns, so this
+# number and the number of formats must have no common factor.
 BUILD_EVERY = 21
 
 
 class Finding(AssertionError):
-    """A mutant that did what none may; the message says how to make it."""
+    """Raised when a mutant breaks a rule; the message tells how to make it."""
 
 
 def fuzz(mutants, seed=0):
-    """Reads so many mutants of each readable format in turn.
+    """Read mutants of all formats in turn; return the counts of outcomes.
 
     Args:
-        mutants: how many in all.
-        seed: of the first one; the next ones count up.
+        mutants: number of mutants, all formats together.
+        seed: seed of the first mutant; each next seed is one higher.
 
     Returns:
-        Counter of (format, "refused" or "loaded").
+        Counter of (format, outcome), with outcome "refused" or "loaded".
 
     Raises:
-        Finding: another error, too much memory or too much time.
+        Finding: a mutant caused another error, or took too much memory or time.
     """
     tally = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def fuzz(mutants, seed=0):
             *write_samples(folder).items(),
             *write_data_samples(folder).items(),
         ]
-        for _, path in samples:  # imports are no mutant's memory
+        for _, path in samples:  # import before measuring memory
             (_read_data if _is_data(path) else _read)(path, build=True)
         for number in range(seed, seed + mutants):
             name, path = samples[number % len(samples)]
@@ -65,7 +65,7 @@ def fuzz(mutants, seed=0):
 
 
 def try_mutant(path, seed):
-    """ "refused" or "loaded" for the mutant of this number."""
+    """Make and read the mutant of `seed`; return "refused" or "loaded"."""
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, os.path.basename(path))
         if os.path.isdir(path):
@@ -100,7 +100,7 @@ def _watched(path, seed, what):
 
 
 def _read(path, build):
-    """Reads everything; only errors of ours say "refused"."""
+    """Read all weights; return "refused" after an `InputError`, or "loaded"."""
     try:
         checkpoint = open_checkpoint(path)
         check_tensors(
@@ -130,7 +130,7 @@ def _is_data(path):
 
 
 def _read_data(path, build):
-    """Reads data as a run of pre-training does, to its first rows."""
+    """Read data as a pre-training run does, up to the first rows."""
     from bert_keras.data.batches import check_source, open_examples
 
     try:
@@ -153,5 +153,5 @@ def _size(path):
 
 
 def _most_memory():
-    """The most that the process had so far, in bytes (as Linux counts)."""
+    """Return the peak memory of the process in bytes (on Linux)."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

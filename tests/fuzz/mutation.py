@@ -1,4 +1,4 @@
-"""Damage and malice for weights: one file of a folder, changed at random."""
+"""Random changes of one file in a folder, to fuzz the readers."""
 
 import json
 import os
@@ -29,12 +29,12 @@ HOSTILE = (
 )
 
 
-# Names that a call may take, in places where none may stand.
+# Names of arguments, which `_spoil` adds where no argument is allowed.
 KEYS = ("self", "encoder", "name", "dtype", "examples_per_row", "other")
 
 
 def mutate(path, random):
-    """Changes one file below `path`, or `path` itself; says what it did."""
+    """Change `path`, or one file if it is a folder; return a description."""
     file = random.choice(files.walk(path) if os.path.isdir(path) else [path])
     what = f"{os.path.relpath(file, path)}: "
     if random.random() < 0.03:
@@ -56,31 +56,31 @@ def mutate(path, random):
 
 
 def pipe(path):
-    """A pipe in place of the file, into which nobody writes."""
+    """Replace the file by a named pipe that has no writer."""
     os.remove(path)
     os.mkfifo(path)
 
 
 def device(path):
-    """A device that has no end, in place of the file."""
+    """Replace the file by a link to a device that never ends."""
     os.remove(path)
     os.symlink("/dev/zero", path)
 
 
 def link_out(path):
-    """A link to a file of the machine, in place of the file."""
+    """Replace the file by a link to a file outside the folder."""
     os.remove(path)
     os.symlink("/etc/passwd", path)
 
 
 def folder(path):
-    """A folder, in place of the file."""
+    """Replace the file by a folder."""
     os.remove(path)
     os.mkdir(path)
 
 
 def reseal(path):
-    """Has a manifest of data vouch for the files as they are, and itself."""
+    """Update sizes and hashes in a data manifest, and its own hash."""
     try:
         with open(path, "rb") as file:
             manifest = json.load(file)
@@ -102,7 +102,7 @@ def reseal(path):
 
 
 def _changes(file):
-    """What makes sense for the kind of file; damage always does."""
+    """Return the mutations for a file: general ones and those of its format."""
     changes = [flip, cut, repeat, overwrite]
     if file.endswith(".json"):
         changes += [json_value] * 6
@@ -116,7 +116,7 @@ def _changes(file):
 
 
 def flip(data, random):
-    """A few bits."""
+    """Flip up to 20 bits."""
     data = bytearray(data)
     for _ in range(random.choice((1, 1, 3, 20))):
         if data:
@@ -129,13 +129,13 @@ def cut(data, random):
 
 
 def repeat(data, random):
-    """A stretch stands twice."""
+    """Repeat up to 199 bytes."""
     at = random.randrange(len(data) + 1)
     return data[:at] + data[at : at + random.randrange(1, 200)] + data[at:]
 
 
 def overwrite(data, random):
-    """A stretch becomes zeros, ones, or another stretch."""
+    """Replace up to 64 bytes by zeros, 0xff, or other bytes of the file."""
     at, size = random.randrange(len(data) + 1), random.choice((1, 4, 8, 64))
     start = random.randrange(len(data) + 1)
     new = random.choice(
@@ -145,14 +145,14 @@ def overwrite(data, random):
 
 
 def small_number(data, random):
-    """Eight bytes become a number such as counts and sizes are."""
+    """Replace 8 bytes by an integer, because counts and sizes have 8 bytes."""
     at = random.randrange(len(data) + 1)
     number = struct.pack("<Q", random.choice((0, 1, 2, 255, 2**31, 2**63)))
     return data[:at] + number + data[at + 8 :]
 
 
 def json_value(data, random):
-    """One value of the JSON becomes a hostile one, comes, or goes."""
+    """Replace, add or remove one value of the JSON."""
     try:
         value = json.loads(data)
     except ValueError:
@@ -164,7 +164,7 @@ def json_value(data, random):
 
 
 def _spoil(value, random):
-    """Changes something inside a list or a dict, at any depth."""
+    """Change, add or remove one item of a list or a dict, at any depth."""
     keys = list(value) if isinstance(value, dict) else range(len(value))
     if not keys:
         return
@@ -180,14 +180,14 @@ def _spoil(value, random):
 
 
 def safetensors_header(data, random):
-    """The header lies; its length is right."""
+    """Change the header's JSON, and update the length field."""
     size = int.from_bytes(data[:8], "little")
     header = json_value(data[8 : 8 + size], random)
     return struct.pack("<Q", len(header)) + header + data[8 + size :]
 
 
 def index_entry(data, random):
-    """An entry of a TensorFlow index lies; the checksum is right."""
+    """Change bytes in a block of a TensorFlow index; update the checksum."""
     from bert_keras.interop import tensor_bundle as bundle
 
     try:
@@ -208,7 +208,7 @@ def index_entry(data, random):
 
 
 def _crc32c(data):
-    """Castagnoli's checksum, bit by bit."""
+    """Return the CRC-32C (Castagnoli), computed bit by bit."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte
@@ -218,6 +218,6 @@ def _crc32c(data):
 
 
 def _masked(checksum):
-    """As these tables store it."""
+    """Return the checksum as LevelDB's tables store it."""
     turned = (checksum >> 15) | (checksum << 17)
     return (turned + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""A toy folder in every readable format, for the fuzzing of the readers."""
+"""Toy folders in every readable format, to fuzz the readers."""
 
 import os
 
@@ -21,7 +21,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "##ly", "!"]
 
 
 def write_samples(folder):
-    """Writes one of each; returns dict of format -> path."""
+    """Write a model in each format; return dict of format -> path."""
     from bert_keras.text.preprocessor import BertPreprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -36,7 +36,7 @@ def write_samples(folder):
 
 
 def write_data_samples(folder):
-    """Writes pre-training data of each kind; returns dict of kind -> path."""
+    """Write pre-training data of each type; return dict of type -> path."""
     from bert_keras.data.pretraining_data import write_records
     from bert_keras.data.sampling import SamplingRules
 
@@ -59,13 +59,13 @@ def _plain(save):
 
 
 def _foreign(path, model, text):
-    """A folder of Hugging Face without our block."""
+    """Write a Hugging Face folder, without `bert_keras` in its config."""
     save_model(path, model, text)
     remove_block(path)
 
 
 def _sharded(path, model, text):
-    """The weights in two files with an index."""
+    """Write a Hugging Face folder with weights in two files and an index."""
     from safetensors.numpy import load_file, save_file
 
     _foreign(path, model, text)

@@ -1,9 +1,9 @@
-"""Records what this package computes where no other library can say: data
-drawn from a store, and the losses of 20 training steps of each objective.
+"""Records results that no other library computes: data drawn from a store,
+and the losses of 20 training steps of each objective.
 
     PYTHONPATH=.:tests/samples python tests/golden/behaviour.py
 
-writes behaviour.json again; do so only with a reason for each change.
+Writes behaviour.json. Run it only with a reason for each changed value.
 """
 
 import hashlib
@@ -97,7 +97,7 @@ def draw_batch(*more):
 
 
 def objectives():
-    """Return name -> function that makes model, loss, x, y and weights."""
+    """Return a dict: name -> function that makes model, loss, x, y, weights."""
     draw = np.random.default_rng(12)
     classes = draw.integers(0, 3, ROWS)
     weights = draw.uniform(0, 2, ROWS).astype("float32")
@@ -197,7 +197,7 @@ def train(model, loss, x, y, weights, steps=STEPS, eager=False):
 
 
 def train_all():
-    """Return name of each objective -> its losses."""
+    """Return a dict: name of the objective -> its losses."""
     found = {}
     for name, make in objectives().items():
         keras.utils.set_random_seed(4)

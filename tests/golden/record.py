@@ -1,4 +1,4 @@
-"""Records what transformers computes: transformers.json, toy/ and heads/.
+"""Records outputs of transformers in transformers.json, toy/ and heads/.
 
     python tests/golden/record.py
 
@@ -42,7 +42,7 @@ SETTINGS = {
     "lower case with accents": (True, False),
     "cased without accents": (False, True),
 }
-# Rows of both models: token ids, padded with 0, and two masked positions.
+# Texts for the packaged model, each with two masked positions.
 PACKAGED_TEXTS = ["The [MASK] is a [MASK] .", "[MASK] of the [MASK] and more ."]
 TOY = {
     "vocab_size": 40,
@@ -63,7 +63,7 @@ TOY_ROWS = {
 
 
 def tokenize_strings():
-    """Return the ids of STRINGS under each of SETTINGS."""
+    """Return dict: name in `SETTINGS` -> token ids of each of `STRINGS`."""
     found = {}
     for name, (lowercase, strip_accents) in SETTINGS.items():
         tokenizer = BertWordPieceTokenizer(
@@ -79,7 +79,7 @@ def tokenize_strings():
 
 
 def run_model(model, rows):
-    """Return logits and pooled output of a `BertForPreTraining`."""
+    """Return the outputs and the pooled output of a `BertForPreTraining`."""
     ids, segments, mask = (torch.tensor(rows[name]) for name in TOY_ROWS)
     with torch.no_grad():
         outputs = model(
@@ -91,7 +91,7 @@ def run_model(model, rows):
     return outputs, pooled
 
 
-# Head -> its class there, what its configuration has of its own, its targets.
+# Head -> class name after "BertFor", fields of its `BertConfig`, targets.
 HEADS = {
     "classes": (
         "SequenceClassification",
@@ -121,7 +121,7 @@ HEADS = {
 
 
 def record_head(name):
-    """Write heads/NAME/ and its gradients; return the loss and the logits."""
+    """Write heads/NAME/ with gradients; return targets, loss and logits."""
     kind, settings, targets = HEADS[name]
     torch.manual_seed(len(name))
     small = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1}
@@ -132,7 +132,7 @@ def record_head(name):
     model = getattr(transformers, f"BertFor{kind}")(config)
     for weight in model.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
-    # PyTorch leaves the vector of [PAD] as it is; BERT's code trains it.
+    # With `padding_idx`, [PAD] gets no gradient. The original BERT trains it.
     model.get_input_embeddings().padding_idx = None
     folder = HERE / "heads" / name
     model.save_pretrained(folder)
@@ -146,7 +146,7 @@ def record_head(name):
         **{key: torch.tensor(value) for key, value in targets.items()},
     )
     outputs.loss.backward()
-    # As a folder of weights, whose names a reader of weights knows.
+    # Save gradients as weights, so that a reader of weights can read them.
     for weight in model.parameters():
         weight.data = weight.grad
     model.save_pretrained(folder / "gradients")
@@ -165,10 +165,10 @@ def rounded(tensor):
 
 
 def record_toy():
-    """Write toy/ and return what transformers computes from it."""
+    """Write the model toy/; return its outputs in transformers."""
     torch.manual_seed(7)
     model = BertForPreTraining(BertConfig(**TOY)).eval()
-    for weight in model.parameters():  # biases and norms are not constants
+    for weight in model.parameters():  # also biases and norms
         weight.data += 0.1 * torch.randn_like(weight)
     folder = HERE / "toy"
     model.save_pretrained(folder)
@@ -177,7 +177,7 @@ def record_toy():
     (folder / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
     outputs, pooled = run_model(model, TOY_ROWS)
     ids, segments, mask = (torch.tensor(rows) for rows in TOY_ROWS.values())
-    # The default attention returns no probabilities.
+    # The default attention implementation returns no probabilities.
     model = BertForPreTraining.from_pretrained(
         folder, attn_implementation="eager"
     ).eval()
@@ -231,7 +231,7 @@ def record_packaged():
     return {
         "rows": rows,
         "mask_positions": positions,
-        # Every 500th piece of the vocabulary.
+        # Logits of every 500th token of the vocabulary.
         "mlm": [
             rounded(logits[where][:, ::500])
             for logits, where in zip(

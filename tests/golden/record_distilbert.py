@@ -1,4 +1,4 @@
-"""Records what transformers computes: distilbert.json and distilbert/.
+"""Records outputs of transformers in distilbert.json and distilbert/.
 
     python tests/golden/record_distilbert.py
 
@@ -34,13 +34,13 @@ SIZES = {
 
 
 def record(name):
-    """Write distilbert/NAME/ and return the outputs of the class."""
+    """Write the model to distilbert/NAME/ and return its outputs."""
     kind, settings = HEADS[name]
     torch.manual_seed(len(name))
     model = getattr(transformers, f"DistilBert{kind}")(
         DistilBertConfig(**SIZES, **settings)
     ).eval()
-    for weight in model.parameters():  # biases and norms are not constants
+    for weight in model.parameters():  # so no bias or norm is constant
         weight.data += 0.1 * torch.randn_like(weight)
     model.save_pretrained(HERE / "distilbert" / name)
     ids, _, mask = (torch.tensor(rows) for rows in TOY_ROWS.values())

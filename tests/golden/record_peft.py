@@ -1,4 +1,4 @@
-"""Records what PEFT computes: peft.json and peft/.
+"""Records PEFT adapters in peft/, and their logits in peft.json.
 
     python tests/golden/record_peft.py
 
@@ -37,7 +37,7 @@ def record(name):
     config = LoraConfig(**settings, **ADAPTERS[name])
     model = get_peft_model(base, config).eval()
     config.base_model_name_or_path = "base"  # no path of this machine
-    for weight in model.parameters():  # B is 0 at first
+    for weight in model.parameters():  # LoRA's B is initialized to 0
         if weight.requires_grad:
             weight.data += 0.3 * torch.randn_like(weight)
     model.save_pretrained(HERE / "peft" / name)

@@ -1,8 +1,8 @@
-"""Records vectors of sentence-transformers: sentences.json and sentences/.
+"""Records vectors of sentence-transformers in sentences.json.
 
     python tests/golden/record_sentences.py
 
-A tiny random model with prompts. Needs the extra `peers`.
+Writes the model, tiny and random, to sentences/. Needs the extra `peers`.
 """
 
 import json
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b query passage : hour well"
 TEXTS = ["a b c", "An hour well", "cb: a"]
 PROMPTS = {"query": "query: ", "document": "passage: ", "other": "c "}
-# Settings of a copy of the folder, by the name of what is recorded.
+# Name of the recorded vectors -> changed settings of the folder's copy.
 POOLING, SETTINGS = "1_Pooling/config.json", "config_sentence_transformers.json"
 CHANGES = {
     "truncate_dim": {SETTINGS: {"truncate_dim": 3}},
@@ -52,7 +52,7 @@ def record():
 
 
 def record_matryoshka():
-    """Record the losses of vectors over their first values."""
+    """Record the Matryoshka losses of random vectors."""
     import torch
     from sentence_transformers import SentenceTransformer, losses
 

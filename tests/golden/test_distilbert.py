@@ -1,6 +1,6 @@
-"""DistilBERT's folders compute what transformers recorded.
+"""Outputs of DistilBERT's folders, compared with those of transformers.
 
-record_distilbert.py next to this file records the outputs.
+record_distilbert.py next to this file records the outputs of transformers.
 """
 
 import json
@@ -43,7 +43,7 @@ def compute(name, model, **changes):
 def test_outputs_equal_those_of_transformers(tmp_path, name):
     model = CLASSES[name].from_preset(HERE / "distilbert" / name)
     assert model.load_report.skipped == []
-    # transformers' tagger takes the encoder's rate, its other heads 0.2.
+    # transformers' tagger uses the encoder's rate; classifier and chooser 0.2.
     rates = {"encoder": 0.1, "classes": 0.2, "tags": 0.1, "choices": 0.2}
     assert getattr(model, "dropout", None) == rates.get(name)
     save_model(tmp_path / "a", model)
@@ -58,7 +58,7 @@ def test_outputs_equal_those_of_transformers(tmp_path, name):
             found, RECORDED["outputs"][name], strict=True
         ):
             np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
-    # transformers has no BERT whose pooler is a ReLU: it must refuse.
+    # transformers has no BERT with a ReLU pooler, so it must refuse the folder.
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     has_pooler = name not in ("tags", "spans")
     assert config["model_type"] == ("bert_keras" if has_pooler else "bert")

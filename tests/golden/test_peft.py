@@ -1,9 +1,10 @@
-"""PEFT's adapters compute what PEFT recorded, and are written as it wrote them.
+"""Loaded PEFT adapters give PEFT's logits, and are saved as PEFT saved them.
 
 record_peft.py next to this file records the logits.
 """
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,28 @@ def load(folder, merge=False):
     model = BertClassifier.from_preset(HERE / "peft" / "base")
     load_lora(model, folder, merge)
     return model
+
+
+def adapted(config):
+    """Return dict of adapted kernel -> (rank, factor of B A), by PEFT's rules.
+
+    A name in the config means all modules whose path ends in it.
+    """
+
+    def find(kernel, values, default):
+        module = f".{kernel.removesuffix('.weight')}"
+        found = [x for n, x in values.items() if module.endswith(f".{n}")]
+        return found[0] if found else default
+
+    targets = dict.fromkeys(config["target_modules"], True)
+    root = math.sqrt if config.get("use_rslora") else float
+    scales = {}
+    for kernel in load_file(HERE / "peft" / "base" / "model.safetensors"):
+        if find(kernel, targets, False):
+            rank = find(kernel, config["rank_pattern"], config["r"])
+            alpha = find(kernel, config["alpha_pattern"], config["lora_alpha"])
+            scales[kernel] = rank, round(alpha / root(rank), 6)
+    return scales
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -50,6 +73,7 @@ def test_adapters_are_written_as_peft_wrote_them(tmp_path, name):
         "lora_dropout",
     ):
         assert settings[0][key] == settings[1][key]
+    assert adapted(settings[0]) == adapted(settings[1]) != {}
     assert "classifier" in settings[0]["modules_to_save"]
     again = load(tmp_path / "adapter")
     np.testing.assert_array_equal(again(INPUTS), model(INPUTS))

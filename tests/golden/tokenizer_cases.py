@@ -1,8 +1,8 @@
-"""Records the ids that transformers makes with each setting of its folders.
+"""This script records the ids of transformers for each tokenizer setting.
 
     python tests/golden/tokenizer_cases.py
 
-writes tokenizers.json again. Needs the extra `peers`.
+It writes tokenizers.json again. It needs the extra `peers`.
 """
 
 import copy
@@ -100,7 +100,7 @@ TRUNCATION = {
 }
 MASK = {"content": "[MASK]", **FLAGS, "special": True}
 OLD_MASK = {"__type": "AddedToken", "content": "[MASK]", **FLAGS}
-# name -> path to a value of PLAIN, and the new value; or the changed files.
+# name -> (*keys of a value in PLAIN, new value), or ({file: content},).
 EQUAL = {
     "plain": (),
     "BertProcessing": (
@@ -113,7 +113,7 @@ EQUAL = {
     "decoder": (TOKENIZER, "decoder", None),
     "word length": (TOKENIZER, "model", "max_input_chars_per_word", 3),
     "strip_accents": (TOKENIZER, "normalizer", "strip_accents", False),
-    "accents of the config": (CONFIG, "strip_accents", False),  # is not read
+    "accents of the config": (CONFIG, "strip_accents", False),  # not read
     "accents of BERT": (
         {
             CONFIG: {
@@ -123,7 +123,7 @@ EQUAL = {
             }
         },
     ),
-    "accents of a file for BERT": (  # are not read
+    "accents of a file for BERT": (  # not read
         {
             CONFIG: {**PLAIN[CONFIG], "tokenizer_class": "BertTokenizer"},
             TOKENIZER: {
@@ -147,7 +147,7 @@ EQUAL = {
     "decoder of added": (CONFIG, "added_tokens_decoder", {"4": MASK}),
     "map": (MAP, {"mask_token": "[MASK]", "additional_special_tokens": []}),
 }
-# The same, and a word of the refusal.
+# The same form, followed by a word of the error message.
 REFUSED = {
     "pad left": (CONFIG, "padding_side", "left", "padding_side"),
     "truncate left": (CONFIG, "truncation_side", "left", "truncation_side"),
@@ -238,7 +238,7 @@ REFUSED = {
 
 
 def write_folder(folder, change):
-    """Write the files of PLAIN with one value changed."""
+    """Write a tokenizer's folder: the files of PLAIN with one change."""
     made = copy.deepcopy(PLAIN)
     if len(change) == 1:
         made |= change[0]
@@ -257,7 +257,7 @@ def write_folder(folder, change):
 
 
 def record(change):
-    """Return the ids of transformers, or its error."""
+    """Return the ids from transformers, or the name of its error."""
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Folders in every format that is read, and a stand-in for the Hub."""
+"""A folder in every format that the package reads, and a fake Hub."""
 
 import fnmatch
 import pathlib
@@ -15,13 +15,13 @@ from bert_keras.modeling.encoder import BertEncoder
 
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory):
-    """A path for each format that is read; copy what is changed."""
+    """Dict of format -> path; a test must copy what it changes."""
     return write_samples(str(tmp_path_factory.mktemp("samples")))
 
 
 @pytest.fixture
 def no_model(monkeypatch):
-    """No encoder may be built: a refusal comes before it."""
+    """Fails a test that builds an encoder: errors must come before that."""
 
     def built(*args, **arguments):
         raise AssertionError("a model was built")
@@ -30,13 +30,14 @@ def no_model(monkeypatch):
 
 
 class Hub:
-    """A stand-in for the Hub with one model, of any name in `org`.
+    """A fake Hub with one model under any name except `org/none`.
 
     Attributes:
-        folder: what is on it.
-        snapshot: what was fetched.
-        calls: name, revision and patterns of each call.
-        refusal: the error of each call, if one is set.
+        folder: files of the model on the Hub.
+        snapshot: downloaded files.
+        calls: name, revision and patterns of each download.
+        refusal: error that `create_repo` raises, or None.
+        private: argument of the last `create_repo`, or None.
     """
 
     commit = "0123456"
@@ -74,7 +75,7 @@ class Hub:
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """The stand-in; each call must fit huggingface_hub's signature."""
+    """A `Hub`; each call must match the signature in huggingface_hub."""
     hub = Hub(tmp_path)
     for owner, name in (
         (huggingface_hub, "snapshot_download"),

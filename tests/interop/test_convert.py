@@ -1,4 +1,4 @@
-"""Every class through the format and back; the script that does it."""
+"""Every class converted and loaded again, and the conversion script."""
 
 import json
 
@@ -36,9 +36,9 @@ def saved(folder, name, **arguments):
 @pytest.mark.parametrize("name", sorted(HEADS))
 def test_a_class_is_written_and_read_unchanged(tmp_path, name, with_block):
     weights = set(published_weights(saved(tmp_path / "a", name)))
-    done = convert(tmp_path / "a", tmp_path / "uncased")  # a name that lies
+    done = convert(tmp_path / "a", tmp_path / "uncased")  # misleading name
     assert (done.difference, done.remark) == (0.0, "")
-    if not with_block:  # then as any folder of Hugging Face
+    if not with_block:  # like a folder saved by transformers
         tiny.remove_block(tmp_path / "uncased")
         name = "BertEncoder" if name == "BertEmbedder" else name
     written = open_checkpoint(tmp_path / "uncased")
@@ -56,7 +56,7 @@ def test_a_class_is_written_and_read_unchanged(tmp_path, name, with_block):
     assert text.tokenizer["max_word_length"] == 50
 
 
-@pytest.mark.parametrize("length", [150, 200])  # 200 positions, 128 by default
+@pytest.mark.parametrize("length", [150, 200])  # default 128, maximum 200
 def test_lengths_accents_and_special_tokens_travel(tmp_path, length):
     model = tiny.model("BertEncoder", max_sequence_length=200, num_layers=1)
     own = {"lowercase": True, "strip_accents": False}
@@ -81,7 +81,7 @@ def test_what_hugging_face_lacks_is_in_the_block(tmp_path, problem):
 @pytest.mark.parametrize(
     ("name", "encoder", "head", "architecture", "model_type"),
     [
-        # transformers computes no right-to-left attention: it must refuse.
+        # transformers lacks right-to-left attention, so it must refuse this.
         (
             "BertPretrainer",
             {"attention": "right_to_left"},
@@ -89,7 +89,7 @@ def test_what_hugging_face_lacks_is_in_the_block(tmp_path, problem):
             "BertForPreTraining",
             "bert_keras",
         ),
-        # It has no such heads: it must take the encoder alone.
+        # It lacks the next three heads, so it must load the encoder alone.
         ("BertClassifier", {}, {"bilstm_dim": 3}, "BertModel", "bert"),
         (
             "BertClassifier",
@@ -156,12 +156,9 @@ def test_a_difference_is_seen():
     kernel = second.transformer_layers[1].output_projection.kernel
     kernel.assign(np.asarray(kernel) * 1.01)
     assert compare_models(first, second) > 1e-4
-    bias = second.pooler.bias  # of the last output alone
+    bias = second.pooler.bias  # affects only the pooled output
     bias.assign(np.full(bias.shape, np.nan))
     assert compare_models(first, second) == np.inf
-
-
-# The script.
 
 
 def test_the_script_prints_the_difference_and_settles_the_case(tmp_path):
@@ -179,7 +176,7 @@ def test_the_script_prints_the_difference_and_settles_the_case(tmp_path):
     assert done.returncode == 0, done.stderr
     text = open_checkpoint(tmp_path / "b").read_text()
     assert set(text.cases.values()) == {False}
-    # One line, however long the paths are: a script may read it.
+    # A script may read the line, so long paths must not wrap it.
     (line,) = done.stdout.splitlines()
     assert "b: BertClassifier of" in line
     assert "(huggingface), max abs difference 0.0e+00" in line

@@ -1,4 +1,4 @@
-"""Checkpoints of the original, Model Garden and TF Hub."""
+"""Checkpoints of the original BERT, Model Garden and TF Hub."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_each_variable_comes_to_its_place(tmp_path, head):
     assert_holds(model, numbers)
     report = model.load_report
     assert report.initialised == []
-    # The optimizer's copies are left, by name.
+    # The optimizer's two slots per weight and global_step are skipped.
     assert len(report.skipped) == 2 * len(numbers) + 1
     encoder = getattr(model, "encoder", model)
     assert encoder.activation == "gelu_tanh"
@@ -143,5 +143,5 @@ def test_the_blank_line_of_the_chinese_vocabulary_keeps_its_id(tmp_path):
     ).tokenizer
     assert tokenizer.vocabulary_size == 10
     assert tokenizer.vocabulary[8] == "\u2028"
-    # Of a piece that is there twice the last one counts.
+    # A token that is listed twice gets its last id.
     assert list(np.asarray(tokenizer("good bad"))) == [9, 6]

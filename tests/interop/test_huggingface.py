@@ -1,4 +1,4 @@
-"""Hugging Face folders as transformers writes them, old and new."""
+"""Loading of Hugging Face folders in old and new formats of transformers."""
 
 import json
 import os
@@ -43,7 +43,7 @@ KINDS = {
 
 
 def folder_of(folder, kind="BertModel", rename=lambda name: name, **config):
-    """A folder as transformers writes it; returns the numbers in it."""
+    """Write a folder as transformers does; return name -> array."""
     os.makedirs(folder, exist_ok=True)
     tables = ENCODER, KINDS[kind][1]
     numbers = weight_names.weights(*tables)
@@ -80,7 +80,7 @@ def test_each_tensor_comes_to_its_place(tmp_path, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stated", [None, []])
 def test_a_head_without_a_name_is_known_by_its_tensors(tmp_path, kind, stated):
-    """The folders of 2019 have no `architectures`."""
+    """Folders of transformers from 2019 have no `architectures`."""
     problem = {"problem_type": "single_label_classification"}
     numbers = folder_of(tmp_path, kind, architectures=stated, **problem)
     row = convert(tmp_path, tmp_path / "own")
@@ -90,7 +90,7 @@ def test_a_head_without_a_name_is_known_by_its_tensors(tmp_path, kind, stated):
 
 
 def classifier_folder(folder, outputs, labels=None, pooler=True, **config):
-    """A head called `classifier` whose class nothing names; its numbers."""
+    """Write a folder without the head's class; return the head's arrays."""
     numbers = folder_of(folder, "BertForSequenceClassification")
     tensors = load_file(folder / "model.safetensors")
     if not pooler:
@@ -111,7 +111,7 @@ def classifier_folder(folder, outputs, labels=None, pooler=True, **config):
     ("arguments", "expected"),
     [
         ({"outputs": 1, "labels": ["score"]}, "BertClassifier"),
-        ({"outputs": 1}, "BertChooser"),  # two labels are the default
+        ({"outputs": 1}, "BertChooser"),  # config default: 2 labels
         ({"outputs": 2, "pooler": False}, "BertTagger"),
         (
             {"outputs": 2, "problem_type": "multi_label_classification"},
@@ -231,14 +231,14 @@ def test_settings_of_the_start_come_along(tmp_path):
     config = json.loads((tmp_path / "b" / "config.json").read_text())
     assert config["initializer_range"] == 0.05
     assert config["pad_token_id"] == 7
-    folder_of(tmp_path / "c")  # which says neither
+    folder_of(tmp_path / "c")  # states neither
     convert(tmp_path / "c", tmp_path / "d")
     config = json.loads((tmp_path / "d" / "config.json").read_text())
     assert not {"initializer_range", "pad_token_id"} & set(config)
 
 
 def old_name(name):
-    """Their names before 2019, behind a prefix that is no matter."""
+    """Return the name from before 2019, with a prefix that is ignored."""
     name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
     return "bert." + name.replace("LayerNorm.bias", "LayerNorm.beta")
 

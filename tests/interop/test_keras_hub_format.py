@@ -1,4 +1,4 @@
-"""keras-hub's preset folders, with the paths of old and new files."""
+"""Preset folders of keras-hub, with the weight paths of old and new files."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def backbone(package="keras_hub", **changes):
 
 
 def preset(folder, old=False):
-    """A folder as keras-hub writes it; returns the numbers in it."""
+    """Write an encoder in the format of keras-hub; return its weights."""
     numbers = weight_names.weights(ENCODER)
     with h5py.File(folder / "model.weights.h5", "w") as file:
         for ours, theirs in weight_names.names(KERAS_HUB, ENCODER).items():
@@ -47,7 +47,7 @@ def preset(folder, old=False):
 
 
 def old_path(path):
-    """What keras-nlp 0.5 and Keras 2.13 called it."""
+    """Return the path of a weight in keras-nlp 0.5 with Keras 2.13."""
     path = path.replace("_layer_norm/", "_layernorm/")
     for part in ("query", "key", "value", "output"):
         path = path.replace(f"/{part}_dense/", f"/_{part}_dense/")
@@ -55,7 +55,7 @@ def old_path(path):
 
 
 def test_bfloat16_is_read(tmp_path):
-    """HDF5 lacks it: Keras writes two bytes and an attribute."""
+    """HDF5 lacks bfloat16: Keras writes two bytes and an attribute."""
     numbers = preset(tmp_path)
     with h5py.File(tmp_path / "model.weights.h5", "a") as file:
         paths = []
@@ -87,9 +87,9 @@ def test_each_dataset_comes_to_its_place(tmp_path, old):
 
 
 def text_embedder(folder, **config):
-    """A folder of keras-hub's sentence embedder, as its 0.32 writes one.
+    """Write a `BertTextEmbedder` as keras-hub 0.32 does; return its weights.
 
-    The task adds no weights, so that there is no task.weights.h5.
+    The task adds no weights, so there is no task.weights.h5.
     """
     numbers = preset(folder)
     task = {

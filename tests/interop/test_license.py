@@ -1,4 +1,4 @@
-"""The licence goes with the weights, from their home to the export."""
+"""The license stays with the weights, from their source to the export."""
 
 import pytest
 from served_samples import encoder, preprocessor, spread
@@ -19,7 +19,7 @@ STATED = "---\nlanguage: en\nlicense: apache-2.0\n---\n# BERT\n"
 
 @pytest.fixture
 def home(tmp_path):
-    """A folder of pre-trained weights as it may lie on the Hub."""
+    """A folder of pre-trained weights as on the Hugging Face Hub."""
     BertPretrainer(encoder()).save_preset(tmp_path / "own", preprocessor())
     convert(tmp_path / "own", tmp_path / "home")
     (tmp_path / "home" / "README.md").write_text(STATED)
@@ -45,7 +45,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
         copy.save_preset(tmp_path / name, preprocessor())
         model = BertClassifier.from_preset(tmp_path / name)
         assert model.encoder.license == License("apache-2.0", TEXT)
-    model.save_preset(tmp_path / "second", preprocessor())  # replaced whole
+    model.save_preset(tmp_path / "second", preprocessor())  # replaces it
     spread(model)  # as if it had been trained
     export_saved_model(model, preprocessor(), tmp_path / "served")
     card = json_files.read_json(tmp_path / "served" / CARD)

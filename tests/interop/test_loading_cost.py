@@ -1,4 +1,4 @@
-"""Memory of loading a model of base size, and weights over 2 GB."""
+"""Memory use of loading BERT Base, and loading of weights over 2 GB."""
 
 import json
 import math
@@ -37,7 +37,7 @@ print(megabytes("VmHWM") - before)
 
 
 def sparse_weights(path, size):
-    """Write weights of zeros, which take no disk; return where each ends."""
+    """Write a sparse file of zero weights; return name -> end in bytes."""
     header, ends, end = {}, {}, 0
     for name, shape in encoder_shapes(size).items():
         stored = map_name(name, names("BertEncoder"))
@@ -53,7 +53,7 @@ def sparse_weights(path, size):
 
 
 def base_folder(folder):
-    """Write a folder of base size, all zeros; return its megabytes."""
+    """Write a BERT Base folder of zeros; return the weights' size in MiB."""
     path = folder / "model.safetensors"
     base = SIZES["uncased_L-12_H-768_A-12"]
     sparse_weights(
@@ -62,15 +62,15 @@ def base_folder(folder):
     block = {"version": 1, "class": "BertEncoder"}
     block |= {"attention": "bidirectional", "sha256": ""}
     block["files"] = {"model.safetensors": describe_file(path)}
-    config = {"bert_keras": block}  # of base size by default
+    config = {"bert_keras": block}  # the default sizes are BERT Base
     (folder / "config.json").write_text(json.dumps(config))
-    tiny.edit_config(folder)  # the hash
+    tiny.edit_config(folder)  # to update the hash
     return os.path.getsize(path) / 2**20
 
 
 @pytest.mark.long
 def test_weights_over_two_gigabytes_are_loaded(tmp_path):
-    """The token table has 2.25 GB; all other tensors lie behind it."""
+    """The token table has 2.25 GB; all other tensors are after it."""
     size = {**tiny.SIZES, "vocabulary_size": 2_200_000, "hidden_dim": 256}
     size |= {"num_segments": 2, "num_layers": 1}
     path = tmp_path / "model.safetensors"
@@ -96,7 +96,7 @@ def test_weights_over_two_gigabytes_are_loaded(tmp_path):
 @pytest.mark.long
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"),
-    reason="the peak of a process's memory is read as Linux tells it",
+    reason="the peak memory of a process is read from Linux's /proc",
 )
 def test_base_loads_in_1_1_times_the_memory_of_its_file(tmp_path):
     size = base_folder(tmp_path)

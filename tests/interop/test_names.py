@@ -1,4 +1,4 @@
-"""Which weights a name means, and whether their text is lower-cased."""
+"""Names of weights, and the case of their vocabulary."""
 
 import email.message
 import io
@@ -37,7 +37,7 @@ CASED = [*LOWER, *(word.title() for word in LOWER)]
 
 @pytest.fixture
 def hub(hub):
-    """The stand-in with one model on it."""
+    """A stand-in for the Hub with one model."""
     folder_of(hub.folder)
     return hub
 
@@ -50,7 +50,7 @@ def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
     assert hub.calls == [("org/tiny", "v1", list(WANTED))]
     assert model.load_report.source == "hf://org/tiny@0123456"
     save_model(tmp_path / "own", model, tiny.preprocessor())
-    encoder = load_model(BertEncoder, tmp_path / "own")  # has a path of its own
+    encoder = load_model(BertEncoder, tmp_path / "own")  # from another path
     classifier = BertClassifier(encoder, ["no", "yes"])
     tuned = classifier.with_dtype("bfloat16")
     save_model(tmp_path / "tuned", tuned, tiny.preprocessor())
@@ -147,7 +147,7 @@ def test_a_tiny_model_of_the_real_hub_is_read():
 
 @pytest.fixture
 def web(tmp_path, monkeypatch):
-    """A released zip at its address."""
+    """A stand-in for a released zip, under a file URL."""
     write_google(tmp_path / "x")
     path = tmp_path / "web/2018_10_18/cased_L-12_H-768_A-12.zip"
     path.parent.mkdir(parents=True)
@@ -166,7 +166,7 @@ def test_a_released_name_is_fetched_once(web):
     assert model.load_report.initialised == []
     web.unlink()
     text = BertPreprocessor.from_preset("bert_base_en", sequence_length=8)
-    assert text.tokenizer.lowercase is False  # cased, by the name
+    assert text.tokenizer.lowercase is False  # the released name says cased
     assert (
         set(releases.ALIASES.values()) <= set(releases.RELEASED) <= set(SIZES)
     )
@@ -186,7 +186,7 @@ def test_a_released_zip_with_a_flipped_bit_is_refused(web, tmp_path):
     [
         (8, 1, "encrypted"),  # flags
         (10, 99, "compression method"),
-        (24, 2**31 - 1, "bytes unpacked, more than"),  # size of the content
+        (24, 2**31 - 1, "bytes unpacked, more than"),  # unpacked size
     ],
 )
 def test_a_released_zip_that_cannot_be_unpacked_is_refused(
@@ -194,7 +194,7 @@ def test_a_released_zip_that_cannot_be_unpacked_is_refused(
 ):
     data = bytearray(web.read_bytes())
     place = data.find(b"PK\x01\x02")
-    while place >= 0:  # each entry of the table of contents
+    while place >= 0:  # each entry of the central directory
         width = 4 if offset == 24 else 2
         field = slice(place + offset, place + offset + width)
         data[field] = value.to_bytes(width, "little")
@@ -206,14 +206,14 @@ def test_a_released_zip_that_cannot_be_unpacked_is_refused(
 
 
 def cut_short(url, timeout):
-    """What `urlopen` returns of a connection that ends early."""
+    """Return the response of `urlopen` for a connection that ends early."""
     headers = email.message.Message()
     headers["Content-Length"] = "8"
     return urllib.response.addinfourl(io.BytesIO(b"half"), headers, url)
 
 
 def unreachable(url, timeout):
-    assert timeout <= 60  # a server that says nothing is not waited for
+    assert timeout <= 60  # so that a silent server raises an error
     raise urllib.error.URLError("no route to host")
 
 
@@ -242,13 +242,13 @@ def test_the_vocabulary_shows_its_case():
     assert find_case([*LOWER, "XYZ"]) is None
 
 
-@pytest.mark.parametrize("first", ["א", "ა", "一"])  # Georgian: in titles only
+@pytest.mark.parametrize("first", ["א", "ა", "一"])  # Georgian: no title case
 def test_pieces_without_capitals_show_no_case(first):
     letters = [chr(ord(first) + i) for i in range(27)]
     words = [a + b + c for a in letters for b in letters for c in letters]
     assert len(words) > 10 * len(LOWER)
     assert find_case(words) is None
-    # As of Google's Chinese model, which its home does not lower-case.
+    # Google's Chinese BERT has such a vocabulary, and its config says cased.
     assert resolve_case("f", {"config": False}, [*words, *LOWER]) is False
 
 

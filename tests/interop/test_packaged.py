@@ -1,4 +1,4 @@
-"""The package's own weights: offline, small, as they were packed."""
+"""The packaged weights: loaded offline, small, rounded to bfloat16."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ NAME = "bert_keras_mini_en"
 @pytest.fixture
 def no_network(monkeypatch):
     def refuse(*arguments, **more):
-        raise AssertionError("a connection was asked for")
+        raise AssertionError("the test opened a network connection")
 
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -36,7 +36,7 @@ def no_network(monkeypatch):
 
 @pytest.fixture
 def packed(tmp_path, monkeypatch):
-    """A toy model and its folder among the package's presets."""
+    """A toy model, and its folder, packed as a preset."""
     model = toy("BertPretrainer")
     model.save_preset(tmp_path / "model", preprocessor())
     pack(str(tmp_path / "model"), str(tmp_path / "presets" / "toy_en"))
@@ -47,7 +47,7 @@ def packed(tmp_path, monkeypatch):
 @pytest.mark.parametrize("preset", [NAME, f"./{NAME}"])
 def test_it_loads_without_a_network(no_network, preset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if preset != NAME:  # a folder of that name goes first
+    if preset != NAME:  # a path, not a name
         shutil.copytree(os.path.join(downloads.PACKAGED, NAME), NAME)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         preset, sequence_length=16

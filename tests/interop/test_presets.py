@@ -1,4 +1,4 @@
-"""The own folder: what goes in comes out, and each class from another's."""
+"""`from_preset` on folders of this package, and its error messages."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ def saved(folder, model):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of an encoder, to be read only."""
+    """Folder of a saved encoder. Tests must not change it."""
     return saved(tmp_path_factory.mktemp("encoder") / "a", encoder())
 
 
@@ -111,7 +111,7 @@ def test_a_head_on_features_gives_way_to_one_without_them(tmp_path):
 @pytest.mark.parametrize(
     ("of", "asked", "labels", "problem"),
     [
-        # STS-B after MNLI, a ranking model after any other.
+        # Regression (STS-B) or ranking, from a classifier (MNLI).
         ("single", {"problem": "regression", "labels": None}, None, "regr"),
         ("single", {"problem": "ranking"}, None, "ranking"),
         ("regression", {"labels": ["no", "yes"]}, ["no", "yes"], "single"),
@@ -135,8 +135,8 @@ def test_one_score_and_classes_are_heads_of_their_own(
 def test_a_head_follows_its_labels_into_another_order(tmp_path, name, recwarn):
     before = toy(name)
     folder = saved(tmp_path / "a", before)
-    is_transposed = before.labels[1:] + before.labels[:1]
-    after = type(before).from_preset(folder, labels=is_transposed)
+    rotated = before.labels[1:] + before.labels[:1]
+    after = type(before).from_preset(folder, labels=rotated)
     assert after.load_report.initialised == []
     expected = np.roll(before(INPUTS), -1, axis=-1)
     assert largest_difference(expected, after(INPUTS)) == 0
@@ -163,7 +163,7 @@ def test_a_trained_folder_that_lacks_a_weight_is_refused(tmp_path, name, lost):
     save_model(folder, model, preprocessor(), without=[lost])
     with pytest.raises(WeightsError, match=f"{lost}: .*not complete"):
         type(model).from_preset(folder)
-    if "pooler" in lost:  # the encoder alone has one drawn, and says so
+    if "pooler" in lost:  # an encoder gets a random pooler and warns
         with pytest.warns(UntrainedWarning, match="pooler"):
             BertEncoder.from_preset(folder)
 
@@ -176,7 +176,7 @@ def test_a_head_without_a_pooler_needs_none(tmp_path, recwarn):
     model = BertTagger.from_preset(tmp_path / "a")
     assert model.load_report.initialised == sorted(pooler)
     assert not recwarn.list
-    # What it drew is not passed on as if it had been trained.
+    # The random pooler still counts as untrained after saving.
     model.save_preset(tmp_path / "b", preprocessor())
     with pytest.warns(UntrainedWarning, match="pooler"):
         BertEncoder.from_preset(tmp_path / "b")
@@ -201,7 +201,7 @@ def test_a_head_saved_before_it_learnt_is_new_until_it_does(tmp_path, folder):
         same = BertClassifier.from_preset(again)
     assert largest_difference(model(INPUTS), same(INPUTS)) == 0
     assert untrained_weights(same) == ["classifier/kernel"]
-    same.classifier.kernel.assign(np.ones((8, 2)))  # as if trained
+    same.classifier.kernel.assign(np.ones((8, 2)))  # stands for training
     assert untrained_weights(same) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -244,7 +244,7 @@ def test_the_preprocessor_comes_back_with_its_settings(folder):
         load(folder, sequence_length=17)
     with pytest.raises(InputError, match="sequence_length is '128'"):
         load(folder, sequence_length="128")
-    assert load(folder, lowercase=False)
+    assert load(folder, lowercase=False).tokenizer.lowercase is False
     with pytest.raises(WeightsError, match="lowercase=False"):
         load(folder, lowercase=True)
 
@@ -327,7 +327,7 @@ def test_how_many_examples_a_row_had_is_not_stored(tmp_path):
 
 
 class Scorer(TaskModel):
-    """A head that the package knows nothing of."""
+    """A model with a head that the package does not know."""
 
     def __init__(self, encoder, width=3, name="scorer"):
         self.width = width
@@ -344,7 +344,7 @@ def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path, folder):
     with pytest.warns(UntrainedWarning, match="score/kernel"):
         model = Scorer.from_preset(folder, width=2)
     assert model.load_report.initialised == ["score/bias", "score/kernel"]
-    model.score.kernel.assign(np.ones((8, 2)))  # as if it had been trained
+    model.score.kernel.assign(np.ones((8, 2)))  # stands for training
     again = Scorer.from_preset(saved(tmp_path / "b", model))
     assert again.width == 2
     assert largest_difference(model(INPUTS), again(INPUTS)) == 0

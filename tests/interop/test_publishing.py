@@ -1,4 +1,4 @@
-"""A model to the Hub and back: huggingface_hub, and a server in its place."""
+"""Publishing to the Hub and loading from it, with a stand-in for the Hub."""
 
 import json
 
@@ -109,7 +109,7 @@ def test_what_was_written_before_is_replaced_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("pooling", ["max", "pooled"])
 def test_how_an_embedder_pools_is_published(tmp_path, pooling):
-    """sentence-transformers lacks the pooler's output."""
+    """sentence-transformers has no pooling by the pooler's output."""
     model = BertEmbedder(tiny.model("BertEncoder"), pooling)
     write_model_and_card(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
     again = load_model(BertEmbedder, tmp_path / "o")
@@ -120,7 +120,7 @@ def test_how_an_embedder_pools_is_published(tmp_path, pooling):
 
 
 def load_mlm_alone(pretrainer, folder):
-    """It again, from a folder without next sentence and pooler."""
+    """Reload `pretrainer` from a folder without its NSP head and pooler."""
     lacking = ("nsp/", "encoder/pooler/")
     names = [n for n in published_weights(pretrainer) if n.startswith(lacking)]
     save_model(folder, pretrainer, tiny.preprocessor(), names)
@@ -177,7 +177,7 @@ def test_a_card_names_the_encoder_where_transformers_lacks_the_head(option):
 
 
 def commands_of(page, script):
-    """Those commands of a page that run this script."""
+    """Return the commands of a page that run `script`."""
     found = [c for c in commands(page) if c[0].endswith(script)]
     return [[*script_of(words), *words[1:]] for words in found]
 

@@ -1,4 +1,4 @@
-"""What no reader of weights takes: one table of files, for every format."""
+"""Weights and settings that the readers refuse, in every format."""
 
 import json
 import shutil
@@ -36,13 +36,15 @@ def test_the_sound_samples_load(samples):
         assert own.get(name, name).startswith(checkpoint.format)
         report = load_model(CLASSES[checkpoint.head], checkpoint).load_report
         assert report.initialised == [], name
-        assert BertPreprocessor.from_preset(checkpoint, lowercase=True)
+        text = BertPreprocessor.from_preset(checkpoint, lowercase=True)
+        ids = text("GOOD")["token_ids"].numpy()
+        assert ids[:4].tolist() == [2, 5, 3, 0], name
     assert len(samples) == len(WRITERS)
 
 
-# Format, file, what its JSON is updated with, and a word of the message.
+# Format, file, changes of its JSON, and a word of the message.
 SETTINGS = [
-    # Models that are not computed here.
+    # Models and versions that this package does not support.
     (HF, CONFIG, {"model_type": "roberta"}, '"roberta"'),
     (HF, CONFIG, {"position_embedding_type": "relative_key"}, "relative_key"),
     (HF, CONFIG, {"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
@@ -77,7 +79,7 @@ SETTINGS = [
     (HF, CONFIG, {"hidden_dropout_prob": 1}, "hidden_dropout_prob"),
     (HF, CONFIG, {"layer_norm_eps": "small"}, "layer_norm_eps"),
     (HF, CONFIG, {"id2label": {"0": "a", "7": "b"}}, "id2label"),
-    # Settings that no folder of ours has.
+    # Settings that this package never writes.
     (OWN, CONFIG, {"block_arguments": {"self": 1}}, "self"),
     (OWN, CONFIG, {"block_arguments": {"encoder": {}}}, "encoder"),
     (OWN, CONFIG, {"block_arguments": {"name": "a/b"}}, "name"),
@@ -94,7 +96,7 @@ SETTINGS = [
         )
         for file in ("../model.safetensors", "/etc/passwd", "a/b", "..", 7)
     ),
-    # Tokenizers that make other ids.
+    # Unsupported, missing or contradictory settings of the tokenizer.
     (HF, TEXT, {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class"),
     (HF, TEXT, {"word_tokenizer_type": "mecab"}, "word_tokenizer_type"),
     (HF, TEXT, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
@@ -103,7 +105,7 @@ SETTINGS = [
     (HF, TEXT, {"do_lower_case": False}, "lowercase=True or lowercase=False"),
     (HF, FAST, {"model": {}}, "vocab"),
     (HF, FAST, {"post_processor": None}, "post_processor"),
-    # Embeddings.
+    # Settings of sentence embeddings.
     (SENTENCES, POOLING, TWO, "pooling_mode.*mean.*max"),
     (SENTENCES, POOLING, {"pooling_mode": "weightedmean"}, "weightedmean"),
     (SENTENCES, POOLING, {"pooling_mode": ["cls", "mean"]}, "cls.*mean"),
@@ -116,7 +118,7 @@ SETTINGS = [
 
 
 def load(path):
-    """Read all that a folder says, and build its model."""
+    """Return the model of a folder; also read the preprocessor."""
     checkpoint = open_checkpoint(path)
     BertPreprocessor.from_preset(checkpoint)
     head = "BertClassifier" if checkpoint.head_fault else checkpoint.head
@@ -189,11 +191,11 @@ def test_a_config_that_is_no_json_object_is_refused(tmp_path, samples, text):
     tracemalloc.stop()
 
 
-# Weights whose headers, shapes or values lie.
+# Weights with wrong headers, shapes or values.
 
 
 def rewrite_header(path, change):
-    """Change the header of a safetensors file; its length stays right."""
+    """Change the header of a safetensors file, and update the length field."""
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])
@@ -212,7 +214,7 @@ def rewrite_header(path, change):
 )
 def test_a_header_that_lies_is_refused(tmp_path, samples, change):
     def spoil(header):
-        if change is None:  # a gap
+        if change is None:  # leave a gap in the data
             del header[QUERY]
         else:
             header[QUERY].update(change)
@@ -250,7 +252,7 @@ def test_a_file_of_weights_that_was_cut_is_refused(
         ("bert.pooler.dense.bias", np.full(4, np.nan, "f4"), "finite values"),
         ("bert.pooler.dense.bias", np.full(4, np.inf, "f4"), "finite values"),
         ("pooler.dense.bias", np.ones(4, "float32"), "same weight"),
-        ("bert.embeddings.position_ids", np.arange(8), None),  # no weight
+        ("bert.embeddings.position_ids", np.arange(8), None),  # not a weight
     ],
 )
 def test_weights_that_are_none_are_refused_by_name(

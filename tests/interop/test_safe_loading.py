@@ -1,4 +1,4 @@
-"""Files that lie are refused before anything is allocated or run."""
+"""Hostile files are refused before anything is allocated or run."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from bert_keras.text.vocabulary import read_vocabulary
 
 
 class Trap:
-    """Leaves a mark when it is unpickled."""
+    """Object that makes a folder when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -49,7 +49,7 @@ def test_a_pickle_in_any_clothes_is_never_read(tmp_path):
         with pytest.raises(WeightsError, match=name):
             open_checkpoint(folder)
     assert not os.path.exists(mark)
-    pickle.loads(data)  # the trap is one
+    pickle.loads(data)  # the trap works
     assert os.path.exists(mark)
 
 
@@ -84,7 +84,7 @@ def test_bfloat16_and_scalars_are_read_by_their_offsets(tmp_path):
 
 @pytest.fixture(scope="module")
 def pretrainer(tmp_path_factory):
-    """A folder of this package, to be read only."""
+    """A saved pre-trainer; tests only read it."""
     folder = tmp_path_factory.mktemp("pretrainer") / "a"
     save_model(folder, tiny.model("BertPretrainer"))
     return folder
@@ -101,7 +101,7 @@ DAMAGES = {
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory):
-    """A folder with every file that is written, to be read only."""
+    """A saved embedder with its preprocessor; tests only read it."""
     folder = tmp_path_factory.mktemp("embedder") / "a"
     save_model(folder, tiny.model("BertEmbedder"), tiny.preprocessor())
     return folder
@@ -125,13 +125,13 @@ def test_a_damaged_file_of_our_folder_is_refused_by_name(
     tmp_path, no_model, embedder, file, damage
 ):
     if (file, damage) == ("config.json", "deleted"):
-        pytest.skip("such a folder is none of ours")
+        pytest.skip("without config.json it is another format")
     copy = shutil.copytree(embedder, tmp_path / "a")
     data = DAMAGES[damage]((copy / file).read_bytes())
     (copy / file).unlink()
     if data is not None:
         (copy / file).write_bytes(data)
-    if (file, damage) == ("config.json", "longer"):  # white space is no change
+    if (file, damage) == ("config.json", "longer"):  # JSON ignores a newline
         data = data.replace(b'"hidden_dropout_prob": 0.1', b'"x": 0.1')
         (copy / file).write_bytes(data)
     with pytest.raises(WeightsError, match=file):
@@ -141,7 +141,7 @@ def test_a_damaged_file_of_our_folder_is_refused_by_name(
 def test_what_transformers_writes_again_is_a_folder_of_others(
     tmp_path, pretrainer
 ):
-    """It copies our block into a config.json of its own."""
+    """transformers copies the block of bert_keras into its own config.json."""
     copy = shutil.copytree(pretrainer, tmp_path / "a")
     path = copy / "config.json"
     config = json.loads(path.read_text()) | {"transformers_version": "5.24.0"}
@@ -155,7 +155,7 @@ def test_what_transformers_writes_again_is_a_folder_of_others(
 
 @pytest.fixture
 def in_time():
-    """A test that waits for a pipe or reads a device for ever is ended."""
+    """Timeout for a test that would read a pipe or a device for ever."""
 
     def end(*args):
         raise TimeoutError
@@ -168,7 +168,7 @@ def in_time():
 
 
 def read_all(path):
-    """Whatever a folder of weights says, with its text and its licence."""
+    """Read the weights, the license and the text settings of a folder."""
     checkpoint = open_checkpoint(path)
     for tensor in checkpoint.tensors.values():
         tensor.load()
@@ -179,7 +179,7 @@ def read_all(path):
 def test_no_file_is_read_through_a_link_or_from_a_pipe(
     tmp_path, in_time, samples
 ):
-    # What no reader opens: the functions of a SavedModel among them.
+    # Readers open neither of these files of a SavedModel.
     unread = {"saved_model.pb", "fingerprint.pb"}
     for name, sample in samples.items():
         if os.path.isfile(sample):
@@ -243,7 +243,7 @@ def test_the_cache_of_the_hub_keeps_files_behind_links(tmp_path):
         os.replace(file, home / "blobs" / file.name)
         file.symlink_to(f"../../blobs/{file.name}")
     read_all(snapshot)
-    # Neither a blob that is a link itself nor another folder is the cache.
+    # A blob that is itself a link is refused, and so is any other folder.
     os.replace(home / "blobs/config.json", tmp_path / "config.json")
     (home / "blobs/config.json").symlink_to(tmp_path / "config.json")
     with pytest.raises(InputError, match="link out of the folder"):
@@ -272,7 +272,7 @@ def test_a_vocabulary_of_lines_without_end_is_refused_at_once(tmp_path):
 
 
 def test_an_index_that_would_end_the_process_is_refused(tmp_path):
-    # TensorFlow's own reader aborts on some of these.
+    # TensorFlow's own reader aborts the process on some of these.
     import random
 
     write_google(tmp_path)
@@ -289,12 +289,12 @@ def test_an_index_that_would_end_the_process_is_refused(tmp_path):
 
 @pytest.fixture
 def flipped(tmp_path):
-    """A checkpoint of the original with some other bits."""
+    """A checkpoint in the format of the original BERT, with flipped bits."""
     write_google(tmp_path)
     path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
     data = bytearray(path.read_bytes())
     for at in range(0, len(data), 50):
-        data[at] ^= 1  # of a number's last bits: it stays finite
+        data[at] ^= 1  # a mantissa bit: the value stays finite
     path.write_bytes(data)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""sentence-transformers folders: the encoder, and how it pools."""
+"""sentence-transformers folders: encoder, pooling and prompts."""
 
 import functools
 import json
@@ -30,7 +30,7 @@ MODULE = "sentence_transformers.models."
 
 
 def sentence_folder(folder, inner="", kinds=("Pooling", "Normalize"), **pool):
-    """A folder as sentence-transformers writes it."""
+    """Write a folder as sentence-transformers writes it."""
     folder_of(folder / inner)
     pieces = folder / inner / "vocab.txt"
     pieces.write_text("\n".join(tiny.PIECES) + "\n")
@@ -104,7 +104,7 @@ def test_a_written_folder_gives_the_same_embedder(tmp_path, pooling, normalize):
     assert tiny.largest_difference(model(tiny.IDS), again(tiny.IDS)) == 0.0
     text = BertPreprocessor.from_preset(tmp_path / "b")
     assert text.sequence_length == 12
-    # The encoder alone keeps it, and may be written again.
+    # An encoder loaded alone keeps the pooling, and can be saved again.
     encoder = load_model(BertEncoder, tmp_path / "b")
     save_model(tmp_path / "b", encoder, text)
     assert (tmp_path / "b" / "modules.json").exists()
@@ -119,7 +119,7 @@ def test_a_pooling_that_sentence_transformers_lacks_is_in_the_block(tmp_path):
 
 
 def test_a_cross_encoder_is_a_classifier(tmp_path):
-    """Its modules.json names the Transformer alone, since version 6."""
+    """Since version 6, its modules.json names only the Transformer."""
     folder_of(tmp_path, "BertForSequenceClassification")
     module = {"type": f"{MODULE}Transformer", "path": ""}
     write_json(tmp_path, "modules.json", [module])
@@ -132,7 +132,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def loaded_again(source, folder):
-    """Model and preprocessor of a folder, saved and loaded once more."""
+    """Return model and preprocessor of a folder, saved and loaded again."""
     model = BertEmbedder.from_preset(source)
     model.save_preset(folder, BertPreprocessor.from_preset(source))
     return (
@@ -163,7 +163,7 @@ def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path):
     assert_signatures(model, preprocess, texts, theirs, names)
 
 
-# Those whose graphs are traced in every run; the others by `-m long`.
+# Graphs of these changes are traced in every run; `-m long` traces the rest.
 IN_GRAPHS = "truncate_dim", "without_prompt_mean", "without_prompt_lasttoken"
 
 
@@ -176,7 +176,7 @@ def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
     prompts = {"embed": "other", "embed_query": "query", "none": None}
     prompted = {k: preprocess.with_prompt(p) for k, p in prompts.items()}
     call = model
-    if name == "without_prompt_mean":  # traced for two axes, then for three
+    if name == "without_prompt_mean":  # traces (B, T), then (B, 1, T)
         call = functools.partial(model.predict, verbose=0)
     for rows_of in (
         lambda preprocess: preprocess(texts),
@@ -187,7 +187,7 @@ def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
             expected = np.reshape(recorded[key], vectors.shape)
             np.testing.assert_allclose(vectors, expected, atol=1e-5)
     if name in ("truncate_dim", "without_prompt_mean"):
-        for key in prompts:  # `encode` pools as a call does
+        for key in prompts:  # `encode` pools like a call
             vectors = model.encode(texts, prompted[key])
             np.testing.assert_allclose(vectors, recorded[key], atol=1e-5)
     if name in IN_GRAPHS:

@@ -24,7 +24,7 @@ def test_outputs_equal_the_numpy_restatement(activation, attention):
     np.testing.assert_allclose(
         outputs["pooled_output"], second["pooled_output"], atol=1e-5
     )
-    real = inputs["padding_mask"].astype(bool)  # padding means nothing
+    real = inputs["padding_mask"].astype(bool)  # ignore padding
     assert len(outputs["hidden_states"]) == 3
     for left, right in zip(
         outputs["hidden_states"], second["hidden_states"], strict=True
@@ -36,14 +36,14 @@ def test_outputs_equal_the_numpy_restatement(activation, attention):
 
 
 def packed_and_apart():
-    """Three examples, one a row and in two packed rows."""
+    """Return three examples, in two packed rows and in three rows."""
     ids = np.random.default_rng(1).integers(0, 30, (3, 6))
     rows = [(0, 4), (1, 6), (2, 3)]  # example, tokens
     packed = {
         name: np.zeros((2, 10), int)
         for name in ("token_ids", "example_ids", "position_ids")
     }
-    packed["token_ids"][:] = 7  # padding is anything
+    packed["token_ids"][:] = 7  # any id may be padding
     for row, number, start, (example, size) in [
         (0, 1, 0, rows[0]),
         (0, 2, 4, rows[1]),
@@ -94,7 +94,7 @@ def test_attention_probabilities_stay_inside_the_examples_of_a_row():
     )
     for layer, expected in pairs:
         assert layer.shape == (2, 2, 10, 10)
-        second = packed["example_ids"][0] == 2  # of the first row
+        second = packed["example_ids"][0] == 2  # in row 0
         found = np.array(layer)[0][:, second]
         np.testing.assert_allclose(found[..., second], expected[1], atol=1e-6)
         assert not found[..., ~second].any()
@@ -138,7 +138,7 @@ def test_weights_to_be_loaded_are_not_drawn_first():
     assert not kernel.numpy().any()
     drawn = BertEncoder(**{**SMALL, "vocabulary_size": 5000})
     values = drawn.embeddings.token.embeddings.numpy()
-    assert np.abs(values).max() <= 0.04  # cut at two deviations
+    assert np.abs(values).max() <= 0.04  # truncated at two stds
     assert values.std() == pytest.approx(0.0176, abs=0.0005)
 
 
@@ -162,7 +162,7 @@ def test_published_sizes_have_the_published_number_of_parameters(name):
         with modes.use(draw_weights=False):
             return BertEncoder(**shape).count_params()
 
-    # Counted from one layer and two: nothing large is made for it.
+    # Extrapolate from one and two layers, to avoid building large models.
     layers = count(1) + (size["num_layers"] - 1) * (count(2) - count(1))
     words = (size["vocabulary_size"] - 10) * size["hidden_dim"]
     assert layers + words == PARAMETERS[name]

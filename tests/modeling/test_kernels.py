@@ -1,4 +1,4 @@
-"""Tuned forms against their plain formulas, and what they leave behind."""
+"""Tuned kernels against their plain formulas; a trained model is freed."""
 
 import gc
 import weakref
@@ -21,7 +21,7 @@ def draw(*shape):
 
 
 IDS = tf.constant([[1, 0, 1], [5, 2, 5]])
-# Each kernel, and the tensors that it is differentiated by.
+# Name -> kernel, and the tensors to differentiate it by.
 KERNELS = {
     "gelu_tanh": (kernels.gelu_tanh, draw(3, 4)),
     "gelu_exact": (kernels.gelu_exact, draw(3, 4)),
@@ -46,7 +46,7 @@ KERNELS = {
 
 
 def differentiate(function, *tensors):
-    """Return the value and the gradients of the sum of its sines."""
+    """Return the value, and the gradients of the sum of its sines."""
     with tf.GradientTape() as tape:
         tape.watch(tensors)
         y = function(*tensors)
@@ -137,7 +137,7 @@ def test_a_label_that_no_logit_has_gives_nan_alone(label):
 
 
 class Watched(keras.losses.SparseCategoricalCrossentropy):
-    """A loss that notes the graphs that it is traced in."""
+    """Loss that records the graphs in which it is traced."""
 
     def __init__(self):
         super().__init__(from_logits=True)
@@ -149,7 +149,7 @@ class Watched(keras.losses.SparseCategoricalCrossentropy):
 
 
 def train_once(optimizer, **arguments):
-    """Train and ask a model; return weak references to what it needed."""
+    """Train a model; return weak references to it, its weights and graphs."""
     model = make_model("classifier", **arguments)
     loss = Watched()
     model.compile(optimizer, loss)

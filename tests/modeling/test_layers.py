@@ -81,7 +81,7 @@ LAYERS = [
         lambda: SelfAttention(2, 8, 0.5, name="attention"),
         [VECTORS],
         ATTENTION,
-        False,
+        False,  # it drops only with a `seed`; see tests/golden
         "bfloat16",
     ),
     (
@@ -122,7 +122,7 @@ def test_a_layer_is_saved_runs_in_half_precision_and_drops_in_training(
     if drops:
         first, second = (run(layer, inputs, training=True) for _ in range(2))
         assert not np.array_equal(first, second)
-    # Through a `.keras` file, in a graph that knows no batch nor length.
+    # Save and load the layer in a graph of unknown batch size and length.
     symbols = [
         keras.Input((None, *x.shape[2:]), dtype=x.dtype.name) for x in inputs
     ]
@@ -157,9 +157,9 @@ def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
     x = RANDOM.normal(size=(8, 512, 8))
     with tf.GradientTape() as tape:
         y = project(tf.cast(x, dtype))
-        # of the joined ones the value: (B, N, T, H)
+        # value projection (B, N, T, H) of the merged three
         y = y[2][:, 0] if joined else y
-    # Not around 0: such sums stop growing where a number is added in bfloat16.
+    # The mean is not 0, so that a sum in bfloat16 would stop growing.
     upstream = tf.cast(RANDOM.normal(0.1, size=y.shape), dtype)
     gradient = tape.gradient(y, bias, upstream)
     exact = np.sum(tf.cast(upstream, "float64"), axis=(0, 1))
@@ -177,7 +177,7 @@ def test_dropout_holds_its_rate_and_its_mean(dtype, shape):
     count = y.size
     dropped = (y == 0).sum()
     assert abs(dropped - 0.1 * count) < 4 * np.sqrt(0.09 * count)
-    # Two of 256 is what bfloat16 can resolve.
+    # Neighbouring bfloat16 values differ by up to 2 / 256.
     np.testing.assert_allclose(
         y[y > 0], 1 / 0.9, rtol=1e-4 if dtype == "float32" else 2 / 256
     )
@@ -236,7 +236,7 @@ def test_a_variable_takes_memory_and_writes_to_none_but_its_own():
 @pytest.mark.parametrize("kind", ["float64", "int32", ">f4", "odd", "columns"])
 def test_numbers_of_any_kind_and_place_are_assigned(kind):
     numbers = np.arange(6.0, dtype="float32").reshape(2, 3)
-    if kind == "odd":  # no multiple of 64 bytes
+    if kind == "odd":  # its address is no multiple of 64
         at = paged_zeros((10,))[4:].reshape(2, 3)
         at[:] = numbers
     else:

@@ -18,7 +18,7 @@ def adapted(dtype="float32"):
 
 @functools.cache
 def trained(dtype="float32"):
-    """Trained once for all tests, which leave it as it is."""
+    """Return a trained model, which tests share and must not change."""
     model = adapted(dtype)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(adamw(1e-2, 4, warmup=0), loss, run_eagerly=True)
@@ -92,7 +92,7 @@ def test_lora_reads_a_dropped_input_in_training():
     np.testing.assert_allclose(query(inputs), inputs, atol=1e-5)
     # The layer passes its seed on.
     random = np.random.default_rng(1)
-    for weight in layer.trainable_weights:  # LoRA's, which begin with B = 0
+    for weight in layer.trainable_weights:  # LoRA's; B starts at 0
         weight.assign(random.normal(size=weight.shape))
     layer.dropout = layer.attention.dropout = 0.0
     outputs = [np.array(layer(inputs, training=True)) for _ in range(2)]
@@ -102,8 +102,8 @@ def test_lora_reads_a_dropped_input_in_training():
     with pytest.raises(InputError, match="encoder with dropout"):
         still = make_encoder(dropout=0, attention_dropout=0)
         enable_lora(still, 2, dropout=0.1)
-    enable_lora(still, 2)
-    still.transformer_layers[0].attention.query.lora_dropout = 0.1  # a file's
+    enable_lora(still, 2)  # a loaded file may set the dropout later
+    still.transformer_layers[0].attention.query.lora_dropout = 0.1
     still(random_inputs())
     with pytest.raises(InputError, match="encoder with dropout"):
         still(random_inputs(), training=True)
@@ -172,7 +172,7 @@ def test_weights_go_between_models_with_lora_and_without(tmp_path):
     other = adapted()
     other.load_weights(tmp_path / "plain.weights.h5")
     np.testing.assert_allclose(other(random_inputs()), expected, atol=1e-5)
-    # Keras leaves 0 in both matrices, from where neither learns.
+    # Keras leaves both matrices at 0, where all their gradients are 0.
     query = other.encoder.transformer_layers[0].attention.query
     assert np.abs(query.lora_kernel_a).max() > 0
 

@@ -1,4 +1,4 @@
-"""Real tokens alone, against the same model on padded rows."""
+"""A model that skips padding, against the same model on padded rows."""
 
 import numpy as np
 import pytest
@@ -141,7 +141,7 @@ def test_gradients_are_those_of_padded_rows():
 
 
 def test_every_signature_leaves_padding_alone():
-    """[PAD] has a vector of NaN, which nothing that is answered may meet."""
+    """The embedding of [PAD] is NaN, but all answers are finite."""
     models = task_models()
     for model in models:
         table = model.encoder.embeddings.token.embeddings
@@ -156,7 +156,7 @@ def test_every_signature_leaves_padding_alone():
     for model in models:
         for signature in make_signatures(model, made, options):
             if signature.name == "fill_mask":
-                continue  # multiplies by the vectors of all pieces
+                continue  # it reads the embeddings of all tokens
             inputs = dict.fromkeys(signature.inputs, texts)
             if "choices" in inputs:
                 inputs["choices"] = [[text, "film"] for text in texts]

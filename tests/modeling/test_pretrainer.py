@@ -42,7 +42,7 @@ def compute_loss(model, x, y, w, training=False):
 
 
 def gradients(model, batch, training=False, traced=True):
-    """Return the loss, the gradients of the weights and the matrix products."""
+    """Return the loss, gradients by path and number of matrix products."""
     products = []
 
     def step():
@@ -100,15 +100,15 @@ def test_rematerialised_gradients_are_the_same_with_dropout_on(dtype):
         )
         results.append(gradients(model, batch, training=True, traced=traced))
     (loss, gradients_by_path, products), (again, recomputed, more) = results
-    # In bfloat16 the two may round differently.
+    # In bfloat16 the two models may round differently.
     atol = 1e-6 if dtype == "float32" else 0.02
     assert loss == pytest.approx(again, abs=atol)
-    assert abs(loss - float(compute_loss(model, *batch))) > 0.05  # it did drop
+    assert abs(loss - float(compute_loss(model, *batch))) > 0.05  # dropout on
     for path, slope in gradients_by_path.items():
         np.testing.assert_allclose(
             slope, recomputed[path], atol=atol, err_msg=path
         )
-    assert not traced or more > products  # layers are computed again
+    assert not traced or more > products  # layers are recomputed
 
 
 def test_a_saved_pretrainer_resumes_with_its_optimizer(tmp_path):
@@ -149,8 +149,8 @@ def test_weight_paths_do_not_depend_on_models_made_before():
     ]
 
 
-# bfloat16 is what --dtype=auto takes on many processors; XLA rounds once and
-# not thrice. Exact GELU, by itself: test_kernels.py.
+# --dtype=auto takes bfloat16 on many processors. XLA then rounds GELU's result
+# once instead of three times. test_kernels.py tests the exact GELU.
 @pytest.mark.parametrize(
     "dtype",
     ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.long)],
@@ -158,12 +158,12 @@ def test_weight_paths_do_not_depend_on_models_made_before():
 def test_arithmetic_by_xla_trains_as_without(dtype, monkeypatch):
     batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
     results = []
-    for large in (2**40, 90):  # elements: of kernels and tables
+    for large in (2**40, 90):  # in elements; 90 lets XLA compile
         monkeypatch.setattr(kernels, "LARGE", large)
         keras.utils.set_random_seed(7)  # dropout is on
         model = random_pretrainer(dtype=dtype)
         model.compile(adamw(3e-3, 100), pretraining_losses())
-        build(model, batch)  # what makes variables is traced twice
+        build(model, batch)  # creating variables would trace twice
         step = model.train_step
         if large == 90:
             step = tf.function(step).get_concrete_function(batch)
@@ -174,12 +174,12 @@ def test_arithmetic_by_xla_trains_as_without(dtype, monkeypatch):
         losses = [float(step(batch)["loss"]) for _ in range(4)]
         results.append((losses, numpy_weights(model)))
     (losses, weights), (again, by_xla) = results
-    if dtype != "float32":  # the weights differ by their gradients' rounding
+    if dtype != "float32":  # rounded gradients change the weights
         np.testing.assert_allclose(losses, again, rtol=5e-3)
         return
     np.testing.assert_allclose(losses, again, rtol=1e-5)
     for path, weight in weights.items():
-        if not path.endswith("key/bias"):  # its gradient is 0, and rounding
+        if not path.endswith("key/bias"):  # its exact gradient is 0
             np.testing.assert_allclose(
                 weight, by_xla[path], atol=2e-5, err_msg=path
             )

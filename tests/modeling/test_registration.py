@@ -1,4 +1,4 @@
-"""Keras loads our models where `bert_keras` is imported, and nothing more."""
+"""Keras loads saved models if `bert_keras` is imported."""
 
 import itertools
 import pickle
@@ -20,7 +20,7 @@ OPTIMIZERS = {"chooser": bert_keras.lamb, "causal": bert_keras.adamw}
 
 
 def save(name, folder):
-    """Write a compiled model as `.keras` and pickled, and what it says."""
+    """Write a compiled model as `.keras` and as a pickle, and its outputs."""
     model, x = make_model(name), make_inputs(name)
     model.compile(OPTIMIZERS[name](1e-3, steps=3), "mse")
     model.optimizer.build(model.trainable_variables)
@@ -58,7 +58,7 @@ def python(code, *arguments):
 
 
 def registered_classes():
-    """Yield the names of all classes in the package that Keras is to know."""
+    """Yield the registered names of all classes that the package registers."""
     for path in PACKAGE.rglob("*.py"):
         lines = path.read_text(encoding="utf-8").splitlines()
         for line, below in itertools.pairwise(lines):
@@ -77,7 +77,7 @@ def registered_classes():
     ],
 )
 def test_a_new_process_loads_what_keras_saved(name, imports, tmp_path):
-    """Every model, in this process: test_task_models.py."""
+    """test_task_models.py tests all models, but in one process."""
     save(name, tmp_path)
     known = python(LOAD, tmp_path, *imports)
     assert set(registered_classes()) <= set(known)

@@ -56,7 +56,7 @@ def make(name):
 
 @functools.cache
 def filled(name):
-    """One model for all tests that leave it as it is."""
+    """Return a model shared by all tests that do not change it."""
     return fill(make(name))
 
 
@@ -75,7 +75,7 @@ def assert_same_outputs(left, right, inputs):
         np.testing.assert_array_equal(first, second)
 
 
-# One of each kind of inputs, and an LSTM's loop over tokens of any number.
+# All input formats and, with BiLSTM, a loop over a sequence of any length.
 @pytest.mark.parametrize(
     "name",
     ["encoder", "chooser", "embedder", "pretrainer", "causal", "BiLSTM"],
@@ -305,10 +305,10 @@ def test_compile_and_fit_learn_a_batch_by_heart_in_one_trace(monkeypatch):
     model.compile(adamw(3e-2, 40), span_losses())
     labels = {"start": np.array([1, 0, 2]), "end": np.array([1, 2, 2])}
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of weights without a gradient
+        warnings.simplefilter("error")  # Keras warns of missing gradients
         history = model.fit(random_inputs(), labels, epochs=35, verbose=0)
     assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
-    # A second time where the first trace made variables, as Keras has it.
+    # tf.function traces twice if the first trace creates variables.
     assert len(traced) == 1
 
 
@@ -318,7 +318,7 @@ def test_a_bilstm_trains_on_several_labels_a_text():
     model.compile(adamw(1e-2, 9, warmup=0), loss, run_eagerly=True)
     before = {x.path: x.numpy() for x in model.trainable_weights}
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of weights without a gradient
+        warnings.simplefilter("error")  # Keras warns of missing gradients
         model.train_on_batch(random_inputs(), np.eye(3)[CLASSES])
     for weight in model.trainable_weights:
         if weight.path.startswith("bilstm"):
@@ -415,7 +415,7 @@ def test_a_loss_of_a_subclass_counts():
 
 
 def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
-    """What fits: tests/training/test_strategy.py."""
+    """tests/training/test_strategy.py has an accepted case."""
     rows = tf.data.Dataset.from_tensor_slices((random_inputs(), [0, 1, 2]))
     model = make_model("classifier")
     for size, fixed in ((2, False), (3, True)):
@@ -471,7 +471,7 @@ def test_what_cannot_be_built_or_called_is_refused(make, message):
 
 @keras.saving.register_keras_serializable("elsewhere")
 class MeanRegressor(TaskModel):
-    """A head from outside the package: a number from the mean vector."""
+    """Task model outside the package: regression on the mean vector."""
 
     pools = False
 
@@ -513,5 +513,5 @@ def test_texts_are_refused_and_the_model_stays_compiled():
             given = () if loop == model.predict else labels
             with pytest.raises(InputError, match="dataset.map.pre.*") as caught:
                 loop(texts, *given, verbose=0)
-            assert "\n" not in str(caught.value)  # it never came to a graph
+            assert "\n" not in str(caught.value)  # not raised inside a graph
     model.fit(random_inputs(), CLASSES, verbose=0)

@@ -1,7 +1,7 @@
-"""What the live model answers, computed in Python without the serving graph.
+"""Answers of the live model, computed in Python without the serving graph.
 
-Each check computes, row by row on rows that it packs itself, what a signature
-should have answered, and returns the greatest difference of the two.
+Each check computes the expected answer row by row, from rows that it packs
+itself, and returns the largest difference from the signature's answer.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from bert_keras.serving.graph import MASK
 
 
 def framed(preprocessor, *segments):
-    """One row of the model's inputs, (1, T), for ids that fit or are cut."""
+    """Return one row of model inputs, (1, T); ids that do not fit are cut."""
     tokenizer = preprocessor.tokenizer
     ids, numbers = [tokenizer.cls_id], [0]
     room = preprocessor.sequence_length - 1 - len(segments)
@@ -37,7 +37,7 @@ def framed(preprocessor, *segments):
 
 
 def windows(length, room, stride):
-    """(begin, end) of each window; the last is the first to reach the end."""
+    """Return (begin, end) of the windows; only the last reaches the end."""
     found, begin = [], 0
     while True:
         found.append((begin, min(begin + room, length)))
@@ -47,7 +47,7 @@ def windows(length, room, stride):
 
 
 def best_windows(cut, length):
-    """For each place the window in which it has most context, the first."""
+    """Return for each position the first window with the most context."""
 
     def context(window, place):
         begin, end = cut[window]
@@ -68,8 +68,8 @@ def softmax(logits):
 
 
 def difference(left, right):
-    """The greatest difference; infinite where the shapes are not the same or
-    a number is none."""
+    """Return the largest difference; infinity if the shapes differ or a value
+    is not finite."""
     left, right = np.asarray(left), np.asarray(right)
     finite = np.isfinite(left).all() and np.isfinite(right).all()
     if left.shape != right.shape or not finite:
@@ -81,33 +81,38 @@ ANSWER_LENGTH, QUESTION_LENGTH, STRIDE = 30, 64, 128
 
 
 def answer(model, preprocessor, options, answer, questions, contexts):
-    """Compares the scores; the text where no two scores are near."""
+    """Compare the number of spans, the best scores, and each slice's score."""
     worst = 0.0
     for row, (question, context) in enumerate(
         zip(questions, contexts, strict=True)
     ):
         spans, null = _spans(model, preprocessor, question, context)
-        spans = sorted(spans, reverse=True)[: options["top_k"]]
+        best = sorted((s[0] for s in spans), reverse=True)[: options["top_k"]]
         count = answer["count"][row]
-        if count != len(spans):
+        if count != len(best):
             return np.inf
+        scores = answer["score"][row, :count]
+        # Spans may have equal scores, so look up each served span.
+        live = {_cut_out(context, *span): score for score, *span in spans}
+        served = (answer[k][row, :count] for k in ("answer", "start", "end"))
+        found = [live.pop(span, np.inf) for span in zip(*served, strict=True)]
         worst = max(
             worst,
-            difference(answer["score"][row, :count], [s[0] for s in spans]),
+            difference(scores, best),
+            difference(scores, found),
             difference(answer["null_score"][row], null),
         )
-        if count and answer["answer"][row, 0] != _best_text(spans, context):
-            worst = np.inf
     return worst
 
 
-def _best_text(spans, context):
-    _, begin, end = spans[0]
-    return context[begin:end].rstrip(b"\0")  # as NumPy's strings
+def _cut_out(text, begin, end):
+    """Return a slice, and its start and end in characters."""
+    start, stop = (len(text[:i].decode(errors="ignore")) for i in (begin, end))
+    return text[begin:end].rstrip(b"\0"), start, stop  # as NumPy strings do
 
 
 def _spans(model, preprocessor, question, context):
-    """(score, first byte, byte after) of every span, and the null score."""
+    """Return (score, begin, end) of every span in bytes, and the null score."""
     tokenizer = preprocessor.tokenizer
     length = preprocessor.sequence_length
     asked = np.array(tokenizer(question))
@@ -134,7 +139,7 @@ def _spans(model, preprocessor, question, context):
 
 
 def tag(model, preprocessor, options, answer, texts):
-    """Compares type, offsets in bytes of the text, and score."""
+    """Compare the type, the slice and the score of each entity."""
     worst = 0.0
     for row, text in enumerate(texts):
         found = _entities(model, preprocessor, options, text)
@@ -142,11 +147,9 @@ def tag(model, preprocessor, options, answer, texts):
         if count != len(found):
             return np.inf
         for place, (kind, begin, end, score) in enumerate(found):
-            piece = text[begin:end].rstrip(b"\0")
-            if (
-                answer["type"][row, place] != kind.encode()
-                or answer["text"][row, place] != piece
-            ):
+            names = ("type", "text", "start", "end")
+            served = tuple(answer[name][row, place] for name in names)
+            if served != (kind.encode(), *_cut_out(text, begin, end)):
                 return np.inf
             apart = abs(answer["score"][row, place] - score)
             worst = np.maximum(worst, apart)  # keeps NaN
@@ -154,7 +157,7 @@ def tag(model, preprocessor, options, answer, texts):
 
 
 def _entities(model, preprocessor, options, text):
-    """(type, first byte, byte after, score) of each entity."""
+    """Return (type, begin, end, score) of each entity, in bytes."""
     words = _words(model, preprocessor, options, text)
     entities, ended = [], True
     for label, begin, end, score in words:
@@ -179,7 +182,7 @@ def _entities(model, preprocessor, options, text):
 
 
 def _words(model, preprocessor, options, text):
-    """(label, first byte, byte after, probability) of each word."""
+    """Return (label, begin, end, probability) of each word, in bytes."""
     tokenizer = preprocessor.tokenizer
     room = preprocessor.sequence_length - 2
     ids, begins, ends = (
@@ -288,7 +291,7 @@ FEATURES = {
 
 
 def _features(encoder, preprocessor, options, answer, texts):
-    """The greatest difference of the tokens' vectors, row by row."""
+    """Return the largest difference of the tokens' vectors."""
     worst = 0.0
     room = preprocessor.sequence_length - 2
     for row, text in enumerate(texts):
@@ -302,7 +305,7 @@ def _features(encoder, preprocessor, options, answer, texts):
 
 
 def fill_mask(model, preprocessor, options, answer, texts):
-    """Compares the probabilities of the pieces that were answered."""
+    """Compare the predicted tokens' probabilities with the highest ones."""
     tokenizer = preprocessor.tokenizer
     worst = 0.0
     for row, text in enumerate(texts):
@@ -345,7 +348,7 @@ CHECKS = {
 
 
 def _over_windows(function, preprocessor, texts):
-    """Mean of `function` over the windows of each text, by their length."""
+    """Return the mean of `function` over a text's windows, by their length."""
     room = preprocessor.sequence_length - 2
     means = []
     for text in texts:

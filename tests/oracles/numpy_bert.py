@@ -1,7 +1,7 @@
-"""BERT once more, in plain NumPy: a second opinion on every number.
+"""BERT in plain NumPy: a second opinion on every value.
 
-Written from the paper and the original's behaviour, on a dict of weights by
-their published names; no batching tricks, no masks but the obvious ones.
+Written from the paper and the original's behaviour. `weights` is a dict by
+published name. Each row is computed by itself.
 """
 
 import math
@@ -42,7 +42,7 @@ def layer_norm(weights, name, x):
 
 
 def attend(weights, name, x, visible, num_heads):
-    """x (T, D); visible (T, T), whether row t may look at column s."""
+    """Return attention for x (T, D); visible[t, s]: t may attend to s."""
     query, key, value = (
         dense(weights, f"{name}/{part}", x)
         for part in ("query", "key", "value")
@@ -58,7 +58,7 @@ def attend(weights, name, x, visible, num_heads):
 
 
 def encode_row(weights, config, row):
-    """Hidden states of one row: a list of (T, D)."""
+    """Return the hidden states of one row: a list of (T, D)."""
     ids = row["token_ids"]
     length = len(ids)
     segments = row.get("segment_ids", np.zeros(length, int))
@@ -95,7 +95,7 @@ def pool(weights, vector):
 
 
 def encode(weights, config, inputs):
-    """sequence_output, pooled_output and hidden_states of a batch."""
+    """Return a dict of the outputs and hidden states of a batch."""
     count = len(inputs["token_ids"])
     rows = [{k: v[i] for k, v in inputs.items()} for i in range(count)]
     states = [encode_row(weights, config, row) for row in rows]
@@ -118,7 +118,7 @@ def mlm_logits(weights, config, sequence, positions):
 
 
 def cross_entropy(logits, labels, weights=None):
-    """sum(weight x loss) / sum(weight)."""
+    """Return sum(weight x loss) / sum(weight)."""
     probabilities = softmax(logits)
     picked = np.take_along_axis(probabilities, labels[..., None], -1)[..., 0]
     weights = np.ones(labels.shape) if weights is None else weights

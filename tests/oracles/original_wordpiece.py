@@ -1,8 +1,8 @@
-"""The original BERT's rules for text, restated; shares nothing with ours.
+"""The original BERT's text rules; shares no code with this package.
 
-The rules are those of tokenization.py as published in 2018 and 2019, told by
-categories that `unicodedata` gives: run it under Python 3.11, whose Unicode
-is the 14.0 that our tables are pinned to.
+The rules are those of tokenization.py as published in 2018 and 2019. The
+categories come from `unicodedata`. Run it under Python 3.11, which has Unicode
+14.0, like this package's tables.
 """
 
 import functools
@@ -22,7 +22,7 @@ ASCII_PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def words(text, lowercase=True, strip_accents=None):
-    """Normalised words; `strip_accents` goes with `lowercase` by default."""
+    """Return normalised words; `strip_accents=None` equals `lowercase`."""
     if strip_accents is None:
         strip_accents = lowercase
     if isinstance(text, bytes):
@@ -39,7 +39,7 @@ def words(text, lowercase=True, strip_accents=None):
 
 
 def pieces(word, vocabulary, max_word_length=200):
-    """Greedy pieces of one word; `vocabulary` is a set."""
+    """Return the greedy tokens of one word; `vocabulary` is a set."""
     if len(word) > max_word_length:
         return ["[UNK]"]
     found, rest = [], word

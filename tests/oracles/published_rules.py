@@ -1,12 +1,12 @@
-"""The original BERT's pair and masking rules, restated piece by piece.
+"""The original BERT's pair and masking rules, restated token by token.
 
-Slow and plain: one random number at a time, lists of pieces, nothing shared
-with the package. `random` is a `random.Random`.
+The code is slow and plain: it draws one random number at a time, uses lists of
+tokens, and shares nothing with the package. `random` is a `random.Random`.
 """
 
 
 def pairs_of_document(documents, own, room, short_probability, random):
-    """(A, B, is random) of one document, a list of sentences of pieces."""
+    """Return triples (A, B, is random) of `documents[own]`."""
     sentences = documents[own]
     target = room
     if random.random() < short_probability:
@@ -55,7 +55,7 @@ def shortened(a, b, room, random):
 
 
 def masked(row, specials, most, rate, size, mask_id, random):
-    """(row with masks, {position: true id}) of one row of ids."""
+    """Return one row of ids with masks, and {position: true id}."""
     places = [i for i, piece in enumerate(row) if piece not in specials]
     random.shuffle(places)
     count = min(most, max(1, int(round(len(row) * rate))))
@@ -70,10 +70,10 @@ def masked(row, specials, most, rate, size, mask_id, random):
 
 
 def masked_words(segments, count, random):
-    """Positions to predict, by the original's rule of whole words.
+    """Return the positions to predict, by the original's whole-word rule.
 
     Args:
-        segments: a list of words each; a word is a list of positions.
+        segments: lists of words; a word is a list of positions.
     """
     words = sum(segments, [])
     random.shuffle(words)

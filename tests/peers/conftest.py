@@ -1,7 +1,7 @@
-"""PyTorch comes first.
+"""Import of PyTorch before TensorFlow.
 
-Its compiler brings an LLVM of its own; loaded after TensorFlow's it ends the
-process: "inconsistency in registered CommandLine options".
+PyTorch's compiler has its own LLVM. If it is loaded after TensorFlow's LLVM, it
+ends the process: "inconsistency in registered CommandLine options".
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""sentence-transformers loads what is written here, and the other way round;
-the same batches give both the same losses and metrics.
+"""Folders, losses and metrics compared with sentence-transformers.
 
-Each test needs its peer: pip install torch sentence-transformers
+Each library loads the folders of the other library.
+Needs: pip install torch sentence-transformers
 """
 
 import os
@@ -29,7 +29,7 @@ def sentences():
 
 
 def embedder(pooling="mean", normalize=True):
-    """Ours, its preprocessor and texts: of real weights where they are."""
+    """Return an embedder, with real weights if available, and texts for it."""
     if os.path.isdir(WEIGHTS):
         model = BertEmbedder.from_preset(
             WEIGHTS, pooling=pooling, normalize=normalize
@@ -59,7 +59,7 @@ def test_theirs_gives_the_vectors_of_a_folder_of_ours(
     told(capsys, f"written, {pooling}, {normalize}", difference)
     assert difference < TOLERANCE
     assert theirs.max_seq_length == text.sequence_length
-    # And what they make of it comes back as it was.
+    # The folder that sentence-transformers saves gives the same model.
     theirs.save(str(tmp_path / "b"))
     again = BertEmbedder.from_preset(tmp_path / "b")
     text = BertPreprocessor.from_preset(tmp_path / "b")
@@ -123,7 +123,7 @@ def test_a_ranking_model_scores_as_their_cross_encoder(
     difference = np.abs(theirs.predict(pairs) - ours).max()
     told(capsys, "cross-encoder", difference)
     assert difference < TOLERANCE
-    # And what they make of it comes back: modules.json has one module.
+    # The folder that CrossEncoder saves loads; modules.json has one module.
     theirs.save_pretrained(str(tmp_path / "b"))
     again = bert_keras.BertClassifier.from_preset(
         tmp_path / "b", problem="ranking", pair=True

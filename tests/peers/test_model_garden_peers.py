@@ -1,8 +1,8 @@
-"""Model Garden, TF Hub and transformers 4 against what is read and written.
+"""Checkpoints of Model Garden and TF Hub give the same outputs here.
 
     pip install tf-models-official "transformers<5"
 
-They run on Keras 2; this package beside them on Keras 3.
+Both run on Keras 2, and bert_keras on Keras 3 in the same process.
 """
 
 import os
@@ -54,14 +54,14 @@ def original_inputs(inputs):
 
 
 def told(capsys, what, difference):
-    """Prints the difference whatever pytest captures: it is the result."""
+    """Print the difference despite pytest's capture, and check it."""
     with capsys.disabled():
         print(f"\n{what}: {difference:.1e}", end="")
     assert difference < TOLERANCE
 
 
 def compared(mine, theirs):
-    """Greatest difference of the encoder's outputs at real tokens."""
+    """Return the largest difference of encoder outputs at real tokens."""
     inputs = sample_inputs(mine)
     inputs.pop("mask_positions", None)
     encoder = getattr(mine, "encoder", mine)

@@ -1,6 +1,6 @@
-"""Other implementations load what is written here, and the other way round.
+"""Weights exchanged with transformers, PEFT and KerasHub, in both directions.
 
-Each test needs its peer: pip install torch transformers keras-hub
+A test is skipped if its library is missing; the extra `peers` installs all.
 """
 
 import os
@@ -20,7 +20,7 @@ from bert_keras.serving.load import load_saved_model
 from bert_keras.text.preprocessor import BertPreprocessor
 
 TOLERANCE = 1e-5
-# Our class -> theirs, and the names of their outputs by ours.
+# bert_keras class -> transformers class, and the same for output names.
 PAIRS = {
     "BertEncoder": (
         "BertModel",
@@ -77,7 +77,7 @@ def theirs(model, inputs, names, positions=None):
 
 
 def greatest(first, second, mask=None):
-    """Over all outputs; a vector at padding means nothing and is left out."""
+    """Return the largest difference; `mask` leaves out padding vectors."""
     differences = []
     for name in second:
         difference = np.abs(first[name] - second[name])
@@ -100,7 +100,7 @@ def tiny_model(name, **arguments):
 
 
 def told(capsys, what, difference):
-    """Prints the difference whatever pytest captures: it is the result."""
+    """Print the difference even if pytest captures output: it is a result."""
     with capsys.disabled():
         print(f"\n{what}: {difference:.1e}", end="")
 
@@ -117,7 +117,7 @@ def test_transformers_loads_what_is_written(
         tmp_path / "a", output_loading_info=True
     )
     pooler = {"bert.pooler.dense.bias", "bert.pooler.dense.weight"}
-    # Four of these classes have no pooler, and leave it.
+    # Some of these classes have no pooler and do not load its weights.
     assert not keys["missing_keys"] and keys["unexpected_keys"] <= pooler
     difference = compared(mine, other, names)
     told(capsys, f"written {kind}, {activation}", difference)
@@ -141,7 +141,7 @@ def test_peft_loads_the_adapters_that_are_written(
     kind, names = PAIRS[name]
     base = getattr(transformers, kind).from_pretrained(tmp_path / "base")
     other = peft.PeftModel.from_pretrained(base, tmp_path / "adapter")
-    # For questions, PEFT 0.21 calls the unmerged model without token_type_ids.
+    # PEFT 0.21 does not pass token_type_ids to an unmerged QA model.
     other = other.merge_and_unload()
     difference = compared(mine, other, names)
     told(capsys, f"PEFT, {kind}", difference)
@@ -167,7 +167,8 @@ def test_lora_drops_its_input_in_training_as_peft_does(tmp_path, transformers):
     )
     other = other.base_model.model.bert.encoder.layer[0].attention.self.query
     query = mine.encoder.transformer_layers[0].attention.query
-    # Rows of one value: each change is scale / (1 - rate) A B, or nothing.
+    # Each row is one-hot. LoRA adds row 0 of the matrix scale / (1 - rate) A B,
+    # or nothing if dropout removes the 1.
     rows = np.eye(query.kernel.shape[0], dtype="float32")[np.zeros(count, int)]
     plain = other.base_layer(torch.tensor(rows[:1])).detach().numpy()
     torch.manual_seed(0)
@@ -212,7 +213,7 @@ def test_what_transformers_trained_further_is_loaded(tmp_path, transformers):
     save_model(tmp_path / "a", tiny.model("BertClassifier"))
     kind = transformers.BertForSequenceClassification
     other = randomised(kind.from_pretrained(tmp_path / "a"))
-    other.save_pretrained(tmp_path / "b")  # with our block in its config
+    other.save_pretrained(tmp_path / "b")  # keeps the block in config.json
     mine = load_model(CLASSES["BertClassifier"], tmp_path / "b")
     assert compared(mine, other, {"": "logits"}) < TOLERANCE
 
@@ -419,7 +420,7 @@ def test_a_text_embedder_of_keras_hub_is_served_as_it_embeds(
 def test_the_masked_lm_of_keras_hub_keeps_its_own_head(
     tmp_path, keras_hub, capsys
 ):
-    # Its head has exact GELU and an epsilon of 1e-5, whatever the backbone.
+    # KerasHub's head always has exact GELU and an epsilon of 1e-5.
     masked = keras_hub.models.BertMaskedLM(hub_backbone(keras_hub))
     masked.save_to_preset(str(tmp_path / "a"))
     mine = load_model(CLASSES["BertPretrainer"], tmp_path / "a")

@@ -1,4 +1,4 @@
-"""Toy data and an uninterrupted run that the tests of this room share."""
+"""Toy data and an uninterrupted run that the tests of this folder share."""
 
 import keras
 import pytest
@@ -13,7 +13,7 @@ def data(tmp_path_factory):
 
 
 class Watch(keras.callbacks.Callback):
-    """What a callback is told: the phases begun, batches, and figures."""
+    """A callback that records phases begun, batch losses and epoch logs."""
 
     def __init__(self):
         super().__init__()
@@ -37,6 +37,6 @@ def watch():
 
 @pytest.fixture(scope="session")
 def finished(data, watch, tmp_path_factory):
-    """The folder of a run with both phases, and what it returned."""
+    """The folder of a run with both phases, and its return value."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     return folder, runner.run(data, folder, callbacks=[watch], **SMALLEST)

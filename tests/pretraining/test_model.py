@@ -1,4 +1,4 @@
-"""What each objective learns; starting from weights, and what is refused."""
+"""Objectives, initial weights and refused settings of pre-training."""
 
 import shutil
 
@@ -28,7 +28,7 @@ from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
 
-# Settings that go with --init: of `SMALLEST`, what is of no model.
+# Settings for runs with --init, which refuses the model sizes in `SMALLEST`.
 CONTINUED = {
     name: SMALLEST[name]
     for name in (
@@ -46,7 +46,7 @@ def source_of(data, objective="mlm+nsp", **settings):
     return PretrainingSource(data, settings, OBJECTIVES[objective])
 
 
-# What each objective learns.
+# Objectives.
 
 
 @pytest.mark.parametrize("attention", ["left_to_right", "right_to_left"])
@@ -119,7 +119,7 @@ def test_packed_rows_train_and_leave_a_plain_model(data, tmp_path):
     assert results["data"]["padding"] < 0.2
 
 
-# Starting from weights.
+# Initial weights.
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def weights(tmp_path_factory):
 
 def test_a_run_starts_from_weights_with_their_heads(weights, data, tmp_path):
     init = shutil.copytree(weights, tmp_path / "init")
-    # In two phases, at whose last length both figures are taken.
+    # The run has two phases. All metrics use sequences of the last phase.
     settings = {**CONTINUED, "sequence_length": 16, "max_predictions": 3}
     settings |= {"phase_2_steps": 2, "learning_rate": 0.0, "init": str(init)}
     results = runner.run(data, tmp_path / "run", **settings)
@@ -140,7 +140,7 @@ def test_a_run_starts_from_weights_with_their_heads(weights, data, tmp_path):
         OBJECTIVES["mlm+nsp"].losses(),
         weighted_metrics=OBJECTIVES["mlm+nsp"].metrics(),
     )
-    # The same batches of the same length, by the same weights.
+    # Keras evaluates the same weights on the same batches.
     expected = model.evaluate(
         source.held_out(phases(source.settings)[0]),
         verbose=0,
@@ -206,7 +206,7 @@ def test_what_does_not_fit_is_refused_by_run_and_plan_and_leaves_no_folder(
     weights, data, tmp_path, monkeypatch, arguments, message
 ):
     def train(*_):
-        raise AssertionError("a step was taken")
+        raise AssertionError("the training began")
 
     monkeypatch.setattr(runner.Run, "train", train)
     if "vocabulary" in arguments:

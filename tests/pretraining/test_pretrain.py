@@ -161,19 +161,28 @@ def interrupt_at(step, monkeypatch):
     monkeypatch.setattr(training.Board, "on_train_batch_end", end)
 
 
+def interrupt_evaluation(step, monkeypatch):
+    evaluate = runner.Run.evaluate
+
+    def evaluate_until(self, now):
+        if now == step:
+            raise Interrupted
+        return evaluate(self, now)
+
+    monkeypatch.setattr(runner.Run, "evaluate", evaluate_until)
+
+
 def test_a_run_interrupted_in_both_phases_ends_with_the_same_bits(
     finished, data, tmp_path, monkeypatch
 ):
-    def evaluate(self, step):
-        raise Interrupted  # the last step is saved, and not yet evaluated
-
     settings = {**SMALLEST, "save_every": 1}
-    for interrupt in (
-        lambda patch: interrupt_at(8, patch),  # at the end of the first
-        lambda patch: patch.setattr(runner.Run, "evaluate", evaluate),
+    for stop, step in (
+        (interrupt_at, 8),  # at the end of phase 1
+        (interrupt_at, 11),
+        (interrupt_evaluation, 12),  # saved but not evaluated
     ):
         with monkeypatch.context() as patch, pytest.raises(Interrupted):
-            interrupt(patch)
+            stop(step, patch)
             runner.run(data, tmp_path, **settings)
     results = runner.run(data, tmp_path, **settings)
     ours = (tmp_path / "model" / "model.safetensors").read_bytes()
@@ -183,7 +192,7 @@ def test_a_run_interrupted_in_both_phases_ends_with_the_same_bits(
 
 
 def logged(results):
-    """The lines of a run's curve, without what depends on the clock."""
+    """Return the lines of a run's curve without `tokens_per_second`."""
     return [
         {k: v for k, v in line.items() if k != "tokens_per_second"}
         for line in results["curve"]
@@ -194,9 +203,9 @@ def logged(results):
 @pytest.mark.parametrize(
     ("step", "settings"),
     [
-        # Saved further into an epoch than an evaluation goes.
+        # Step 10 is saved, 4 steps into an epoch; evaluations have 2 steps.
         (11, {"save_every": 5, "evaluation_steps": 2, "evaluations": 2}),
-        # Saved at an epoch's end that is no evaluation's, and not evaluated.
+        # Step 8 ends an epoch; it is saved but not evaluated.
         (8, {"save_every": 4, "evaluation_steps": 7, "evaluations": 3}),
     ],
 )
@@ -205,18 +214,9 @@ def test_a_resumed_run_logs_the_metrics_of_a_whole_one(
 ):
     settings = {**SMALLEST, "phase_2_steps": 0, **settings}
     whole = runner.run(data, tmp_path / "whole", **settings)
-    evaluate = runner.Run.evaluate
-
-    def evaluate_until(self, now):
-        if now == step:
-            raise Interrupted
-        return evaluate(self, now)
-
+    stop = interrupt_at if step % 4 else interrupt_evaluation
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        interrupt_at(step, patch)
-        if step % 4 == 0:
-            interrupt_at(None, patch)
-            patch.setattr(runner.Run, "evaluate", evaluate_until)
+        stop(step, patch)
         runner.run(data, tmp_path / "resumed", **settings)
     resumed = runner.run(data, tmp_path / "resumed", **settings)
     assert logged(resumed) == logged(whole)
@@ -241,14 +241,14 @@ def test_a_run_is_resumed_with_its_settings_and_data_alone(finished, data):
     folder, results = finished
     with pytest.raises(InputError, match="phase_2_steps was 4 and is now 5"):
         runner.run(data, folder, **{**SMALLEST, "phase_2_steps": 5})
-    pieces = [*PIECES[:-2], "##ker", "tin"]  # as many, two in other places
+    pieces = [*PIECES[:-2], "##ker", "tin"]  # same size, two swapped
     for changes in ({"held_out_share": 0.4}, {"pieces": pieces}):
         shutil.rmtree(data)
         write_data(data, **changes)
         with pytest.raises(InputError, match="other files: .*store.json"):
             runner.run(data, folder, **SMALLEST)
     shutil.rmtree(data)
-    write_data(data)  # the same bytes again, at another time
+    write_data(data)  # the same bytes with new modification times
     assert runner.run(data, folder, **SMALLEST) == results
 
 
@@ -286,7 +286,9 @@ def test_a_dry_run_prints_the_plan(data, packed, capsys):
     assert f"vocabulary of {len(PIECES)}" in printed
     devices, _ = describe_devices(make_strategy("off"), "float32")
     assert f"Devices: {devices}" in printed
-    # Of any size: nothing is allocated.
+
+
+def test_a_plan_allocates_no_memory_for_the_model(data, capsys):
     pretrain.print_plan(data, **{**SMALLEST, "num_layers": 10**6})
     pretrain.print_plan(data, **{**SMALLEST, "hidden_dim": 10**6})
     assert capsys.readouterr().out.count("memory of a device: about") == 4
@@ -304,8 +306,8 @@ def test_parameters_are_counted_as_the_model_has_them(objective):
 
 @pytest.mark.parametrize(
     ("size", "parameters", "batch"),
-    # As transformers counts BertForPreTraining. NVIDIA's rows of 512 tokens
-    # that one A100 of 80 GB holds in half precision.
+    # Parameters: BertForPreTraining of transformers. Batch: rows of 512 tokens
+    # that NVIDIA trains on one A100 of 80 GB in half precision.
     [("base", 110_106_428, None), ("large", 336_226_108, 40)],
 )
 def test_the_plan_of_a_published_size_is_as_published(size, parameters, batch):
@@ -348,7 +350,7 @@ def test_a_rate_has_room_for_all_its_masks_and_less_is_noted():
 
 @pytest.fixture
 def parse(monkeypatch):
-    """The flags of the script's command line."""
+    """Function that parses flags of the script; returns their values."""
     return lambda *words: parse_flags(
         pretrain.define_flags, ["--data=d", "--output=o", *words], monkeypatch
     )

@@ -1,4 +1,4 @@
-"""What pre-training reads: both lengths, baselines, what is refused."""
+"""Pre-training data: phases of two lengths, baselines, errors."""
 
 import shutil
 
@@ -19,7 +19,7 @@ from official_tasks.pretraining.source import PretrainingSource
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """Folders with records of 16 and of 24 pieces, and packed ones."""
+    """Folders with records of 16 and of 24 tokens, and packed ones."""
     folder = tmp_path_factory.mktemp("records")
     kinds = {
         "short": SamplingRules(16, 3),
@@ -124,7 +124,7 @@ def test_data_without_held_out_documents_is_refused(tmp_path):
 
 
 def copied(tmp_path):
-    """Data with records whose sides may be changed."""
+    """Write data that a test may change; return its path and folders."""
     folder = write_data(tmp_path / "data")
     return tmp_path / "data", {"short": folder}
 

@@ -1,7 +1,7 @@
-"""What may happen to a file of pre-training data, each kind a function.
+"""Damages to a file of pre-training data, one function for each type.
 
-They take the path of the file and that of another one beside it. docs/data.md
-has a table of the kinds.
+Arguments: paths of the file and of another file beside it. The docstring of
+each function is a row in a table of docs/data.md.
 """
 
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Small corpora, of numbers and of words, for the tests of data."""
+"""Small corpora of token ids and of words, for the tests of data."""
 
 import hashlib
 import os
@@ -17,13 +17,13 @@ WORDS = [f"word{i}" for i in range(200)]
 
 
 def vocabulary(size=1_000):
-    """Every fourth piece goes on with a word."""
+    """Return a vocabulary in which every fourth token continues a word."""
     words = [f"##{i}" if i % 4 == 3 else f"w{i}" for i in range(size)]
     return SPECIAL + words[len(SPECIAL) :]
 
 
 def numbers(documents=60, seed=0, longest=40, size=1_000):
-    """Documents of sentences of ids, of mixed lengths."""
+    """Return documents: lists of sentences, which are lists of token ids."""
     draw = random.Random(seed)
     return [
         [
@@ -35,7 +35,7 @@ def numbers(documents=60, seed=0, longest=40, size=1_000):
 
 
 def write_store(folder, documents, size=1_000):
-    """A token store of documents of sentences of ids."""
+    """Write documents of token ids to a token store; return the store."""
     pieces = vocabulary(size)
     tokenizer = SimpleNamespace(
         vocabulary=pieces,
@@ -56,14 +56,14 @@ def write_store(folder, documents, size=1_000):
 
 
 def arrays(batches):
-    """The tensors of each batch as arrays."""
+    """Return the tensors of each batch as NumPy arrays."""
     return [
         [value.numpy() for value in tf.nest.flatten(batch)] for batch in batches
     ]
 
 
 def same(one, other):
-    """Whether two lists of `arrays` are equal."""
+    """Return True if two results of `arrays` are equal."""
     return all(
         (a == b).all()
         for first, second in zip(one, other, strict=True)
@@ -81,7 +81,7 @@ def sentence(rng):
 
 
 def corpus(count=60, seed=0):
-    """Documents of paragraphs of sentences of words."""
+    """Return `Document`s with paragraphs of random sentences."""
     rng = np.random.default_rng(seed)
     return [
         Document(
@@ -97,14 +97,14 @@ def corpus(count=60, seed=0):
 
 
 def corpus_hash(documents):
-    """The hash of all texts in their order, as a manifest has it."""
+    """Return the hash of all texts in order, as a manifest stores it."""
     texts = ("\n".join(d.paragraphs).encode() for d in documents)
     digests = [hashlib.sha256(text).digest() for text in texts]
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def write_texts(folder, documents):
-    """One file a document, a paragraph a line."""
+    """Write each document to a file, with one paragraph in a line."""
     os.makedirs(folder, exist_ok=True)
     for number, document in enumerate(documents):
         path = os.path.join(folder, f"{number:02d}.txt")
@@ -113,7 +113,7 @@ def write_texts(folder, documents):
 
 
 def contents(folder):
-    """Path -> bytes of every file but locks."""
+    """Return dict of relative path -> bytes, without lock files."""
     found = {}
     for root, _, names in os.walk(folder):
         for name in set(names) - {".lock"}:
@@ -124,7 +124,7 @@ def contents(folder):
 
 
 def in_small_parts(patch):
-    """Has builds tokenise small parts, and write many small shards."""
+    """Make builds tokenise small parts and write many small shards."""
     patch.setattr("bert_keras.data.building._PART", 2_000)
     patch.setattr("bert_keras.data.examples.CAPACITY", 40)
     patch.setattr("bert_keras.data.token_store._BLOCK", 256)

@@ -1,4 +1,4 @@
-"""The requests of an export's card, asked in each way it can be asked."""
+"""The requests of an export's card, sent by saved_model_cli and by HTTP."""
 
 import contextlib
 import http.client
@@ -8,10 +8,9 @@ import threading
 import time
 
 import forks
-import numpy as np
 
-# What `saved_model_cli run` does, for all signatures in one process, which
-# imports neither this package nor tensorflow_text.
+# This program does the work of `saved_model_cli run`, for all signatures in one
+# process. It imports neither bert_keras nor tensorflow_text.
 CLI = """
 import json, sys
 import numpy as np
@@ -26,27 +25,18 @@ assert "tensorflow_text" not in sys.modules
 
 
 def requests(served):
-    """Signature -> input name -> rows, one row each."""
+    """Return signature -> input name -> an input of one row."""
     entries = served.card["signatures"]
     return {name: entry["request"] for name, entry in entries.items()}
 
 
 def expressions(inputs):
-    """A request as `--input_exprs` takes it."""
+    """Return a request as a value of `--input_exprs`."""
     return ";".join(f"{key}={rows!r}" for key, rows in inputs.items())
 
 
-def numbers(answer):
-    """The floats of an answer, flat, wherever they came from."""
-    found = []
-    for name in sorted(answer):
-        value = np.array(answer[name]).ravel()
-        found += [x for x in value.tolist() if isinstance(x, float)]
-    return np.array(found)
-
-
 def printed_by_cli(folder, asked):
-    """Signature -> what saved_model_cli prints of its outputs."""
+    """Return signature -> text that saved_model_cli prints for it."""
     asked = {name: expressions(inputs) for name, inputs in asked.items()}
     done = forks.run(
         [sys.executable, "-c", CLI, str(folder), json.dumps(asked)]
@@ -57,7 +47,7 @@ def printed_by_cli(folder, asked):
 
 
 def check_cli(folder, served):
-    """saved_model_cli prints every output of every signature."""
+    """Check that saved_model_cli prints every output of every signature."""
     asked = requests(served)
     printed = printed_by_cli(folder, asked)
     for name in asked:
@@ -67,7 +57,7 @@ def check_cli(folder, served):
 
 @contextlib.contextmanager
 def address(served):
-    """The port of a server in this process."""
+    """Yield the port of a server in this process."""
     import uvicorn
 
     from bert_keras.serving.server import create_app
@@ -86,7 +76,7 @@ def address(served):
 
 
 def answered_by_http(port, served, name, inputs):
-    """The answer's outputs, by name."""
+    """Send a request by HTTP; return output name -> rows."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     body = json.dumps({"signature_name": name, "inputs": inputs})
     connection.request("POST", "/v1/models/model:predict", body)

@@ -28,7 +28,7 @@ def encoder():
 
 
 def states(words):
-    """Hidden states of one text, without [CLS] and [SEP]: (6, T, 8)."""
+    """Return the states (6, T, 8) of one text without [CLS] and [SEP]."""
     rows = preprocessor(32)(tf.constant([" ".join(words)]))
     found = encoder()(rows, hidden_states=True)["hidden_states"]
     return np.stack([state[0, 1:-1] for state in found])

@@ -1,4 +1,4 @@
-"""Writers of other packages' formats, for tests of their readers."""
+"""Writers of other packages' formats, for the tests of our readers."""
 
 import json
 import os
@@ -8,10 +8,8 @@ import h5py
 import numpy as np
 import tiny
 import weight_names
-from weight_names import ENCODER, GOOGLE, MODEL_GARDEN, TF_HUB
+from weight_names import ENCODER, GOOGLE, KERAS_HUB, MODEL_GARDEN, TF_HUB
 
-from bert_keras.interop.keras_hub import BACKBONE_NAMES, TASK_NAMES
-from bert_keras.interop.tensors import map_name
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import in_encoder, published_weights
 
@@ -31,13 +29,13 @@ GOOGLE_CONFIG = {
 
 
 def write_google(folder, table="", name="bert_model.ckpt", **config):
-    """Write a folder of the original; return dict of our name -> array.
+    """Write a folder of the original BERT; return dict of our name -> array.
 
     Args:
-        folder: made if it does not exist.
-        table: of the head, in weight_names.py.
-        name: of the checkpoint.
-        **config: changes of bert_config.json.
+        folder: folder to write; it may exist.
+        table: the head's table in weight_names.py; "" for no head.
+        name: prefix of the checkpoint's files.
+        **config: values to change in bert_config.json.
     """
     os.makedirs(folder, exist_ok=True)
     arrays = weight_names.weights(ENCODER, table)
@@ -54,7 +52,7 @@ def write_google(folder, table="", name="bert_model.ckpt", **config):
 
 
 def write_tf_checkpoint(prefix, arrays):
-    """Write variables by name, without an object graph."""
+    """Write a name-based checkpoint, which has no object graph."""
     import tensorflow as tf
 
     names = sorted(arrays)
@@ -67,7 +65,7 @@ def write_tf_checkpoint(prefix, arrays):
 
 
 def write_model_garden(folder, prefix="encoder"):
-    """Write an encoder's object checkpoint; return its arrays by our names."""
+    """Write an encoder's object-based checkpoint; return our name -> array."""
     import tensorflow as tf
 
     os.makedirs(folder, exist_ok=True)
@@ -88,9 +86,9 @@ def write_model_garden(folder, prefix="encoder"):
 
 
 def write_tf_hub(folder):
-    """Write an encoder's SavedModel; return its arrays by our names.
+    """Write an encoder's SavedModel; return dict of our name -> array.
 
-    Its variables are numbered, and do_lower_case is one of them.
+    Its keys have numbers, not names, and `do_lower_case` is a variable.
     """
     import tensorflow as tf
 
@@ -109,19 +107,21 @@ def write_tf_hub(folder):
 
 
 def write_keras_hub(path, model, preprocessor):
-    """Write a classifier's folder as keras-hub's."""
+    """Write a classifier of one layer as a folder of keras-hub."""
     encoder, tokenizer = model.encoder, preprocessor.tokenizer
-    table = BACKBONE_NAMES | TASK_NAMES["BertClassifier"]
+    paths = weight_names.names(KERAS_HUB, ENCODER)
+    paths["classifier/kernel"] = "dense/vars/0"
+    paths["classifier/bias"] = "dense/vars/1"
     os.makedirs(os.path.join(path, "assets", "tokenizer"))
     assets = os.path.join(path, "assets", "tokenizer", "vocabulary.txt")
     write_pieces(assets, preprocessor.tokenizer.vocabulary)
     parts = {"model.weights.h5": {}, "task.weights.h5": {}}
     for name, weight in published_weights(model).items():
         file = "model" if in_encoder(name) else "task"
-        place = map_name(name, table).replace("_encoder_0/", "_encoder/")
-        parts[f"{file}.weights.h5"][place] = weight.numpy().reshape(
-            shape_with_heads(name, weight.shape, encoder.num_heads)
+        array = weight_names.with_heads_apart(
+            name, weight.numpy(), encoder.num_heads
         )
+        parts[f"{file}.weights.h5"][f"layers/{paths[name]}"] = array
     for file, arrays in parts.items():
         write_h5(os.path.join(path, file), arrays)
     sizes = {name: getattr(encoder, name) for name in (*DIMENSIONS, "dropout")}
@@ -146,7 +146,7 @@ def write_keras_hub(path, model, preprocessor):
 
 
 def serialized(module, name, config):
-    """Return what keras-hub deserializes to an object of that class."""
+    """Return the serialized form of a keras-hub object."""
     return {
         "module": f"keras_hub.src.models.bert.{module}",
         "class_name": name,
@@ -155,20 +155,8 @@ def serialized(module, name, config):
     }
 
 
-def shape_with_heads(name, shape, heads):
-    """Return the shape of our weight where each head has an axis."""
-    *_, part, end = name.split("/")
-    if "/attention/" not in name or (part, end) == ("output", "bias"):
-        return tuple(shape)
-    if end == "bias":
-        return (heads, shape[0] // heads)
-    if part == "output":
-        return (heads, shape[0] // heads, shape[1])
-    return (shape[0], heads, shape[1] // heads)
-
-
 def write_h5(path, arrays):
-    """Write datasets, groups as their names say."""
+    """Write arrays as HDF5 datasets; a name may contain groups, as in "a/b"."""
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)

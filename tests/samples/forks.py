@@ -1,9 +1,9 @@
-"""Python processes that begin with TensorFlow imported, so in no time.
+"""Python processes that start fast, with TensorFlow already imported.
 
-One process a test worker imports TensorFlow and Keras and uses neither; what
-`run` and `start` run are forks of it, each as fresh as a new interpreter is
-after these imports. A test of what is imported, of what that costs, or of
-another backend takes `subprocess`.
+For each test worker, one process imports TensorFlow and Keras and uses neither.
+`run` and `start` fork this process, so each fork is like a new interpreter
+after these imports. A test of imports, of their cost or of another backend
+uses `subprocess`.
 """
 
 import multiprocessing
@@ -18,26 +18,25 @@ import tempfile
 import types
 from unittest import mock
 
-# For what takes a context of multiprocessing.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["keras"])  # which imports TensorFlow
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["keras"])  # which imports TensorFlow
 _UNLIMITED = resource.RLIM_INFINITY
 
 
 def start(words, cwd=None, env=None, largest_file=_UNLIMITED):
-    """`python WORDS`, as `subprocess.Popen` starts it with pipes for text.
+    """Start `python WORDS` like `subprocess.Popen` with pipes for text.
 
     Args:
         words: list; a script's path, "-m" and a module, or "-c" and a program,
             and the arguments.
-        cwd, env: as of `Popen`.
-        largest_file: bytes beyond which the system refuses to write.
+        cwd, env: as in `Popen`.
+        largest_file: maximum bytes of a file; the system refuses more.
     """
     return _Started(list(map(str, words)), cwd, env, largest_file)
 
 
 def run(command, cwd=None, env=None, largest_file=_UNLIMITED, **_):
-    """`subprocess.run` of [sys.executable, *words], with its output as text."""
+    """Run [sys.executable, *words] like `subprocess.run` with text output."""
     process = start(command[1:], cwd, env, largest_file)
     output, errors = process.communicate()
     return subprocess.CompletedProcess(
@@ -51,12 +50,12 @@ class _Started:
         self._paths = [f"{self._folder.name}/{name}" for name in ("out", "err")]
         arguments = [words, self._paths, cwd or os.getcwd()]
         arguments += [dict(env or os.environ), largest_file]
-        # What TensorFlow logs of the machine is said once, not in each fork.
+        # TensorFlow's messages about the machine should not repeat in forks.
         with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"):
             multiprocessing.forkserver.ensure_running()
-        self._process = CONTEXT.Process(target=_become, args=arguments)
-        # A fork would import this process's main program first, which under
-        # `call_script` is the script.
+        self._process = _CONTEXT.Process(target=_become, args=arguments)
+        # A fork would first import the main program of this process, which is
+        # the script during `call_script`.
         nothing = types.ModuleType("__main__")
         with mock.patch.dict(sys.modules, {"__main__": nothing}):
             self._process.start()
@@ -80,13 +79,13 @@ class _Started:
 
 
 def _become(words, paths, folder, environment, largest_file):
-    """The fork: does what the interpreter does between its start and `main`."""
+    """Set up the fork as an interpreter does, and run the program."""
     for number, path in enumerate(paths, 1):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    # Of ours, what `bert_keras.data.workers` begins with, if that was first.
+    # If `bert_keras.data.workers` made the server, it imported bert_keras.
     for name in [n for n in sys.modules if n.split(".")[0] == "bert_keras"]:
         del sys.modules[name]
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)

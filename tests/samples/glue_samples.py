@@ -1,4 +1,4 @@
-"""Toy files of all of GLUE, in the official layouts."""
+"""Toy files of all GLUE tasks, in the official layouts."""
 
 import numpy as np
 from task_samples import sentences
@@ -22,12 +22,10 @@ def _lines(header, rows, end="\n", bom=""):
 
 def _single(row, rows, split):
     spelled = row.spelled
-    if row.name == "cola":
-        if split == "test":
-            return ["index", "sentence"], [(i, a) for i, (a, _) in rows]
-        return None, [("x", spelled[y], "", a) for _, (a, y) in rows]
     if split == "test":
         return ["index", "sentence"], [(i, a) for i, (a, _) in rows]
+    if row.name == "cola":
+        return None, [("x", spelled[y], "", a) for _, (a, y) in rows]
     return ["sentence", "label"], [(a, spelled[y]) for _, (a, y) in rows]
 
 
@@ -53,7 +51,7 @@ def _paired(row, rows, split):
 
 
 def write_glue(folder, train=24, held_out=8):
-    """Writes every file of GLUE, with a BOM here and no last newline there."""
+    """Write the files of all GLUE tasks; some have a BOM or no last newline."""
     for number, row in enumerate(glue.ROWS):
         place = folder / row.folder
         place.mkdir(parents=True)
@@ -74,7 +72,7 @@ def write_glue(folder, train=24, held_out=8):
     return folder
 
 
-def one_hot(examples, classes, seed=0):
-    """Random outputs `(R, C)`."""
+def random_outputs(examples, classes, seed=0):
+    """Return random outputs `(R, C)`."""
     random = np.random.default_rng(seed)
     return random.normal(size=(len(examples), classes)).astype("float32")

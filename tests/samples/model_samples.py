@@ -1,4 +1,4 @@
-"""The toy models of modeling and training, and inputs for them."""
+"""Toy models and inputs for the tests of modeling and training."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ SMALL = {
 }
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 LABELS = ["no", "perhaps", "yes"]
-# Each model, as a function of its encoder.
+# Name -> function that makes the model from an encoder.
 MODELS = {
     "encoder": lambda encoder: encoder,
     "classifier": lambda encoder: BertClassifier(encoder, LABELS),
@@ -42,14 +42,14 @@ def make_encoder(**arguments):
 
 
 def make_model(name, **arguments):
-    """Return one of `MODELS` with new weights; arguments of the encoder."""
+    """Return a new model of `MODELS`; `arguments` are those of its encoder."""
     if name == "causal":
         arguments["attention"] = "left_to_right"
     return MODELS[name](make_encoder(**arguments))
 
 
 def fill(model, seed=0, scale=0.4):
-    """Every weight at random, biases and norms too."""
+    """Set all weights to random values, biases too; return the model."""
     random = np.random.default_rng(seed)
     for weight in model.weights:
         mean = 1.0 if weight.name == "gamma" else 0.0
@@ -79,7 +79,7 @@ def random_inputs(seed=0, batch=3, length=7):
 
 
 def make_inputs(name):
-    """Return inputs of one of `MODELS`."""
+    """Return inputs for the model `name` of `MODELS`."""
     if name == "pretrainer":
         return pretraining_batch()[0]
     if name == "chooser":
@@ -89,7 +89,7 @@ def make_inputs(name):
 
 
 def pretraining_batch(seed=0, batch=3, length=7, masked=4):
-    """x, y and w of a training step; some of the predictions are padding."""
+    """Return x, y and w of a training step; some mask positions are padding."""
     random = np.random.default_rng(seed)
     x = random_inputs(seed, batch, length)
     x["mask_positions"] = random.integers(0, 3, (batch, masked))
@@ -106,7 +106,7 @@ def pretraining_batch(seed=0, batch=3, length=7, masked=4):
 
 
 def assert_holds(model, numbers):
-    """The model's weights are these numbers, by their names."""
+    """Check that the weights equal `numbers`, a dict of name -> array."""
     found = published_weights(model)
     for name, expected in numbers.items():
         assert np.array_equal(found[name].numpy(), expected), name

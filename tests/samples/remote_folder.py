@@ -1,8 +1,8 @@
 """A remote file system for tests: `ram://` without rename and append.
 
-TensorFlow has `ram://` in every build. It is made as poor as an object store:
-nothing can be renamed or appended to, and a copy replaces what is there. It
-lives in the process that uses it.
+TensorFlow has `ram://` in every build. Here it is limited as an object store
+is: nothing can be renamed or appended to, and a copy replaces an existing file.
+Its files exist only in the process that uses it.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Raised to simulate the end of the process."""
 
 
 KILLED = Killed()
@@ -20,12 +20,12 @@ DOWN = tf.errors.UnavailableError(None, None, "the store is down")
 
 @contextlib.contextmanager
 def object_store(monkeypatch, fail_at=None, error=KILLED):
-    """Yields the list of changes so far, as (what, path).
+    """Yield the list of changes so far, as (function name, path).
 
     Args:
-        fail_at: the number of the change that fails: it is half done, or not
-            at all.
-        error: what it raises; after `KILLED` no later change is done either.
+        fail_at: index of the change that fails: it is half done, or not at
+            all. None: no change fails.
+        error: the error that it raises. With `KILLED`, all later changes fail.
     """
     gfile = tf.io.gfile
     changes = []
@@ -68,7 +68,13 @@ def object_store(monkeypatch, fail_at=None, error=KILLED):
     def rename(source, target, overwrite=False):
         raise tf.errors.UnimplementedError(None, None, "rename")
 
+    class GFile(gfile.GFile):
+        def __init__(self, name, mode="r"):
+            if "a" in mode and name.startswith("ram://"):
+                raise tf.errors.UnimplementedError(None, None, "append")
+            super().__init__(name, mode)
+
     with monkeypatch.context() as patch:
-        for function in (copy, remove, rmtree, rename):
+        for function in (copy, remove, rmtree, rename, GFile):
             patch.setattr(gfile, function.__name__, function)
         yield changes

@@ -1,4 +1,4 @@
-"""Requests that are small, keep each limit of size, and ask for much work."""
+"""Requests that are small enough for all size limits but ask for much work."""
 
 import concurrent.futures
 import contextlib
@@ -8,8 +8,8 @@ import re
 import time
 
 GOOD = "classify", ["an hour well spent"]
-PUNCTUATION = "!" * 90_000  # a token a byte
-LONG = "!" * 2_000  # fills a row
+PUNCTUATION = "!" * 90_000  # one token per byte
+LONG = "!" * 2_000  # more than a row of tokens
 IDS = {
     "input_ids": [3] * 512,
     "input_mask": [1] * 512,
@@ -21,7 +21,7 @@ def many(row, first=None, rows=64):
     return [first or row, *[row] * (rows - 1)]
 
 
-# Name -> signature, instances.
+# Name -> (signature, instances).
 BOMBS = {
     "masks": ("fill_mask", many("[MASK]" * 510, rows=16)),
     "one long list of choices": (
@@ -54,19 +54,19 @@ BOMBS = {
 }
 
 
-def exploded(port, process, kinds=BOMBS, patience=120):
-    """Sends each to the server, and a good request next to it.
+def exploded(port, process, patience):
+    """Send each request to the server, with good requests at the same time.
 
     Returns:
-        name -> (status, seconds, seconds of the slowest good request, MB that
-        the server's memory grew at its peak).
+        dict of name -> (status, seconds, seconds of the slowest good request,
+        growth of the server's peak memory in MB).
     """
     outcomes = {}
     ask(port, *GOOD, patience)  # warm
-    for name in kinds:
+    for name, request in BOMBS.items():
         before = peak(process, reset=True)
         with concurrent.futures.ThreadPoolExecutor(1) as threads:
-            bomb = threads.submit(ask, port, *BOMBS[name], patience)
+            bomb = threads.submit(ask, port, *request, patience)
             slowest = 0.0
             while not bomb.done():
                 status, seconds = ask(port, *GOOD, patience)
@@ -79,7 +79,7 @@ def exploded(port, process, kinds=BOMBS, patience=120):
 
 
 def ask(port, signature, instances, patience):
-    """Status and seconds; asks again where too much waits."""
+    """Return status and seconds; retry while the server is busy (429)."""
     content = {"signature_name": signature, "instances": instances}
     began = time.perf_counter()
     status = 429
@@ -95,7 +95,7 @@ def ask(port, signature, instances, patience):
 
 
 def peak(process, reset=False):
-    """MB that the process held at most, since the last reset."""
+    """Return the peak memory of the process in MB, since the last reset."""
     if reset:
         with open(f"/proc/{process.pid}/clear_refs", "w") as file:
             file.write("5")

@@ -1,4 +1,4 @@
-"""Runs a script of the checkout, in a process of its own or in this one."""
+"""Runs a script of the checkout, in a new process or in this process."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from unittest import mock
 import forks
 
 ROOT = Path(__file__).parent.parent.parent
-# The beginning of a program in which TensorFlow is not installed.
+# First lines of a program that then cannot import TensorFlow.
 WITHOUT_TENSORFLOW = """
 import importlib.abc, sys
 
@@ -28,12 +28,12 @@ sys.meta_path.insert(0, Blocked())
 
 
 def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
-    """`python COMMAND` in `folder`; returns the finished process.
+    """Run `python COMMAND` in `folder`; return the finished process.
 
-    Beyond `largest_file` bytes the system refuses to write, as on a full disk.
+    A write beyond `largest_file` bytes fails, as on a full disk.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    # The scripts choose what TensorFlow logs.
+    # The scripts set TensorFlow's log level themselves.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return forks.run(
         [sys.executable, *command],
@@ -45,9 +45,9 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
 
 @contextlib.contextmanager
 def waiting_process(program, folder, line):
-    """A Python program, given `folder`, that has printed this first line.
+    """Yield the process of a Python program that has printed `line`.
 
-    It ends when it is killed, at the end of the block.
+    The program gets `folder` as argument. The end of the block kills it.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", program, folder],
@@ -63,14 +63,14 @@ def waiting_process(program, folder, line):
 
 
 class _Output(io.StringIO):
-    """What a script printed, also where it closes its output."""
+    """Text buffer that keeps its content when a script closes it."""
 
     def close(self):
         pass
 
 
 def call_script(*command, folder):
-    """As `run_script`, in this process: TensorFlow is not started again."""
+    """Run a script in this process, which does not start TensorFlow again."""
     from absl import flags
 
     from official_tasks import progress, script, stopping
@@ -95,7 +95,7 @@ def call_script(*command, folder):
             mock.patch.object(script, "_groups", {}),
             mock.patch.object(script, "_choices", []),
             mock.patch.object(stopping, "install", lambda: None),
-            # predict has lines for people go to the other output.
+            # predict sets it to True, which the patch then undoes.
             mock.patch.object(progress.console, "stderr", False),
         ):
             # A test may have imported the script as a module before.
@@ -112,7 +112,7 @@ def call_script(*command, folder):
         os.chdir(here)
         for name in set(flags.FLAGS) - before:
             module = flags.FLAGS.find_module_defining_flag(name)
-            if not module.startswith("absl"):  # absl defines its own once
+            if not module.startswith("absl"):  # absl's own flags stay
                 delattr(flags.FLAGS, name)
         flags.FLAGS.unparse_flags()
     return subprocess.CompletedProcess(

@@ -1,4 +1,4 @@
-"""The flags of a script, defined and parsed in the process of the test."""
+"""Flags of a script, defined and parsed in the process of the test."""
 
 import functools
 
@@ -8,7 +8,7 @@ from official_tasks import script
 
 
 def parse_flags(define_flags, command, monkeypatch):
-    """The flags that a command line sets; checked as `script.start` does."""
+    """Return a command line's flag values, checked as in `script.start`."""
     values = flags.FlagValues()
     for name in dir(flags):
         if name.startswith(("DEFINE_", "register_", "mark_", "adopt_")):

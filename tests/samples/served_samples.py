@@ -1,4 +1,4 @@
-"""Toy models and their preprocessor, for the tests of serving."""
+"""Toy models and their preprocessor, for serving tests."""
 
 import functools
 
@@ -44,7 +44,7 @@ def encoder(dtype=None, num_layers=1):
 
 
 def spread(model):
-    """Weights that are far from 0, so that answers differ from text to text."""
+    """Return the model with large random weights, so that answers differ."""
     draw = np.random.default_rng(0)
     for weight in model.weights:
         if "norm" not in weight.path and "bias" not in weight.path:
@@ -53,7 +53,7 @@ def spread(model):
 
 
 def task_models():
-    """One of each, as one export may hold them."""
+    """Return a model for each task; one export may hold all of them."""
     tags = ["B-FILM", "I-FILM", "O", "B-HOUR", "E-HOUR"]
     return [
         spread(BertClassifier(encoder(), labels=["bad", "fine", "good"])),

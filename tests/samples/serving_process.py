@@ -1,4 +1,4 @@
-"""tools/serve.py in a process of its own, and requests to it."""
+"""tools/serve.py in another process, and requests to it."""
 
 import contextlib
 import http.client
@@ -40,7 +40,7 @@ def server(folder, *flags):
 
 
 def call(port, method, path, body=None, headers=None):
-    """Return (status, text) of one request on a connection of its own."""
+    """Return (status, text) of one request on a new connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     with contextlib.closing(connection):
         connection.request(method, path, body, headers or {})
@@ -49,7 +49,7 @@ def call(port, method, path, body=None, headers=None):
 
 
 def predict(port, content, path=PREDICT):
-    """Return (status, JSON) of a request: bytes, or a JSON value."""
+    """Return (status, JSON) of a request; content is bytes or a JSON value."""
     body = content if isinstance(content, bytes) else json.dumps(content)
     status, text = call(port, "POST", path, body)
     return status, json.loads(text)

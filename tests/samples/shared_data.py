@@ -1,4 +1,4 @@
-"""Real data of a folder that BERT_KERAS_DATA names."""
+"""Real data in the folder that BERT_KERAS_DATA names."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def shared(name):
-    """Returns a path below data/ of the folder; skips where there is none."""
+    """Return a path in data/; skip the test if BERT_KERAS_DATA is not set."""
     folder = os.environ.get("BERT_KERAS_DATA")
     if not folder:
         pytest.skip("BERT_KERAS_DATA is not set: no real data")

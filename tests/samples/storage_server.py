@@ -1,10 +1,10 @@
-"""A stand-in for Google's storage: what TensorFlow's `gs://` asks, and no more.
+"""A fake Google Cloud Storage with the requests of TensorFlow's `gs://` only.
 
-TensorFlow cannot be given another address than Google's, but its libcurl goes
-through the proxy that `https_proxy` names. So this is one: it answers itself
-what is meant for Google's two hosts, with a certificate of its own, and knows
-no way to the outside. A list comes in pages of five; every seventh upload
-breaks off in the middle once.
+TensorFlow always uses Google's addresses, but its libcurl connects through the
+proxy that `https_proxy` names. This server is such a proxy: it answers the
+requests to Google's two hosts itself, with its own certificate, and forwards
+nothing. A list has pages of five names. Every seventh upload fails once,
+after half of its bytes.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ import urllib.parse
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 TOKEN = "a-token"
 PAGE, BROKEN = 5, 7
-# A range: its first and last byte, and the length of the whole.
+# The groups are the first byte, the last byte and the total length.
 _RANGE = re.compile(r"bytes[ =](?:(\d+)-(\d+)|\*)(?:/(\d+))?")
 
 
 class Bucket:
-    """Objects by name, of one bucket; and the uploads that have begun.
+    """The objects of a bucket, and the uploads that have begun.
 
     Args:
-        folder: for the certificate.
+        folder: folder for the certificate.
     """
 
     def __init__(self, folder):
         self.objects = {}  # name -> bytes
         self.generations = {}  # name -> number
-        self.uploads = []  # [name, what has come, whether it broke off]
+        self.uploads = []  # [name, received bytes, has failed]
         self.lock = threading.RLock()
         self.certificate = os.path.join(folder, "certificate.pem")
         self.key = os.path.join(folder, "key.pem")
@@ -54,7 +54,7 @@ class Bucket:
         self.generations[name] = self.generations.get(name, 0) + 1
 
     def folder(self, prefix):
-        """Path below the prefix -> bytes, without marks of folders."""
+        """Return path below the prefix -> bytes, without folder markers."""
         return {
             name.removeprefix(f"{prefix}/"): content
             for name, content in self.objects.items()
@@ -80,7 +80,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def handle_expect_100(self):
         super().handle_expect_100()
-        self.wfile.flush()  # or curl waits a second before it sends a body
+        self.wfile.flush()  # else curl waits a second before the body
         return True
 
     def answer(self, status, body=b"", **headers):
@@ -93,7 +93,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def body(self):
-        """TensorFlow sends both headers; by HTTP the first counts."""
+        """Read the body; if TensorFlow sends both headers, chunked counts."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
         content = b""
@@ -167,7 +167,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(200, listed)
 
     def begin(self, bucket, query):
-        if query["uploadType"] == "media":  # an empty mark of a folder
+        if query["uploadType"] == "media":  # an empty folder marker
             there = query["name"] in bucket.objects
             if not there:
                 bucket.put(query["name"], b"")
@@ -180,7 +180,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         upload = bucket.uploads[number]
         name, come, has_broken = upload
         given = _RANGE.match(self.headers.get("Content-Range", "bytes */0"))
-        if given[1] is None and given[3] != str(len(come)):  # what has come?
+        if given[1] is None and given[3] != str(len(come)):  # a status query
             known = {"Range": f"bytes=0-{len(come) - 1}"} if come else {}
             return self.answer(308, **known)
         if number % BROKEN == BROKEN - 1 and not has_broken:
@@ -198,15 +198,16 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)  # nobody was killed
+            # The cause is not a killed client.
+            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager
 def storage_server(folder):
-    """Yields a `Bucket` that every `gs://` name leads to, and its settings.
+    """Yield a `Bucket` for all `gs://` names, and environment variables.
 
-    The settings are environment variables; a process has to be started with
-    them. The server ends with the block.
+    A process that is started with these variables uses the bucket. The server
+    ends with the block.
     """
     bucket = Bucket(folder)
     server = _Server(("127.0.0.1", 0), _Handler)

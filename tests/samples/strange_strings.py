@@ -1,4 +1,4 @@
-"""Strings that tokenizers get wrong, drawn from a seed."""
+"""Random byte strings that tokenizers often split wrongly."""
 
 import random
 
@@ -21,7 +21,7 @@ WORDS = "the of and in Mask mask unaffable un aff able café naïve 2,500 e.g. "
 
 
 def strange_strings(count, seed):
-    """`count` byte strings, the same for the same seed."""
+    """Return `count` byte strings, always the same for a seed."""
     drawn = random.Random(seed)
     return [drawn.choice(KINDS)(drawn) for _ in range(count)]
 
@@ -75,7 +75,7 @@ def nothings(drawn):
 
 
 def near_words(drawn):
-    """Mostly words, as plain text has, with something odd among them."""
+    """Return plain words with one odd string among them."""
     words = drawn.choices(WORDS.split(), k=drawn.randint(0, 12))
     odd = drawn.choice([*SPECIAL, "…", "Σ", "x\u0301", "ﬁ", "\u200b", ""])
     words.insert(drawn.randint(0, len(words)), odd)
@@ -94,5 +94,5 @@ KINDS = (
 
 
 def _bytes(parts):
-    """UTF-8, surrogates as the three bytes that no decoder takes."""
+    """Encode as UTF-8; a surrogate becomes three invalid bytes."""
     return "".join(parts).encode("utf-8", errors="surrogatepass")

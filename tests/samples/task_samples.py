@@ -1,4 +1,4 @@
-"""A toy model folder and toy texts that the tests of tasks share."""
+"""A toy model folder and toy texts for the tests of tasks."""
 
 import contextlib
 import csv
@@ -17,12 +17,12 @@ WORDS = (
 ).split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 GOOD, BAD = ("good", "fine"), ("bad", "awful")
-# Arguments of a fine-tuning run of seconds that learns toy reviews.
+# Arguments of a fine-tuning run that learns toy reviews within seconds.
 QUICK = {"batch_size": 8, "learning_rate": 1e-2, "sequence_length": 24}
 
 
 def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1, positions=128):
-    """A model folder of a small layer or more that knows `WORDS`."""
+    """Write a toy encoder with the vocabulary `PIECES`; return the folder."""
     keras.utils.set_random_seed(seed)
     encoder = BertEncoder(
         len(PIECES),
@@ -41,7 +41,7 @@ def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1, positions=128):
 
 @contextlib.contextmanager
 def eager_functions():
-    """Run functions without tracing, which costs more than some steps do."""
+    """Run functions without tracing, which takes longer than a few steps."""
     tf.config.run_functions_eagerly(True)
     try:
         yield
@@ -50,7 +50,7 @@ def eager_functions():
 
 
 def sentences(count, seed=0):
-    """(text, whether it is good) of `count` toy reviews of any length."""
+    """Return `count` toy reviews as (text, 1 if good else 0)."""
     random = np.random.default_rng(seed)
     rows = []
     for number in range(count):
@@ -62,7 +62,7 @@ def sentences(count, seed=0):
 
 
 def write_csv(path, rows, header=("text", "label")):
-    """Write a table; return its path, a str."""
+    """Write a table; return its path as a str."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])
     return str(path)
@@ -74,6 +74,6 @@ def read_csv(path):
 
 
 def write_reviews(path, count, seed=0):
-    """A CSV of toy reviews under the labels "bad" and "good"."""
+    """Write toy reviews with the labels "bad" and "good" as CSV."""
     rows = [(text, ("bad", "good")[y]) for text, y in sentences(count, seed)]
     return write_csv(path, rows)

@@ -1,4 +1,4 @@
-"""Toy models and texts that the tests of weights share."""
+"""Toy models and inputs that the tests of weights share."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def preprocessor(**arguments):
 
 
 def model(name, **arguments):
-    """A toy model by the name of its class, every weight random."""
+    """Return a toy model of the class `name`, with random weights."""
     body = encoder(**arguments)
     made = {
         "BertEncoder": lambda: body,
@@ -70,16 +70,16 @@ def model(name, **arguments):
     }[name]()
     random = np.random.default_rng(3)
     for weight in made.weights:
-        # Biases and scales too, so that a swapped pair shows.
+        # Biases and scales are random too, so that tests notice a swapped pair.
         weight.assign(random.normal(0.5, 0.3, weight.shape))
     return made
 
 
 def edit_config(folder, **fields):
-    """Change fields of a saved folder's config.json, and its own hash.
+    """Change fields of a saved folder's config.json, and update its hash.
 
-    Fields of the `bert_keras` block are those with its name before them, as
-    in `block_version`; the value None removes a field.
+    The prefix `block_` marks fields of the `bert_keras` block, for example
+    `block_version`. The value None removes a field.
     """
     path = os.path.join(folder, "config.json")
     with open(path, encoding="utf-8") as file:
@@ -100,7 +100,7 @@ def edit_config(folder, **fields):
 
 
 def remove_block(folder):
-    """Make a saved folder one that this package did not write."""
+    """Remove the `bert_keras` block, as if another package saved the folder."""
     edit_config(folder, bert_keras=None)
 
 

@@ -1,4 +1,4 @@
-"""Toy pre-training data and a run's smallest settings, for several tests."""
+"""Toy pre-training data, and the smallest settings of a run."""
 
 import json
 
@@ -21,7 +21,7 @@ WORDS = (
 ).split()
 PIECES = SPECIAL + FREE + WORDS
 RULES = SamplingRules(16, 3)
-# A run of seconds, with both phases.
+# Settings of a run with both phases that takes seconds.
 SMALLEST = {
     "num_layers": 1,
     "hidden_dim": 16,
@@ -55,7 +55,7 @@ def documents():
 def write_data(
     folder, pieces=PIECES, rules=RULES, held_out_share=0.3, **tokenizer
 ):
-    """Pre-training data of the toy documents; returns the folder."""
+    """Write pre-training data of the toy documents; return the folder."""
     create_pretraining_data(
         documents(),
         WordPieceTokenizer(pieces, **tokenizer),
@@ -67,7 +67,7 @@ def write_data(
 
 
 def save_pretrainer(folder):
-    """A model folder of a pre-trainer at random that knows `PIECES`."""
+    """Save a random pre-trainer that knows `PIECES`; return the folder."""
     pretrainer = BertPretrainer(BertEncoder(len(PIECES), 1, 2, 16, 64))
     tokenizer = WordPieceTokenizer(PIECES, lowercase=True)
     fill(pretrainer).save_preset(folder, BertPreprocessor(tokenizer, 24))
@@ -75,12 +75,12 @@ def save_pretrainer(folder):
 
 
 def read_lines(path):
-    """The objects of a JSONL file."""
+    """Return the objects of a JSONL file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def reviews(folder):
-    """A custom task of two classes; its options."""
+    """Write the files of a custom task of two classes; return its options."""
     rows = [
         (f"the old {('ship', 'goat')[i % 2]} {WORDS[i % 9]}", f"class {i % 2}")
         for i in range(40)

@@ -1,4 +1,4 @@
-"""A small vocabulary and its preprocessor, made once for all tests."""
+"""A small vocabulary and its preprocessor; the tokenizer is made once."""
 
 import functools
 
@@ -21,6 +21,6 @@ def preprocessor(sequence_length=16):
 
 
 def pieces_of(encoded):
-    """The rows of `Encoded` as lists of pieces."""
+    """Return the rows of `Encoded` as lists of tokens."""
     rows = encoded.inputs["token_ids"].to_list()
     return [[PIECES[i] for i in row] for row in rows]

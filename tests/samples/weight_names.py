@@ -1,7 +1,7 @@
-"""What each format calls the weights of a model of one layer, spelled out.
+"""Names of the weights of a one-layer model in each format.
 
-Taken from files that the original, transformers 4 and 5, keras-hub 0.32 and
-Model Garden 2.20 wrote. Formats that part the heads have an axis for them.
+The names are from files that the original, transformers 4 and 5, keras-hub 0.32
+and Model Garden 2.20 wrote. Formats with split heads have an axis for them.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ SIZES = {
     "max_sequence_length": 16,
     "num_segments": 2,
 }
-# The library's name and shape; Hugging Face; the original; keras-hub behind
-# layers/; Model Garden's key; the variable's name in TF Hub.
+# Lines of each weight: name in bert_keras and shape; names in Hugging Face, the
+# original, keras-hub (below layers/), Model Garden (key), TF Hub (variable).
 ENCODER = """
 encoder/embeddings/token/embeddings 8,6
  embeddings.word_embeddings.weight
@@ -157,7 +157,7 @@ encoder/pooler/bias 6
  layer_with_weights-5/bias
  pooler_transform/bias
 """
-# The heads: the library's name and shape; Hugging Face; the original.
+# Heads: name in bert_keras and shape; names in Hugging Face and the original.
 PRETRAINER = """
 mlm/dense/kernel 6,6
  cls.predictions.transform.dense.weight
@@ -201,7 +201,7 @@ HUGGINGFACE, GOOGLE, KERAS_HUB, MODEL_GARDEN, TF_HUB = range(5)
 
 
 def weights(*tables, seed=0):
-    """Dict of the library's name -> numbers, each of them random."""
+    """Return a dict: name in bert_keras -> array of random values."""
     random = np.random.default_rng(seed)
     return {
         name: random.normal(0.2, 0.4, shape).astype("float32")
@@ -210,12 +210,12 @@ def weights(*tables, seed=0):
 
 
 def names(column, *tables):
-    """Dict of the library's name -> the name in one format."""
+    """Return a dict: name in bert_keras -> name in one format."""
     return {name: theirs[column] for name, _, theirs in rows(*tables)}
 
 
 def rows(*tables):
-    """List of name, shape and the names in the formats."""
+    """Return a list of (name in bert_keras, shape, names in the formats)."""
     found = []
     for line in "".join(tables).splitlines():
         if line.startswith(" "):
@@ -226,12 +226,12 @@ def rows(*tables):
     return found
 
 
-def with_heads_apart(name, array):
-    """The array as formats have it that give each head an axis."""
+def with_heads_apart(name, array, heads=SIZES["num_heads"]):
+    """Return `array` in the shape of formats with split heads."""
     if "/attention/" not in name or name.endswith("output/bias"):
         return array
     if name.endswith("bias"):
-        return array.reshape(2, 3)
+        return array.reshape(heads, -1)
     if name.endswith("output/kernel"):
-        return array.reshape(2, 3, 6)
-    return array.reshape(6, 2, 3)
+        return array.reshape(heads, -1, array.shape[1])
+    return array.reshape(array.shape[0], heads, -1)

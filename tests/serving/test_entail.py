@@ -1,4 +1,4 @@
-"""`entail`: zero-shot labels by a model of entailment."""
+"""The signature `entail`: zero-shot labels of an entailment model."""
 
 import functools
 
@@ -33,7 +33,7 @@ def answer(signature, function, texts, candidates):
 
 
 def answer_as_transformers(model, text, candidates, entailment_id):
-    """Both scores of `ZeroShotClassificationPipeline.postprocess`."""
+    """Return both scores of `ZeroShotClassificationPipeline.postprocess`."""
     hypotheses = [HYPOTHESIS.format(candidate) for candidate in candidates]
     pairs = [text] * len(hypotheses), hypotheses
     logits = np.array(model(preprocessor()(pairs)), "float64")
@@ -44,7 +44,7 @@ def answer_as_transformers(model, text, candidates, entailment_id):
 
 
 def test_candidates_get_the_scores_of_transformers():
-    """In the graph that an export holds."""
+    """The scores come from the traced graph, as in an export."""
     model = entailment_model(pair=True)
     made = live_signatures(model, preprocessor(), hypothesis=HYPOTHESIS)
     assert list(made) == ["classify", "entail"]

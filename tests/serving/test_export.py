@@ -49,23 +49,22 @@ def classifier():
     labels = ["bad", "fine", "\u826f\u3044"]
     model = spread(BertClassifier(encoder(), labels=labels))
     logits = np.array(model(preprocessor()(TEXTS)))
-    model.classifier.bias.assign(-logits.mean(0))  # else one label wins all
+    model.classifier.bias.assign(-logits.mean(0))  # else one label always wins
     return model
 
 
 @pytest.fixture(scope="module")
 def folder(classifier, pretrainer, tmp_path_factory):
-    """Both exported, then moved: nothing may depend on the place.
+    """An export of both models, moved to another folder after it was written.
 
-    Verified with hard texts by a new interpreter, not by a fork: it imports
-    TensorFlow alone.
+    `verify` starts a new interpreter here. In other tests it uses a fork.
     """
     models = [classifier, pretrainer]
     made = tmp_path_factory.mktemp("served") / "made"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify, "subprocess", subprocess)
         export_saved_model(models, preprocessor(), made, verify=True)
-    # No file of it names a place of this machine.
+    # No file of the export contains a path of this machine.
     package = str(pathlib.Path(files.__file__).parent.parent)
     places = [str(made.parent), os.getcwd(), package, sys.prefix]
     for path in files.walk(made):
@@ -89,9 +88,9 @@ LENGTH = Signature(
 
 @pytest.fixture
 def asked_for(monkeypatch):
-    """Exports hold `LENGTH` alone; yields what each was asked for, by name.
+    """List of dicts, each export's signatures; only `LENGTH` is exported.
 
-    Most of an export's time is the tracing of its signatures.
+    Tracing the other signatures would take most of an export's time.
     """
     found, real = [], export.all_signatures
 
@@ -118,7 +117,7 @@ def test_every_model_is_served_as_it_is(tmp_path, portable, long_text):
 
 
 def untrained_model(folder, cls, **arguments):
-    """A model of the class on the weights of an encoder, not yet trained."""
+    """Return a model of `cls` with the weights of an encoder and a new head."""
     spread(encoder()).save_preset(folder / "encoder", preprocessor())
     with pytest.warns(UntrainedWarning):
         return cls.from_preset(folder / "encoder", **arguments)
@@ -141,7 +140,7 @@ def test_random_weights_are_not_exported(tmp_path, asked_for):
         export_saved_model(model, preprocessor(), out)
     with pytest.raises(InputError, match=message):
         export_on_ids(model, preprocessor(), out, "onnx")
-    # Nor by way of a folder that the model is saved to as it is.
+    # Random weights are detected even after the model is saved and loaded.
     model.save_preset(tmp_path / "saved", preprocessor())
     with pytest.warns(UntrainedWarning, match="classifier/kernel"):
         again = BertClassifier.from_preset(tmp_path / "saved")
@@ -149,7 +148,7 @@ def test_random_weights_are_not_exported(tmp_path, asked_for):
         export_saved_model(again, preprocessor(), out)
     export_saved_model(again, preprocessor(), out, allow_untrained=True)
     assert os.path.exists(out / "signature_card.json")
-    spread(model)  # as if it had been trained
+    spread(model)  # stands for training
     asked = {"pooling": "mean", "ids_signature": None}
     assert find_untrained_signatures([model], asked) == []
 
@@ -166,7 +165,7 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(
     with pytest.warns(UntrainedWarning, match="next_sentence.*nsp"):
         export_saved_model(model, preprocessor(), tmp_path / "out")
     assert sorted(asked_for[0]) == ["embed", "fill_mask", "tokenize"]
-    # An encoder is exported where its pooler is not read.
+    # An encoder with a random pooler is exported if nothing uses the pooler.
     path = tmp_path / "b"
     save_model(path, spread(encoder()), preprocessor(), without=pooler)
     with pytest.warns(UntrainedWarning, match="pooler"):
@@ -210,8 +209,8 @@ def test_truncated_begins_one_token_beyond_what_fits(served):
 
 
 def test_an_export_holds_no_gradients(folder):
-    """Reading them took a sixth of the time of loading; that they are named
-    but not there TensorFlow says to whoever loads it."""
+    """Names of custom gradients took a sixth of the loading time. TensorFlow
+    also warned that the gradients themselves are not saved."""
     graph = (pathlib.Path(folder) / "saved_model.pb").read_bytes()
     assert b"internal_grad_fn" not in graph
     assert b"_gradient_op_type" not in graph
@@ -261,16 +260,16 @@ def test_the_card_shows_a_request_that_gets_its_answer(folder, served):
 def test_the_card_asks_for_what_the_graph_needs_alone(
     toy_export, served, monkeypatch
 ):
-    """As where TensorFlow is tensorflow-cpu, without tensorflow-text."""
+    """TensorFlow may be installed under another name, e.g. tensorflow-cpu."""
 
-    def version(name):
+    def from_name(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    card = read_card(toy_export)
-    needs = export._describe_needs({})["needs"]
-    assert card["needs"] == needs == ["tensorflow"]
-    assert card["versions"]["tensorflow"] == tf.__version__
+    # `importlib.metadata.version` calls it.
+    monkeypatch.setattr(importlib.metadata.Distribution, "from_name", from_name)
+    for card in (read_card(toy_export), export._describe_needs({})):
+        assert card["needs"] == ["tensorflow"]
+        assert card["versions"]["tensorflow"] == tf.__version__
     assert served.card["needs"] == ["tensorflow", "tensorflow_text"]
 
 
@@ -338,7 +337,7 @@ def test_an_export_may_be_remote(tmp_path, classifier, monkeypatch, asked_for):
     monkeypatch.chdir(tmp_path)
     folder = f"ram://{uuid.uuid4().hex}/served"
     with object_store(monkeypatch) as changes:
-        for _ in range(2):  # the second finds it there
+        for _ in range(2):  # the second call finds the export
             assert export_saved_model(classifier, preprocessor(), folder) == (
                 folder
             )

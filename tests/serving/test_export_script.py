@@ -1,4 +1,4 @@
-"""tools/export.py: what models and flags may go together."""
+"""Models and flags of the script tools/export.py."""
 
 import pytest
 from run_script import ROOT, run_script
@@ -16,7 +16,7 @@ from tools import export
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """What a command line comes to."""
+    """A function that parses a command line of tools/export.py."""
 
     def parse(*words):
         command = ["--model=m", "--output=o", *words]
@@ -72,7 +72,7 @@ def test_every_option_reaches_the_export(parsed, monkeypatch):
 
     def exported(models, preprocess, folder, **options):
         told.append(options)
-        raise KeyboardInterrupt  # nothing is served after this
+        raise KeyboardInterrupt  # before the script loads the export
 
     monkeypatch.setattr(bert_keras, "export_saved_model", exported)
     words = [f"--{name}={value}" for name, value in given.items()]

@@ -1,4 +1,4 @@
-"""`ids`: every model under every client's names, against the model itself."""
+"""The signature `ids` in each naming style, compared with the model."""
 
 import functools
 
@@ -14,7 +14,7 @@ from bert_keras.serving.pieces import ID_INPUTS, INPUTS, ids
 from bert_keras.serving.verify import HARD_TEXTS, make_ids_request
 
 TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]
-# Model -> the names of its outputs: ours, original, transformers, garden.
+# Model -> names of its outputs in each style, in the order of `INPUTS`.
 OUTPUTS = {
     "BertClassifier": "logits probabilities logits outputs",
     "BertSpanPredictor": "start,end" + 3 * " start_logits,end_logits",
@@ -59,7 +59,7 @@ def test_every_model_answers_ids_under_every_name(name):
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = signature.function(*tensors)
         found = [np.array(answer[key]) for key in signature.outputs]
-        if not live:  # ours, which comes first
+        if not live:  # the style "ours" is first
             arrays = map(np.array, request.values())
             outputs_live = called(
                 model, dict(zip(ID_INPUTS, arrays, strict=True))
@@ -75,7 +75,7 @@ def test_every_model_answers_ids_under_every_name(name):
 
 
 def called(model, inputs):
-    """The model's outputs by our names; a pre-trainer's at every position."""
+    """Return the model's outputs by name; `mlm` at every position."""
     if type(model).__name__ == "BertPretrainer":
         rows, length = inputs["token_ids"].shape
         inputs["mask_positions"] = np.tile(np.arange(length), (rows, 1))

@@ -1,4 +1,4 @@
-"""Each signature against what the live model says, both in this process."""
+"""Each signature compared with the live model, both in this process."""
 
 import functools
 
@@ -43,7 +43,7 @@ def rows():
 
 
 def asked(model, **options):
-    """(compare, answer) of each signature; compare takes an answer."""
+    """Yield each signature's answer, with a function that checks answers."""
     options = OPTIONS | options
     for signature in make_signatures(model, rows(), options):
         request = make_request(signature.inputs, TEXTS)
@@ -60,7 +60,7 @@ def asked(model, **options):
 
 
 def greatest_difference(model, **options):
-    """Of what all its signatures answer from what the oracle does."""
+    """Return the greatest difference from the oracle, over signatures."""
     return max(compare(answer) for compare, answer in asked(model, **options))
 
 
@@ -90,7 +90,7 @@ def test_a_ranking_model_scores_each_passage_of_a_query():
         tf.constant(["an hour", "a film"]),
         tf.constant([["good", "", "bad"], ["", "", ""]]),
     )
-    assert found["order"].numpy()[0, 2] == 1  # no passage
+    assert found["order"].numpy()[0, 2] == 1  # empty, so it is last
     assert found["score"].numpy()[1].tolist() == [0, 0, 0]
     with pytest.raises(
         InputError, match="long_text is an option of .* has rank"
@@ -108,7 +108,7 @@ def test_no_texts_of_windows_get_no_answers(models):
 
 
 def test_rows_beyond_the_pieces_fill_no_mask():
-    pieces = len(VOCABULARY)  # a model's number of rows is often rounded up
+    pieces = len(VOCABULARY)  # a model often has more rows than tokens
     model = spread(BertPretrainer(BertEncoder(pieces + 9, 1, 2, 16, 32, 32)))
     (bias,) = (w for w in model.weights if w.path.endswith("mlm/bias"))
     bias.assign(np.where(np.arange(pieces + 9) < pieces, 0.0, 50.0))

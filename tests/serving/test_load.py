@@ -1,4 +1,4 @@
-"""`ServedModel`: what it takes, what it refuses, what a card may say."""
+"""`ServedModel`: its inputs, its refusals and the checks of its card."""
 
 import ast
 import json
@@ -28,12 +28,12 @@ from bert_keras.serving.load import (
 
 @pytest.fixture
 def export(toy_export, tmp_path):
-    """A copy of the toy export, to be damaged."""
+    """A copy of the toy export that a test may damage."""
     return shutil.copytree(toy_export, tmp_path / "served")
 
 
 def change_card(folder, **fields):
-    """Write the card with other fields, sealed again; None removes one."""
+    """Change fields of the card and update its hash; None removes a field."""
     path = folder / "signature_card.json"
     card = {**json_files.read_json(path), **fields}
     del card["sha256"]
@@ -91,7 +91,7 @@ FILES = (
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("change", [damage, os.remove, pathlib.Path.touch])
 def test_a_damaged_or_missing_file_is_named(export, name, change):
-    if change is pathlib.Path.touch:  # empty
+    if change is pathlib.Path.touch:  # an empty file
         os.remove(export / name)
     change(export / name)
     with pytest.raises(InputError, match=name):
@@ -127,7 +127,7 @@ def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.parametrize("kind", ["served", "call", "predict"])
 def test_a_fork_refuses_a_model_of_its_parent(toy_served, kind):
-    """gunicorn --preload forks; TensorFlow's threads are not forked."""
+    """A fork, as by `gunicorn --preload`, lacks TensorFlow's threads."""
     model = BertClassifier(encoder(), labels=["bad", "good"])
     ids = np.array([[2, 5, 3]])
     call = {
@@ -139,7 +139,7 @@ def test_a_fork_refuses_a_model_of_its_parent(toy_served, kind):
     child = os.fork()
     if not child:
         try:
-            signal.alarm(60)  # without a refusal it would hang
+            signal.alarm(60)  # without a refusal, the call would hang
             call()
         except InputError as error:
             os.write(writing, str(error).encode())

@@ -1,4 +1,4 @@
-"""LiteRT and ONNX, each in its own runtime; needs the extra of its name."""
+"""LiteRT and ONNX exports in their runtimes; need `litert` and `onnx`."""
 
 import importlib.util
 
@@ -31,7 +31,7 @@ MODELS = [
 @pytest.mark.parametrize("format", NEEDS)
 @pytest.mark.parametrize("place", [None, *MODELS])
 def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
-    """Two layers of exact GELU by default, whose Erfc ONNX cannot have."""
+    """`place` None has exact GELU. Keras's uses Erfc, which ONNX lacks."""
     needs(format)
     exact = BertEncoder(24, 2, 2, 16, 32, 32, activation="gelu_exact")
     model = spread(exact) if place is None else task_models()[place]
@@ -58,7 +58,7 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     difference = export_on_ids(
         model, preprocessor(), folder, format, dtype="int8"
     )
-    assert 1e-3 < difference < 0.2  # 0.93 in ONNX if int16 overflows
+    assert 1e-3 < difference < 0.2  # ONNX: 0.93 if int16 overflows
     path = folder / portable_formats.MODEL[format]
     assert path.stat().st_size < 0.8 * 4 * model.count_params()
     settings = json_files.read_json(folder / portable_formats.SETTINGS)
@@ -70,7 +70,7 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     "format", ["onnx", pytest.param("litert", marks=pytest.mark.long)]
 )
 def test_a_small_model_of_large_logits_is_not_refused(tmp_path, format):
-    """Logits of hundreds; one segment and four positions."""
+    """The model has logits of hundreds, one segment and four positions."""
     needs(format)
     small = BertEncoder(24, 2, 2, 16, 32, 4, num_segments=1)
     model = spread(BertClassifier(small, ["a", "b"], long_text="windows"))
@@ -105,7 +105,7 @@ def test_a_runtime_is_compared_at_real_tokens(apart):
         return found
 
     found = portable_formats.compare_with_model(runtime, model)
-    # By the greatest value of the output, which is below 5.
+    # Relative to the greatest value of the output, which is below 5.
     assert {0: found < 1e-6, 1: 0.2 < found < 1}.get(apart, found == np.inf)
 
 

@@ -1,4 +1,4 @@
-"""Smaller weights: what is stored, how near the answers stay."""
+"""Weights of smaller dtypes: stored values, and differences of outputs."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_int8_rounds_each_output_by_its_own_scale():
     model = spread(encoder())
     layer = model.transformer_layers[0].attention.query
     kernel = layer.kernel.numpy()
-    kernel[:, 3] *= 50.0  # one large output must not cost the others
+    kernel[:, 3] *= 50.0  # a large output must not affect the others
     layer.kernel.assign(kernel)
     small = convert_weights(model, "int8")
     stored = small.transformer_layers[0].attention.query
@@ -37,7 +37,7 @@ def test_int8_rounds_each_output_by_its_own_scale():
     rows = small.embeddings.token(IDS)
     table = model.embeddings.token.embeddings.numpy()
     np.testing.assert_allclose(rows, table[IDS], atol=np.abs(table).max() / 250)
-    assert dtypes(model) == {"float32"}  # the given one stays as it is
+    assert dtypes(model) == {"float32"}  # the original is unchanged
 
 
 def test_the_table_that_a_head_multiplies_by_stays_whole():
@@ -50,8 +50,15 @@ def test_the_table_that_a_head_multiplies_by_stays_whole():
 
 
 def test_bfloat16_halves_every_weight():
-    small = convert_weights(spread(encoder()), "bfloat16")
-    assert "bfloat16" in dtypes(small)
+    model = spread(encoder())
+    small = convert_weights(model, "bfloat16")
+    assert (dtypes(model), dtypes(small)) == ({"float32"}, {"bfloat16"})
+    for exact, rounded in zip(model.weights, small.weights, strict=True):
+        expected = tf.cast(exact.value, "bfloat16")
+        np.testing.assert_array_equal(rounded, expected)
+
+
+def test_an_unknown_dtype_is_refused():
     with pytest.raises(InputError, match="float32, int8, bfloat16"):
         convert_weights(encoder(), "int4")
 

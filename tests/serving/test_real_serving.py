@@ -1,6 +1,6 @@
-"""Memory of the trial server with a model of real size.
+"""Memory of the server (tools/serve.py) with a model of real size.
 
-Takes some minutes: `-m long` and BERT_KERAS_DATA ask for it.
+Takes some minutes. Runs with `-m long` if BERT_KERAS_DATA is set.
 """
 
 import os
@@ -19,7 +19,7 @@ PRESET = os.path.join(HOME, "weights", "all-MiniLM-L6-v2")
 @pytest.mark.skipif(not HOME, reason="BERT_KERAS_DATA is not set")
 @pytest.mark.filterwarnings("ignore::bert_keras.errors.UntrainedWarning")
 def test_request_bombs_cost_little(tmp_path):
-    """Rows of 512, and all logits of a pre-trainer's ids."""
+    """Rows have 512 positions, and `ids` returns the logits of all tokens."""
     folder = bert_keras.export_saved_model(
         [
             bert_keras.BertPretrainer.from_preset(PRESET),
@@ -35,11 +35,9 @@ def test_request_bombs_cost_little(tmp_path):
         allow_untrained=True,
     )
     with server(folder) as (port, process):
-        outcomes = request_bombs.exploded(
-            port, process, request_bombs.BOMBS, patience=600
-        )
+        outcomes = request_bombs.exploded(port, process, patience=600)
     for name, (*_, grown) in outcomes.items():
-        # Before its work was counted: 3.9 GB of masks, over 18 GB of choices.
+        # Without a limit on work, masks took 3.9 GB and choices over 18 GB.
         assert grown < 2500, (name, outcomes)
     statuses = {name: outcome[0] for name, outcome in outcomes.items()}
     refused = {name for name, status in statuses.items() if status == 413}

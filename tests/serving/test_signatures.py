@@ -1,4 +1,4 @@
-"""What the serving graph makes of a model's numbers, on models of a line."""
+"""Outputs of the serving signatures on stubs with known logits."""
 
 import dataclasses
 import functools
@@ -34,7 +34,7 @@ def rows(sequence_length=16):
 
 @dataclasses.dataclass
 class ByPiece:
-    """Stands for a model: the logits of a token are those of its piece."""
+    """Stub model: `table` maps a token to its logits; other logits are 0."""
 
     table: dict
     labels: list = None
@@ -53,7 +53,7 @@ class ByPiece:
 
 
 def called(signature, *texts):
-    """The signature's answer as plain lists, cut to the count."""
+    """Return the signature's outputs; padded outputs are cut to `count`."""
     if not hasattr(signature.function, "get_concrete_function"):
         signature.function = tf.function(
             signature.function,
@@ -70,12 +70,12 @@ def called(signature, *texts):
 
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "X-DAY"]
-LETTERS = dict(zip(TAGS, "abcdefg", strict=True))  # a word of each label
+LETTERS = dict(zip(TAGS, "abcdefg", strict=True))  # a word for each label
 
 
 @functools.cache
 def tagger(sequence_length=16, long_text="truncate"):
-    """The signature `tag` of a model that knows the label of each piece."""
+    """Return the signature `tag` of a stub that labels by token."""
     pieces = {letter: label for label, letter in LETTERS.items()}
     pieces |= {"met": "O", "love": "B-PER", "caf\u00e9": "B-LOC"}
     logits = {
@@ -86,11 +86,11 @@ def tagger(sequence_length=16, long_text="truncate"):
 
 
 def test_entities_follow_the_labels_of_their_words():
-    """A prefix of no scheme is part of the type, as in the metric."""
+    """The types equal the metric's; an unknown prefix is part of a type."""
     expected = {
         "B-PER I-PER": "bc PER",
         "B-PER B-PER": "b PER, b PER",
-        "I-PER I-PER": "cc PER",  # I- after O begins one
+        "I-PER I-PER": "cc PER",  # I- after O begins an entity
         "B-PER I-LOC": "b PER, e LOC",
         "B-LOC E-LOC": "df LOC",
         "E-LOC I-LOC": "f LOC, e LOC",
@@ -131,7 +131,7 @@ def test_tags_of_a_long_text_are_cut_or_read_in_windows():
 
 
 class Spans:
-    """Start logits by piece, end logits by piece; 0 until they are set."""
+    """Stub span predictor: `set` sets the logits of tokens, 0 at first."""
 
     may_be_none = False
 
@@ -153,7 +153,7 @@ class Spans:
 
 @functools.cache
 def spans():
-    """The model, and the signature `answer` of it, which is traced once."""
+    """Return a `Spans` model and its signature `answer`, traced once."""
     model = Spans()
     return model, answer(model, rows(64), top_k=MAX_ANSWERS)
 
@@ -177,7 +177,7 @@ def test_an_answer_is_cut_from_the_context_and_never_from_the_question():
     assert found["score"][0][:3] == [7.0, 7.0, 4.0]
     start, end = found["start"][0][1], found["end"][0][1]
     assert context[start:end] == "New York"
-    assert found["count"].tolist() == [28, 0]  # of 7 tokens, of none
+    assert found["count"].tolist() == [28, 0]  # 7 tokens have 28 spans
     np.testing.assert_allclose(found["null_score"], [1.5, 1.5])
 
 
@@ -231,7 +231,7 @@ def test_the_best_choice_wins_and_an_empty_one_never_does():
 
 
 class OfRow(ByPiece):
-    """A classifier by the sum over a row's tokens."""
+    """Stub classifier: the sum of the logits of a row's tokens."""
 
     output_shape = (None, 2)
 
@@ -261,7 +261,7 @@ def test_a_batch_costs_its_longest_text():
             for room in (1, 4, 7)
             for stride in (1, 3, 4)
         ),
-        (376, 128, [377, 480, 504]),  # where the length of a window decides
+        (376, 128, [377, 480, 504]),  # the length of a window decides
     ],
 )
 def test_windows_and_best_contexts_are_those_of_plain_python(
@@ -296,7 +296,7 @@ def test_chunks_give_what_one_pass_gives():
 
 
 class FewAtOnce:
-    """A masked-word head of random weights that sees how many come at once."""
+    """Random masked-LM head; `most` is the most vectors in one call."""
 
     def __init__(self, width, vocabulary_size):
         draw = np.random.default_rng(0)
@@ -306,7 +306,7 @@ class FewAtOnce:
 
     def __call__(self, vectors):
         self.most = max(self.most, vectors.shape[1])
-        assert vectors.shape[1]  # layers take no empty batch
+        assert vectors.shape[1]  # the real head fails on an empty array
         return vectors @ self.table
 
 
@@ -324,7 +324,7 @@ def test_pieces_of_masks_are_found_some_masks_at_a_time(count):
 
 
 def test_a_long_list_of_choices_costs_what_it_holds():
-    """Not the rows next to it, filled up to its length."""
+    """Shorter lists in the batch are not padded to its length."""
     model = ByChoice()
     function = choose(model, rows()).function
     many = ["a"] * 100 + ["b"]
@@ -342,7 +342,7 @@ def test_a_long_list_of_choices_costs_what_it_holds():
 
 
 class ByChoice:
-    """Prefers the higher last piece."""
+    """Stub chooser: the score of a choice is its greatest token id."""
 
     def __init__(self):
         self.seen = []
@@ -417,12 +417,14 @@ def test_offsets_in_invalid_utf_8_are_those_of_tokenize():
         assert [spanned["start"][row][0], spanned["end"][row][0]] == spans[
             "love"
         ]
+    for outputs in (found, tags, spanned):
+        assert outputs["start"][3] == outputs["end"][3] == []
 
 
 def test_tokens_say_where_they_come_from():
     text = "Ada\u3000met  caf\u00e9 lovelace!"
     found = called(tokens(), [text, "", "ada " * 40])
-    assert found["count"].tolist() == [6, 0, 40]  # beyond a row too
+    assert found["count"].tolist() == [6, 0, 40]  # 40 exceeds a row's length
     spans = zip(found["start"][0], found["end"][0], strict=True)
     slices = ["Ada", "met", "caf\u00e9", "love", "lace", "!"]
     assert [text[a:b] for a, b in spans] == slices

@@ -1,4 +1,4 @@
-"""What counts as a difference between two answers to one request."""
+"""Differences between two answers to the same request."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ REQUEST = {"token_ids": MASK, "padding_mask": MASK, "segment_ids": MASK}
 
 
 def difference(monkeypatch, signature, answer, name, place, value):
-    """Of the answer and one in which one value is another."""
+    """Return the difference after the value at `place` is replaced."""
     there = {**answer, name: answer[name].copy()}
     there[name][place] = value
     monkeypatch.setattr(

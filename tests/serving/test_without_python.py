@@ -1,7 +1,7 @@
-"""A SavedModel asked from C, by the library that TensorFlow's wheel carries.
+"""A SavedModel called from C with the library in TensorFlow's wheel.
 
-It is what TensorFlow Serving does: no Python, and tensorflow-text's operations
-from libraries of their own. The commands are those of docs/serving.md.
+The program has no Python, like TensorFlow Serving. tensorflow-text's operations
+come from shared libraries. The commands are those of docs/serving.md.
 """
 
 import os
@@ -30,12 +30,12 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the page's commands run, with the program built."""
+    """A folder for the commands of docs/serving.md, with the C program."""
     if not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2")
     if not os.path.exists(library):
-        pytest.skip(f"{library}, of TensorFlow's wheel for Linux, is not here")
+        pytest.skip(f"{library} is missing; the Linux wheel has it")
     folder = tmp_path_factory.mktemp("without_python")
     (folder / "tests").symlink_to(ROOT / "tests")
     (folder / "runs").mkdir()
@@ -49,12 +49,12 @@ def folder(tmp_path_factory):
 
 
 def steps(block):
-    """The commands of a block, each on one line."""
+    """Return the commands of a block, each on one line."""
     return block.replace("\\\n", " ").strip().split("\n")
 
 
 def run(folder, *commands):
-    """The finished shell; its `python` is that of the tests."""
+    """Run commands in bash with the tests' `python`; return the process."""
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     return subprocess.run(
         ["bash", "-ec", "\n".join(commands)],
@@ -66,14 +66,14 @@ def run(folder, *commands):
 
 
 def check(done, served):
-    """The program printed what Python answers."""
+    """Assert that the program printed the answers of `served`."""
     assert done.returncode == 0, done.stderr[-2000:]
     answer = served.classify(TEXTS)
     lines = done.stdout.splitlines()
     labels, numbers = lines[: len(TEXTS)], lines[len(TEXTS) :]
     assert labels == answer["label"]
     expected = answer["probabilities"]
-    assert np.ptp(expected[:, 0]) > 0.05  # texts differ, and so do answers
+    assert np.ptp(expected[:, 0]) > 0.05  # the answers depend on the text
     numbers = np.array(numbers, float).reshape(expected.shape)
     np.testing.assert_allclose(numbers, expected, atol=1e-6)
 

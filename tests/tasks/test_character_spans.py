@@ -1,4 +1,4 @@
-"""Entities as character spans: read, trained, served and written back."""
+"""Entities as character spans: reading, training, serving and writing."""
 
 import json
 
@@ -21,7 +21,7 @@ FORMS = [
     [{"start": a, "end": b, "labels": [c]} for a, b, c in SPANS],
     [{"start_offset": a, "end_offset": b, "label": c} for a, b, c in SPANS],
     [list(span) for span in SPANS],
-    json.dumps(SPANS),  # a cell of CSV
+    json.dumps(SPANS),  # as in a CSV file
 ]
 
 
@@ -42,7 +42,7 @@ def test_spans_of_every_tool_become_labels_of_words_and_spans_again(spans):
     "text",
     [
         "يسكن مُحَمَّد علي في القاهرة.",  # vowel signs
-        "मुझे हिन्दी, नमस्ते।",  # vowel signs that are no letters
+        "मुझे हिन्दी, नमस्ते।",  # vowel signs, which are not letters
         "สวัสดีครับ ที่กรุงเทพฯ",
         "Zu\u0308rich ist 5€ und 20 °C, ©_x+y",  # accents, symbols
         "می\u200cخواهم\u200d bo\u0000th \ufffd \u200b",  # dropped characters

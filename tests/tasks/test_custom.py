@@ -1,4 +1,4 @@
-"""The user's own rows: texts, spans, tags, choices; what is noted of them."""
+"""Tasks on a user's tables: texts, spans, tags and choices; their notes."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_equal_texts_are_held_out_together(tmp_path):
     rows = [(f"text {i % 20}", "xy"[i // 3 % 2]) for i in range(60)]
     task = custom_task(write(tmp_path / "train.csv", rows), split_seed=1)
     train, dev = task.read("train"), task.read("dev")
-    assert (len(train), len(dev)) == (54, 6)  # 2 texts of 20, thrice each
+    assert (len(train), len(dev)) == (54, 6)  # 2 of 20 texts, 3 rows each
     assert not {row.text for row in train} & {row.text for row in dev}
 
 
@@ -72,14 +72,14 @@ def test_several_labels_of_a_text_are_read_scored_and_written(tmp_path):
     outputs = np.array([[1, 1], [-1, -1], [-1, -1], [1, 2]], "float32")
     scores = task.score(dev, outputs)
     assert scores["accuracy"] == 0.5
-    # Both labels for every text: 4 of 8 are right, and none is missed.
+    # Predicting both labels always: 4 of 8 are right, and none is missed.
     assert scores["majority_baseline"] == pytest.approx(2 * 4 / (4 + 8))
     assert scores["micro_f1"] == pytest.approx(6 / 8)
     task.write(dev, outputs, tmp_path)
     rows = read_csv(tmp_path / "predictions.csv")
     assert [row["predicted"] for row in rows] == ["x;y", "", "", "x;y"]
     assert [row["label"] for row in rows] == ["x;y", "", "y", "x"]
-    # The surest first: y of "d" has 0.88, where "c" has not y with 0.73.
+    # Most confident first: "d" has y with 0.88, "c" lacks y with 0.73.
     shown = [
         (
             row["text"],
@@ -229,7 +229,7 @@ def test_what_deserves_a_look_in_labels_and_columns_is_noted(tmp_path):
     assert "every training row has the number 100" in advice
 
 
-# A row, the same under another label, and one whose text is empty.
+# Header; a row, the row with another label, a row with an empty text.
 NOTED = {
     custom_task: (
         ("text", "label"),
@@ -293,7 +293,7 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     task = custom_spans(train=file, split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert len(train) == 18
-    assert len(dev) == 2  # one context and both its questions
+    assert len(dev) == 2  # both questions of one context
     assert not {q.context for q in train} & {q.context for q in dev}
     assert not task.may_be_none
     assert "unanswerable_f1" not in task.score(dev, [None, None])
@@ -355,7 +355,7 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
     assert scores["accuracy"] == 0.5
     test = custom_choices(test=file, choices="a,b,c", label="absent")
     assert test.read("test")[0].label is None
-    # The text of the choice with this number.
+    # The label "1" is both the index and the text of one choice.
     row = ("0 + 1 is", "0", "1", "7", "1")
     file = write(tmp_path / "n.csv", [row], header)
     own = custom_choices(dev=file, choices="a,b,c")
@@ -434,7 +434,7 @@ def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
     assert [p.name for p in task.data_files()] == ["train.parquet"]
     multi = custom_task(str(path), label="kinds", problem="multi")
     assert multi.labels == ["a", "b"]
-    # The same rows, by the name of a data set; classes by their names.
+    # The same rows as a Hugging Face data set, with named classes.
     folder = tmp_path / "set"
     folder.mkdir()
     features = datasets.Features(

@@ -1,4 +1,4 @@
-"""Models on the features of a frozen encoder."""
+"""Task models on the features of a frozen encoder."""
 
 import numpy as np
 import pytest
@@ -62,10 +62,10 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
     trained = BertEncoder.from_preset(str(output / "model"))
     for before, after in zip(encoder().weights, trained.weights, strict=True):
         np.testing.assert_array_equal(before, after)
-    # And the model that was kept says the same when it is loaded.
+    # The saved model has the same score after it is loaded.
     fresh = tag_task(dev=data)  # layers and width come from the model
     assert evaluate(fresh, [str(output)])["f1"] == results["f1"]
-    # Layers of as many numbers would load, and give wrong answers.
+    # Options that differ from the model's are refused.
     for other, message in (
         ({"recipe": "weighted_sum_all"}, "recipe weighted_sum_last_four; .*"),
         ({"lstm_dim": 4}, "lstm_dim 8; the task ner has 4"),
@@ -92,7 +92,7 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
         sequence_length=16,
         pad_to_longest=False,  # one shape, traced once
     )
-    assert results["accuracy"] > 0.75  # at random 0.5
+    assert results["accuracy"] > 0.75  # 0.5 by chance
     before = BertEncoder.from_preset(str(model))
     trained = BertClassifier.from_preset(str(output / "model"))
     assert {n: trained.arguments()[n] for n in way} == way
@@ -100,7 +100,7 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
         np.testing.assert_array_equal(one, other)
     again = evaluate(custom_task(dev=dev), [str(output)])
     assert again["accuracy"] == results["accuracy"]
-    # The encoder's own output or other layers would give wrong answers.
+    # Another recipe or pooling would give wrong answers.
     for other in ({"recipe": "last"}, {"pooling": "cls"}):
         with pytest.raises(InputError, match=f"has the {next(iter(other))}"):
             evaluate(custom_task(dev=dev, **other), [str(output)])
@@ -122,8 +122,8 @@ def make_regression(files, **way):
     return custom_task(**files, **columns, **way)
 
 
-# Problem -> the function that makes its task; the header of its table; its
-# rows, of a bad review, a good one and their number.
+# Problem -> function that makes its task, header of its table, function that
+# makes a row from a bad review, a good review and the row's index.
 PROBLEMS = {
     "ranking": (
         make_ranking,
@@ -148,7 +148,7 @@ PROBLEMS = {
 
 
 def write_problem(problem, path):
-    """Write the table of a problem; return the function of its task, path."""
+    """Write a problem's table; return its task function and the path."""
     make, header, row = PROBLEMS[problem]
     texts = [text for text, _ in sentences(80)]  # bad, good, bad, ...
     pairs = zip(texts[::2], texts[1::2], strict=True)
@@ -192,7 +192,7 @@ def test_the_dense_layer_of_each_problem_learns_as_scikit_learns(
     bias.assign(np.ravel(other.intercept_))
     with tf.GradientTape() as tape:
         loss = task.loss()(encoded.targets, model(inputs))
-    # The optimum of scikit-learn is that of our loss and its penalty.
+    # At scikit-learn's optimum the gradients of loss and penalty cancel.
     kernel_gradient, bias_gradient = tape.gradient(loss, [kernel, bias])
     expected = -factor * other.coef_.reshape(-1, 1) / len(truth)
     np.testing.assert_allclose(kernel_gradient, expected, atol=1e-4)
@@ -267,5 +267,5 @@ def test_padding_changes_nothing_to_the_tagger_and_only_its_head_learns():
         "padding_mask": np.array([[1, 1, 1, 1, 0, 0]]),
     }
     np.testing.assert_allclose(tagger(long)[:, :4], tagger(short), atol=1e-5)
-    # Keras would weigh the loss by a mask that came along.
+    # Keras would weight the loss by a mask on the output.
     assert getattr(tagger(long), "_keras_mask", None) is None

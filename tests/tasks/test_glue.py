@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from glue_samples import one_hot, write_glue
+from glue_samples import random_outputs, write_glue
 from sklearn import metrics as reference
 
 from bert_keras import InputError
@@ -11,7 +11,7 @@ from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
 
 REAL = os.environ.get("BERT_KERAS_DATA")
-# Rows of train, dev and test as published; None where not distributed here.
+# Published row counts of train, dev and test; None: not in the test data.
 PUBLISHED = {
     "cola": (8551, 1043, 1063),
     "sst2": (67349, 872, 1821),
@@ -98,7 +98,7 @@ def test_rows_of_qqp_that_are_broken_are_left_out_and_noted(data, tmp_path):
 def test_scores_are_the_official_ones(data, name):
     here = task(name, data_dir=str(data))
     dev = here.read("dev")
-    outputs = one_hot(dev, 2)
+    outputs = random_outputs(dev, 2)
     truth, guess = [e.label for e in dev], outputs.argmax(-1)
     expected = {
         "accuracy": reference.accuracy_score,
@@ -108,7 +108,7 @@ def test_scores_are_the_official_ones(data, name):
     scores = here.score(dev, outputs)
     for metric in here.row.metrics:
         assert scores[metric] == pytest.approx(expected[metric](truth, guess))
-    # Half of the rows are of class 1: all 1 has F1 2/3, Matthews 0.
+    # Half of the rows have class 1. Predicting 1 always: F1 2/3, Matthews 0.
     baseline = {"f1": 2 / 3, "matthews": 0.0, "accuracy": 0.5}
     assert scores["majority_baseline"] == pytest.approx(baseline[here.metric])
 
@@ -118,7 +118,7 @@ def test_mnli_is_scored_on_both_parts_apart(data):
     dev = mnli.read("dev")
     outputs = np.zeros((16, 3), "float32")
     for row, example in enumerate(dev):
-        # All of the matched part right, and a quarter of the other wrong.
+        # The matched part is all right, a quarter of the other part wrong.
         wrong = example.part == 1 and row % 4 == 0
         outputs[row, 2 if wrong else example.label] = 1
     scores = mnli.score(dev, outputs)
@@ -142,7 +142,7 @@ def test_submissions_have_the_official_names_headers_and_spellings(
 ):
     here = glue_task(row, data_dir=str(data))
     test = here.read("test")
-    outputs = one_hot(test, len(row.labels or [0])) * 4
+    outputs = random_outputs(test, len(row.labels or [0])) * 4
     here.write(test, outputs, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(row.submission)
     for name in row.submission:
@@ -161,7 +161,7 @@ def test_submissions_have_the_official_names_headers_and_spellings(
 def test_a_split_without_labels_can_only_be_predicted(data):
     here = task("mnli", data_dir=str(data))
     test = here.read("test")
-    outputs = one_hot(test, 3)
+    outputs = random_outputs(test, 3)
     with pytest.raises(InputError, match="can only be used to predict$"):
         here.score(test, outputs)
 
@@ -169,7 +169,7 @@ def test_a_split_without_labels_can_only_be_predicted(data):
 def test_a_file_of_one_part_of_mnli_is_scored_on_that_part(data, tmp_path):
     both = task("mnli", data_dir=str(data))
     examples = both.read("dev")
-    outputs = one_hot(examples, 3)
+    outputs = random_outputs(examples, 3)
     both.write(examples, outputs, tmp_path)
     path = tmp_path / "MNLI-m.tsv"
     with pytest.raises(InputError, match="one part of mnli.*dev_matched.tsv"):
@@ -196,7 +196,7 @@ def test_a_submission_file_scores_as_the_outputs_it_was_made_of(
 ):
     here = task(name, data_dir=str(data))
     dev = here.read("dev")
-    outputs = one_hot(dev, len(here.labels or [0]))
+    outputs = random_outputs(dev, len(here.labels or [0]))
     here.write(dev, outputs, tmp_path)
     path = tmp_path / here.row.submission[0]
     again = here.read_predictions(path, dev)

@@ -1,4 +1,4 @@
-"""Every score against a second opinion: scikit-learn, SciPy, seqeval."""
+"""Metrics against scikit-learn, SciPy, seqeval and restated definitions."""
 
 import itertools
 import re
@@ -25,7 +25,7 @@ from official_tasks.tasks.metrics import (
 )
 
 GENERATOR = np.random.default_rng(0)
-# Truth and prediction of two classes: hard cases, then random ones.
+# Case -> true and predicted classes, 0 or 1: hard cases, then random ones.
 BINARY = {
     "all right": ([0, 1, 1], [0, 1, 1]),
     "all wrong": ([0, 1, 1], [1, 0, 0]),
@@ -65,7 +65,7 @@ def test_scores_of_two_classes_equal_scikit_learn(case):
 def test_scores_of_several_classes_equal_scikit_learn(seed):
     generator = np.random.default_rng(seed)
     truth = generator.integers(0, 4, 50)
-    predicted = generator.integers(0, 3, 50)  # class 3 never predicted
+    predicted = generator.integers(0, 3, 50)  # class 3 is never predicted
     confusion = metrics.confusion_matrix(truth, predicted, 5)
     expected = reference.precision_recall_fscore_support(
         truth, predicted, labels=range(5), zero_division=0
@@ -136,7 +136,7 @@ def test_correlations_equal_scipy(case):
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e-30, 3e7])
 def test_a_constant_correlates_with_nothing(value):
-    # SciPy answers nan here.
+    # SciPy returns NaN for a constant.
     constant = np.full(7, value, np.float32)
     for metric in (metrics.pearson, metrics.spearman):
         assert metric(range(7), constant) == 0.0
@@ -149,7 +149,7 @@ def test_probabilities_of_large_logits_are_finite():
     np.testing.assert_allclose(shares, [[1, 0], [0.5, 0.5]])
 
 
-# Entities.
+# The next tests score entities.
 
 LABELS = "O B-PER I-PER B-LOC I-LOC".split()
 
@@ -157,26 +157,28 @@ LABELS = "O B-PER I-PER B-LOC I-LOC".split()
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ("O I-PER I-PER O", [("PER", 1, 3)]),  # I- after O begins
-        ("B-PER I-LOC", [("PER", 0, 1), ("LOC", 1, 2)]),  # so a type change
+        ("O I-PER I-PER O", [("PER", 1, 3)]),  # I- after O begins an entity
+        ("B-PER I-LOC", [("PER", 0, 1), ("LOC", 1, 2)]),  # so does a new type
         ("I-PER I-LOC I-LOC", [("PER", 0, 1), ("LOC", 1, 3)]),
-        ("I-PER B-PER", [("PER", 0, 1), ("PER", 1, 2)]),  # IOB1's B-
+        ("I-PER B-PER", [("PER", 0, 1), ("PER", 1, 2)]),  # B- as in IOB1
         ("B-PER B-PER I-PER", [("PER", 0, 1), ("PER", 1, 3)]),
         ("S-PER B-PER I-PER E-PER", [("PER", 0, 1), ("PER", 1, 4)]),
         ("B-PER E-PER I-PER", [("PER", 0, 2), ("PER", 2, 3)]),
-        ("U-PER B-LOC L-LOC", [("PER", 0, 1), ("LOC", 1, 3)]),
-        ("PER PER LOC", [("PER", 0, 2), ("LOC", 2, 3)]),  # bare types
+        # In BILOU, U is the S of BIOES, and L is its E.
+        ("B-X U-X I-X", [("X", 0, 1), ("X", 1, 2), ("X", 2, 3)]),
+        ("U-X B-X L-X I-X", [("X", 0, 1), ("X", 1, 3), ("X", 3, 4)]),
+        ("PER PER LOC", [("PER", 0, 2), ("LOC", 2, 3)]),  # types without prefix
         ("B-creative-work I-creative-work", [("creative-work", 0, 2)]),
         ("O O", []),
         ("", []),
     ],
 )
-def test_entities_are_those_that_conlleval_sees(labels, expected):
+def test_entities_are_found_in_labels_of_every_scheme(labels, expected):
     assert entities(labels.split()) == [Entity(*e) for e in expected]
 
 
 def conlleval(labels):
-    """Entities by `startOfChunk` and `endOfChunk` of conlleval.pl."""
+    """Return entities of conlleval.pl, by the rules of its `startOfChunk`."""
     spans, before, kind_before = [], "O", ""
     for place, label in enumerate(labels):
         tag, _, kind = label.partition("-")
@@ -204,7 +206,7 @@ def test_every_transition_is_counted_as_by_conlleval():
 def test_b_after_e_begins_an_entity_where_one_word_has_its_own_label():
     labels = "B-X E-X B-X E-X S-X".split()
     assert entity_scores([labels], [labels])["entities"] == 3
-    # One word elsewhere, or a wrong prediction, tells the scheme.
+    # S- in another sentence's label or prediction shows the scheme too.
     rows = [labels[:4], ["O"]]
     scores = entity_scores(rows, [labels[:4], ["S-X"]])
     assert scores["entities"] == 2
@@ -223,7 +225,7 @@ def random_labels(seed, labels, sentences=40):
     return truth, guess
 
 
-# seqeval counts as conlleval does, ill-formed labels as well.
+# seqeval counts like conlleval, even for labels that break their scheme.
 @pytest.mark.parametrize("more", [[], "E-PER S-PER E-LOC S-LOC".split()])
 def test_entity_scores_equal_seqeval(more):
     labels = LABELS + more
@@ -268,7 +270,7 @@ def test_nothing_true_or_predicted_scores_0():
     assert entity_scores(nothing, one)["classes"]["PER"]["support"] == 0
 
 
-# Answers.
+# The next tests score answers of SQuAD.
 
 
 @pytest.mark.parametrize(
@@ -277,13 +279,13 @@ def test_nothing_true_or_predicted_scores_0():
         ("The  Eiffel Tower!", "eiffel tower"),
         ("a", ""),
         ("an apple a day", "apple day"),
-        ("Theatre", "theatre"),  # an article is a word of its own
-        ("the-rapist", "therapist"),  # punctuation goes before articles
+        ("Theatre", "theatre"),  # articles are whole words
+        ("the-rapist", "therapist"),  # punctuation is removed first
         ("A.", ""),
         ("U.S.A.", "usa"),
-        ("“quoted”", "“quoted”"),  # ASCII punctuation only
+        ("“quoted”", "“quoted”"),  # only ASCII punctuation is removed
         ("1990–95", "1990–95"),
-        ("a–b", "–b"),  # but a dash still ends the word "a"
+        ("a–b", "–b"),  # but a dash ends the word "a"
         ("$1,000.50", "100050"),
         ("to\u00a0be\tor\n", "to be or"),
         ("ÉTÉ", "été"),
@@ -300,7 +302,7 @@ def test_empty_answers_match_in_2_0_and_score_nothing_in_1_1():
     assert answer_scores("the", ["a"], empty_matches=False) == (1, 0)
     assert answer_scores("", [], empty_matches=True) == (1, 1)
     assert answer_scores("x", [], empty_matches=True) == (0, 0)
-    # A true answer without words does not count next to one that has some.
+    # A true answer without words is dropped if another answer has words.
     assert answer_scores("", ["the", "cat"], empty_matches=True) == (0, 0)
     assert answer_scores("", ["the"], empty_matches=True) == (1, 1)
 
@@ -332,7 +334,7 @@ def test_the_threshold_decides_who_is_answered():
     predictions = {"1": "cat", "2": "milk", "3": "bird", "4": "x"}
     odds = {"1": -2.0, "2": -1.0, "3": 0.5, "4": 3.0}
     scores = scores_v2(answers, predictions, odds, threshold=0.0)
-    # 1 right, 2 answered wrongly, 3 withheld wrongly, 4 withheld rightly.
+    # 1 is answered rightly, 2 wrongly; 3 is withheld wrongly, 4 rightly.
     assert scores["exact_match"] == 2 / 4
     assert scores["best_exact_match"] == 3 / 4
     assert scores["best_exact_match_threshold"] == -2.0
@@ -340,7 +342,7 @@ def test_the_threshold_decides_who_is_answered():
 
 
 def official_f1(prediction, answer, version):
-    """Another way to the same numbers: regular expressions and sorted lists."""
+    """Return exact match and F1, with regular expressions and lists."""
 
     def words(text):
         text = re.sub(f"[{re.escape(string.punctuation)}]", "", text.lower())
@@ -406,6 +408,8 @@ def test_the_best_threshold_is_the_best_of_all_cuts():
         )
         if best > mean(-99):
             assert mean(threshold) == pytest.approx(best)
+        else:
+            assert threshold == 0
 
 
 def test_rankings_equal_scikit_learn_and_the_definitions():
@@ -413,7 +417,7 @@ def test_rankings_equal_scikit_learn_and_the_definitions():
     for _ in range(20):
         scores = GENERATOR.normal(size=15)
         true = GENERATOR.integers(0, 4, 15) * (GENERATOR.random(15) < 0.4)
-        true[3] = 2  # something is relevant
+        true[3] = 2  # at least one passage is relevant
         orders.append(np.argsort(-scores).tolist())
         relevant.append({i: float(g) for i, g in enumerate(true) if g})
         gains.append(true)
@@ -440,7 +444,7 @@ def test_rankings_equal_scikit_learn_and_the_definitions():
     assert mean == pytest.approx(chance, abs=0.02)
     far = metrics.retrieval_scores([range(150)] * 2, [{99: 1}, {100: 1}], ())
     assert far["mrr"] == (1 / 100 + 0) / 2
-    # What is not in the order was not found.
+    # A relevant passage that the ranking lacks counts as not found.
     assert metrics.retrieval_scores([[0]], [{1: 1.0}], (1,)) == {
         "recall_at_1": 0.0,
         "mrr": 0.0,

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shared_data import shared
+from task_samples import read_csv
 from toy_words import PIECES, preprocessor
 
 from bert_keras import InputError
@@ -60,8 +61,8 @@ def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     assert tokens[0] == frame.format("the", "opens it").split()
     assert tokens[3] == frame.format("the", "and it").split()
     assert encoded.targets.tolist() == [2, 0]
-    # "he opens the door ." and "she opens the door ." are 10 in 6 places, and
-    # the others fewer; so much more room would hold them all.
+    # The longest choice has 5 + 5 tokens, and a row of 9 has room for 6 between
+    # its 3 special tokens. So 4 tokens are cut, and 13 positions are enough.
     assert encoded.cut.tolist() == [4] * 2
     (note,) = note_data({}, encoded, preprocess)
     assert "sequence_length=13 would hold most" in note
@@ -101,6 +102,12 @@ def test_predictions_of_another_form_are_refused(tmp_path):
         task.read_predictions(predictions, task.read("dev"))
 
 
-def test_the_real_files_have_the_published_counts():
+def test_the_choices_of_allennlps_file_go_on_from_its_start_phrases():
     file = shared("swag/swag_allennlp_fixture.csv")
-    assert len(choice_task(SWAG, dev=str(file)).read("dev")) == 11
+    rows = read_csv(file)
+    examples = choice_task(SWAG, dev=str(file)).read("dev")
+    assert [e.label for e in examples] == [int(row["label"]) for row in rows]
+    for example, row in zip(examples, rows, strict=True):
+        assert [f"{example.prompt} {choice}" for choice in example.choices] == [
+            f"{row['startphrase']} {row[f'ending{n}']}" for n in range(4)
+        ]

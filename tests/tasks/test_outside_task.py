@@ -1,4 +1,4 @@
-"""A task outside the package, with a head of its own, by file and by hand."""
+"""The task of CONTRIBUTING.md, which has its own head and is in a file."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from task_samples import save_toy_model, sentences
 from official_tasks.engine.models import Predictor, load_model
 from official_tasks.tasks.registry import load_task_class
 
-# The task that CONTRIBUTING.md shows is the one that is run here.
+# These tests run the task that CONTRIBUTING.md shows.
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 (TASK,) = (
     block
@@ -40,7 +40,7 @@ def task(place):
 
 @pytest.fixture(scope="module")
 def results(place, task):
-    """Of the call in the guide, with a place and settings of this test."""
+    """Results of the call in the guide, with other folders and settings."""
     settings = {"epochs": 6, "batch_size": 8, "learning_rate": 1e-2}
     call = CALL.replace("runs/pretrain/model", str(place / "init"))
     call = call.replace('"runs/mine"', f'"{place}/run", **settings')

@@ -1,4 +1,4 @@
-"""What tasks refuse of files and options: the input, and a word of why."""
+"""Files and options that tasks refuse: input, and a word of the message."""
 
 import functools
 import gzip
@@ -24,7 +24,7 @@ from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.table import read_rows
 from official_tasks.tasks.tagging import tag_task
 
-MANY = "1" * 5000  # digits, more than Python reads as a number
+MANY = "1" * 5000  # more digits than `int` accepts
 COLA, MRPC, RTE, STSB, WNLI = (
     functools.partial(glue_task, row)
     for row in (glue.COLA, glue.MRPC, glue.RTE, glue.STS_B, glue.WNLI)
@@ -44,7 +44,7 @@ REGRESSION = {"problem": "regression"}
 
 
 def squad(*questions):
-    """Return a file of (id, answers); an answer is a dict, its text or both."""
+    """Return the JSON of a SQuAD file with these pairs of id and answers."""
     qas = [
         {"id": key, "question": "q", "answers": answers}
         for key, answers in questions
@@ -54,7 +54,7 @@ def squad(*questions):
 
 
 ANSWER = {"text": "c", "answer_start": 0}
-# A task, the file to train on, a word of the message, options.
+# Task, name and content of its train file, a word of the message, options.
 FILES = [
     # Tables.
     (custom_task, "a.txt", "text\n", "ends in .csv"),
@@ -87,7 +87,7 @@ FILES = [
     (custom_task, "a.tsv", "text,label\na,1\n", "commas .* name it .csv"),
     (custom_task, "a.csv", 'text,label\n"a,1\nb,2\n', "a quote opens"),
     (custom_task, "a.jsonl", '{"text": ["a"], "label": "x"}', "expected text"),
-    # Labels of texts.
+    # Labels in tables.
     (custom_task, "a.csv", "text,label\n", "at least one row"),
     (custom_task, "a.csv", "text,label\na,1\nb,1\n", "at least 2 classes"),
     (custom_task, "a.csv", ROWS + "c,2\n", "'1' has one row"),
@@ -210,7 +210,7 @@ FILES = [
     (CHOOSE, "a.csv", SENTENCES, "at least one row"),
     (CHOOSE, "a.csv", "id\n", "no column 'sent1'"),
 ]
-# A task, its options, a word of the message.
+# Task, its options, a word of the message.
 OPTIONS = [
     (custom_task, {"problem": "ranking"}, "one of single, multi, regression"),
     (custom_task, {"problem": "multi", "label_separator": ""}, "expected text"),
@@ -275,7 +275,7 @@ def test_a_start_below_0_is_no_position(tmp_path):
     rows = [{**row, "start": -3}, {**row, "answer": "t", "start": -1}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = custom_spans(train=str(path), dev=str(path), start="start")
-    train = task.read("train")  # "t" stands thrice
+    train = task.read("train")  # "t" occurs three times
     (kept,) = train
     assert kept.start == -3 and "ambiguous" in train.notes[-1]
     encoded = task.encode([kept], preprocessor(12))

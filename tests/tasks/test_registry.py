@@ -1,4 +1,4 @@
-"""Tasks by name and from flags; evaluating and predicting by the scripts."""
+"""Tasks by name and from flags; the scripts evaluate and predict."""
 
 import json
 import shutil
@@ -140,7 +140,7 @@ def test_a_file_with_no_task_or_with_two_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """GLUE's toy files, and a toy model with a head for RTE."""
+    """Folder with toy GLUE files and a toy model with a head for RTE."""
     folder = tmp_path_factory.mktemp("place")
     write_glue(folder / "glue")
     init = save_toy_model(folder / "init")
@@ -196,7 +196,7 @@ def test_an_option_has_one_type_in_all_tasks(monkeypatch):
     tasks = {**registry.TASKS, "other": other}
     monkeypatch.setattr(registry, "TASKS", tasks)
     with pytest.raises(TypeError, match="--stride has several types"):
-        parse()  # not in absl's FLAGS, where the first ones would stay
+        parse()  # not absl's FLAGS, which would keep the first definitions
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         assert "was trained on" in notes[-1]
         task = custom_task(train="c.csv")
         assert evaluate._check_held_out(task, [model]) == []
-        # A data set has no files to compare, nor has a task from outside.
+        # A Hub data set and a user's own task have no files to compare.
         task = glue_task(glue.RTE, data_dir="hf:nyu-mll/glue/rte")
         assert evaluate._check_held_out(task, [model]) == []
         task = types.SimpleNamespace(source="reviews.csv")

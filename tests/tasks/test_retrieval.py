@@ -1,4 +1,4 @@
-"""Rows of partners: read, scored and written; what is refused of them."""
+"""Tasks on text pairs: reading, scoring, writing and refusals."""
 
 import json
 
@@ -22,7 +22,7 @@ def write(path, rows, header=("text", "text_pair")):
 
 
 def vectors(task, examples):
-    """What `decode` makes of a vector a text: a letter's count an axis."""
+    """Return `task.decode` with letter counts as the texts' vectors."""
     letters = "abcdefghijklmnopqrstuvwxyz "
 
     def of(text):
@@ -61,13 +61,13 @@ def test_the_texts_of_dev_search_all_its_partners(tmp_path):
 
 
 def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "MAX_COSINES", 4)  # a query at a time
+    monkeypatch.setattr(embedding, "MAX_COSINES", 4)  # one query at a time
     rows = [("a b", "a c"), ("a c", "c d"), ("e", "e")]
     task = embedding_task(dev=write(tmp_path / "t.csv", rows))
     queries = task.read("dev")
     found = vectors(task, queries)
     assert queries[0].passages == ["a c", "c d", "e"]
-    # "a c" is a passage too; "e" is its own partner.
+    # The query "a c" does not find "a c"; "e" is its own partner.
     assert found.order[:, 0].tolist() == [0, 1, 2]
     task.write(queries, found, tmp_path)
     written = [
@@ -107,7 +107,7 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     queries = task.read("dev")
     assert [q.relevant for q in queries] == [{0: 2.0}, {1: 1.0}]
     assert queries[0].passages == ["it is", "it was", "of none"]
-    # A score of 0 makes no partners to learn from.
+    # Pairs with the score 0 are left out of training.
     assert [pair.texts for pair in task.read("train")] == [
         ("is it", "it is"),
         ("was it", "it was"),
@@ -163,7 +163,7 @@ def test_a_query_ranks_the_passages_of_its_own_rows(tmp_path):
     predictions = task.decode(pairs, None, logits)
     assert predictions[1] == pytest.approx(1 / (1 + np.exp(-1)))
     scores = task.score(pairs, predictions)
-    # For "r" nothing is relevant: it does not count.
+    # "r" has no relevant passage, so it is not scored.
     assert (scores["queries"], scores["mrr"]) == (1, 0.5)
     assert scores["recall_at_2"] == 0.5
     assert task.mistakes(pairs, predictions)[0]["text"] == "r"
@@ -183,7 +183,7 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
     ]
     triplets = embedding_task(train=path, negative="no", objective="triplet")
     assert len(triplets.read("train")[0].texts) == 3
-    # One query of two is held out; it searches partners and negatives.
+    # Dev has one query of two; it searches its partner and its negative.
     (query,) = triplets.read("dev")
     assert len(query.passages) == 2
 
@@ -207,7 +207,7 @@ def test_partners_to_score_on_need_no_wrong_text(tmp_path):
         for dev in (plain, mixed)
     ]
     assert passages == [["c", "d"], ["c", "d", "e"]]
-    with pytest.raises(InputError, match="no"):  # a ranking is of both
+    with pytest.raises(InputError, match="no column 'no'"):  # needs negatives
         ranking_task(train=train, dev=plain, negative="no").read("dev")
     with pytest.raises(InputError, match="are empty"):
         embedding_task(train=mixed, negative="no").read("train")
@@ -229,7 +229,7 @@ def test_equal_scores_count_against_the_model(tmp_path):
     outputs = np.ones((9, 4), "float32")
     scores = task.score(queries, task.decode(queries, None, outputs))
     assert scores["mrr"] == pytest.approx(1 / 6)
-    outputs[-1] = np.nan  # of a passage that no query would find
+    outputs[-1] = np.nan  # vector of the last passage
     scores = task.score(queries, task.decode(queries, None, outputs))
     assert np.isnan(scores["ndcg_at_10"]) and np.isnan(scores["recall_at_1"])
 

@@ -18,7 +18,7 @@ CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
 
 
 def squad_file(path, *asked, context=CONTEXT):
-    """A file of (id, answers as (text, start)); None: unknown."""
+    """Write a SQuAD file of (id, [(text, start)]); None omits the answers."""
     rows = []
     for key, answers in asked:
         row = {"id": key, "question": "Who was he?"}
@@ -88,7 +88,7 @@ def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):
     examples = task.read("dev")
     encoded = task.encode(examples, preprocessor())
     lengths = encoded.inputs["token_ids"].row_lengths().numpy()
-    assert len(lengths) > len(examples)  # windows
+    assert len(lengths) > len(examples)  # a row per window
     assert max(lengths) == 16
     outputs = {
         name: [
@@ -102,7 +102,7 @@ def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):
         for name in ("start", "end")
     }
     predictions = task.decode(examples, encoded, outputs)
-    # The last is longer than any window: no window holds it.
+    # The last answer is longer than a window, so no window contains it.
     assert [a.text for a in predictions[:-1]] == answers[:-1]
     examples_of_rows = [w.example for w in encoded.notes["windows"]]
     own = np.array(examples_of_rows) == len(answers) - 1
@@ -160,7 +160,7 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     file = squad_file(
         tmp_path / "train.json",
         ("good", [("London", CONTEXT.index("London"))]),
-        ("moved", [("London", 0)]),  # stands in one place only
+        ("moved", [("London", 0)]),  # occurs once
         ("twice", [("in", 0)]),
         ("absent", [("Paris", 3)]),
     )
@@ -171,7 +171,7 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     notes = " | ".join(kept.notes)
     assert "not found; the first is 'absent'" in notes
     assert "ambiguous; the first is 'twice'" in notes
-    # On dev they score as any other, but teach the loss nothing.
+    # On dev they count in the score, but have weight 0 in the loss.
     task = squad_task(SQUAD_1, dev=file)
     encoded = task.encode(task.read("dev"), preprocessor(64))
     assert encoded.weights["start"].tolist() == [1, 1, 0, 0]

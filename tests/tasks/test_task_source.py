@@ -1,4 +1,4 @@
-"""Where examples are: files and data sets, written here."""
+"""Task examples from files and from Hugging Face data sets."""
 
 import functools
 import json
@@ -170,7 +170,7 @@ def test_a_data_set_to_train_on_gives_labels_and_unanswered_questions(tmp_path):
     task = custom_spans(train=name, dev=name)
     assert [question.answers for question in task.read("train")] == answers
     assert [q.answers for q in custom_spans(dev=name).read("dev")] == answers
-    # A trained model states the value: its data set is not read again.
+    # A trained model has stored the value: no data set is read again.
     task = custom_spans(train="hf:/no/such", dev="hf:/no/such", test=name)
     task.take_arguments({"may_be_none": False})
     assert not task.may_be_none
@@ -223,7 +223,7 @@ SQUAD[1:1] = [
     '{"id": "1", "question": "Who?",',
     '"answers": [{"text": "Zoë"}]}',
 ]
-# A task, and the lines of a file that it reads.
+# File name -> the function that makes its task, and lines of the file.
 FILES = {
     "custom.csv": (custom_task, ["text,label", "Zoë ran.,yes", "She sat.,no"]),
     "custom.tsv": (custom_task, ["text\tlabel", "Zoë ran.\tyes", "a\tno"]),

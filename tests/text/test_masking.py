@@ -1,4 +1,4 @@
-"""`TokenMasker` draws by pre-training's rule, which test_sampling.py proves."""
+"""`TokenMasker` masks by pre-training's rule, tested in test_sampling.py."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
 PAD, UNK, CLS, SEP, MASK = range(5)
-WORDS = 300  # "##" pieces come after them
+WORDS = 300  # the "##" tokens come after them
 VOCABULARY = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     *(f"w{i}" for i in range(WORDS)),
@@ -48,7 +48,7 @@ def test_defaults_are_those_of_pre_training():
         assert getattr(masker, name) == getattr(rules, name)
     ids = np.full((2, 128), 7)
     assert masker(ids, (0, 0))["mask_ids"].shape == (2, rules.max_predictions)
-    # Every token that a higher rate draws has its position.
+    # At a higher rate, there are positions for all drawn tokens.
     often = TokenMasker(VOCABULARY, mask_rate=0.3)(ids, (0, 0))
     drawn = np.count_nonzero(often["mask_weights"], axis=1)
     assert drawn.tolist() == [round(0.3 * 128)] * 2
@@ -63,11 +63,11 @@ def test_special_tokens_stay_and_short_rows_have_what_they_can():
 
 
 def test_a_row_that_begins_within_a_word_is_masked_by_words():
-    within = len(VOCABULARY) - 1  # a "##" piece
+    within = len(VOCABULARY) - 1  # a "##" token
     ids = [[within, within, 7, within, 8]] * 50
     masker = TokenMasker(VOCABULARY, 2, 0.4, (100, 0, 0), whole_word=True)
     masked = masker(ids, (0, 0))["token_ids"].numpy() == MASK
-    # Words of 2, 2 and 1 tokens; two tokens are drawn.
+    # The words have 2, 2 and 1 tokens; at most two tokens are masked.
     assert {tuple(row) for row in masked} <= {
         (True, True, False, False, False),
         (False, False, True, True, False),

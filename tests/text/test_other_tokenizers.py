@@ -1,4 +1,4 @@
-"""What other BERT tokenizers make other ids of, as docs/exactness.md says."""
+"""Texts that other BERT tokenizers encode differently; docs/exactness.md."""
 
 import pytest
 import tensorflow as tf
@@ -78,7 +78,7 @@ def bert_tokenizer(path, pieces, lowercase):
 def keras_hub(path, pieces, lowercase):
     keras_hub = pytest.importorskip("keras_hub")
     tokenizer = keras_hub.tokenizers.BertTokenizer(pieces, lowercase=lowercase)
-    in_graph = tf.function(tokenizer)  # eagerly it decodes, or fails to
+    in_graph = tf.function(tokenizer)  # eagerly, invalid bytes fail
     return lambda text: in_graph(tf.constant(text))
 
 
@@ -122,7 +122,7 @@ def test_pairs_that_are_too_long_are_cut_as_the_docs_say(tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     peer = tokenizers.BertWordPieceTokenizer(str(tmp_path / "vocab.txt"))
-    peer.enable_truncation(max_length=16)  # 13 are left of the pair
+    peer.enable_truncation(max_length=16)  # the pair keeps 13 tokens
     preprocess = BertPreprocessor(WordPieceTokenizer(pieces), 16)
     pairs = [("a " * 20, "a " * 20), ("a " * 20, "a " * 30)]
     pairs += [("a " * 7, "a " * 30), ("a " * 30, "a " * 20)]
@@ -130,4 +130,4 @@ def test_pairs_that_are_too_long_are_cut_as_the_docs_say(tmp_path):
     assert theirs == [8, 8, 8, 7]
     rows = preprocess(tuple(map(list, zip(*pairs, strict=True))))
     ours = tf.reduce_sum(rows["segment_ids"], axis=1)
-    assert ours.numpy().tolist() == [7] * 4  # 6 and [SEP]
+    assert ours.numpy().tolist() == [7] * 4  # 6 tokens and [SEP]

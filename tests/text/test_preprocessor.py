@@ -1,4 +1,4 @@
-"""Raw text becomes model inputs, whatever form it comes in."""
+"""`BertPreprocessor` turns texts of any form into model inputs."""
 
 import functools
 
@@ -30,11 +30,14 @@ def ids(rows):
     return rows["token_ids"].numpy().tolist()
 
 
-class Column(list):
-    """As pandas has one: an array by its own function, not a list."""
+class Column:
+    """An object with only the `to_numpy` of a pandas column."""
+
+    def __init__(self, texts):
+        self.texts = texts
 
     def to_numpy(self, dtype):
-        return np.array(self, dtype)
+        return np.array(self.texts, dtype)
 
 
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, Column])

@@ -1,4 +1,4 @@
-"""What the package of text refuses: the call, and a word of the message."""
+"""Refusals of `bert_keras.text`: the call and a word of the message."""
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def test_arguments_that_cannot_be(call, message):
 
 
 class Column(list):
-    """As pandas has one: an array by its own function, not a list."""
+    """A list with the method `to_numpy` of a pandas column."""
 
     def to_numpy(self, dtype):
         return np.array(self, dtype)

@@ -1,4 +1,4 @@
-"""The ids in a graph are the reference's, by both paths and in every form."""
+"""The tokenizer layer's ids equal those of the plain Python reference."""
 
 import importlib.util
 import sys
@@ -22,18 +22,18 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = [*SPECIAL_TOKENS, "an", "hour", "##s", "##able", "un", "##aff", "!"]
-TOKENIZER = WordPieceTokenizer(SMALL)  # traced once for all that use it
+TOKENIZER = WordPieceTokenizer(SMALL)  # traced once for all tests
 
 
 def glass_vocabulary(texts, **settings):
-    """Each character a piece, so that the ids show all of each word."""
+    """Return a vocabulary of characters, so that ids show the whole word."""
     reference = WordPiece(["[UNK]"], **settings)
     letters = sorted({c for t in texts for w in reference.words(t) for c in w})
     return [*SPECIAL_TOKENS, *letters, *("##" + letter for letter in letters)]
 
 
 def assert_equals_reference(texts, vocabulary, **settings):
-    """By the fast path and by the exact one."""
+    """Compare the fast path and the exact path with the reference."""
     reference = WordPiece(vocabulary, **settings)
     expected = list(map(reference.ids, texts))
     for portable in (False, True):
@@ -50,7 +50,7 @@ def test_strange_strings_give_the_ids_of_the_reference(
 ):
     settings = {"lowercase": lowercase, "strip_accents": strip_accents}
     texts = strange_strings(800, seed=4)
-    if lowercase == strip_accents:  # the defaults
+    if lowercase == strip_accents:  # as in published models
         texts += [
             form.replace("_", chr(code)).encode("utf-8", "surrogatepass")
             for code in range(0, 0x110000, 401)
@@ -123,7 +123,7 @@ def test_plain_text_does_not_wait_for_the_exact_path(monkeypatch):
         return ExactText(settings)
 
     monkeypatch.setattr("bert_keras.text.tokenizer.ExactText", counted)
-    tokenizer = WordPieceTokenizer(SMALL, max_word_length=77)  # as no other
+    tokenizer = WordPieceTokenizer(SMALL, max_word_length=77)  # not cached yet
     plain, other = ["an hour", "", "hours!"], "\u0430n an \x07hour\ufffd"
     ids = tokenizer(plain).to_list()
     assert not made
@@ -161,7 +161,7 @@ def test_the_slice_at_a_piece_normalises_to_it(unit, keep):
         for token_id, start, end in zip(*rows, strict=True):
             piece = vocabulary[token_id].removeprefix("##")
             parts = reference.words(text[start:end])
-            if piece in ("σ", "ς"):  # which one, its neighbours decide
+            if piece in ("σ", "ς"):  # depends on the neighbours
                 parts = [part.replace("σ", piece) for part in parts]
             assert piece in "".join(parts) or piece == "[UNK]"
 
@@ -217,9 +217,9 @@ def test_a_vocabulary_may_be_a_path_but_not_in_a_stored_model(tmp_path):
     for given in (path, str(path)):
         assert WordPieceTokenizer(given).get_vocabulary() == SMALL
     config = {**TOKENIZER.get_config(), "vocabulary": str(path)}
-    with pytest.raises(InputError):  # its letters are no vocabulary
+    with pytest.raises(InputError):  # it reads no file
         WordPieceTokenizer.from_config(config)
-    TOKENIZER.get_vocabulary().clear()  # a list of its own
+    TOKENIZER.get_vocabulary().clear()  # a copy
     assert TOKENIZER.get_vocabulary() == SMALL
 
 
@@ -257,7 +257,7 @@ def test_the_portable_one_loads_without_tensorflow_text(tmp_path):
     )
     tf.saved_model.save(module, tmp_path)
     assert not any((tmp_path / "assets").iterdir())
-    # Of the layer's graphs the one that is used, not those it might use.
+    # The SavedModel has only the graph in use, not all of the layer's graphs.
     assert not hasattr(tf.saved_model.load(tmp_path).tokenizer, "_graphs")
     done = forks.run(
         [sys.executable, "-c", LOAD_WITHOUT, tmp_path, " ".join(SMALL)],

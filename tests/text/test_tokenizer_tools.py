@@ -1,4 +1,4 @@
-"""The benchmark of tokenizers does what it says."""
+"""The benchmark of tokenizers and of pre-training data, on toy text."""
 
 import json
 import types
@@ -26,7 +26,7 @@ def test_the_benchmark_leaves_out_lines_with_other_ids(tmp_path):
     write_vocabulary(PIECES, values.vocabulary)
     for name in "ab":
         (tmp_path / f"{name}.text").write_text("an hour\n\na b\n\n" * 40)
-    # To `tokenizers` [MASK] is a token.
+    # `tokenizers` reads [MASK] in a text as one token; bert_keras does not.
     (tmp_path / "c.text").write_text("un\u2026\n\n[MASK]\n", "utf-8")
     text.main(values)
     report = json.loads((tmp_path / "speed.json").read_text())

@@ -1,4 +1,4 @@
-"""Vocabularies are read, learned, extended and examined as they should be."""
+"""Reading, writing, learning and extending vocabularies."""
 
 import codecs
 import collections
@@ -34,7 +34,7 @@ SPECIAL = list(SPECIAL_TOKENS)
 
 
 def text(words=3000, seed=0):
-    """Lines of made-up words, common ones often, as in real text."""
+    """Return lines of made-up words with Zipf's frequencies."""
     drawn = random.Random(seed)
     syllables = [a + b for a in "bdfglmnprst" for b in "aeiou"]
     known = [
@@ -67,7 +67,7 @@ def test_nothing_is_written_of_a_bad_vocabulary(tmp_path):
 
 
 def learned_slowly(words, size, min_count):
-    """Pair merging restated: everything counted again for each merge."""
+    """Learn by pair merging, counting all pairs again for each merge."""
     cut = {w: [w[0], *("##" + c for c in w[1:])] for w in words}
     pieces = [*SPECIAL, *sorted({s for parts in cut.values() for s in parts})]
     cut = {w: parts for w, parts in cut.items() if set(parts) <= set(pieces)}
@@ -102,7 +102,7 @@ def test_learning_equals_counting_again_for_each_merge():
 
 
 def test_no_piece_is_learned_that_no_vocabulary_may_have(tmp_path):
-    lines = [*text(), *["─" * 90] * 5]  # a ruled line is one word
+    lines = [*text(), *["─" * 90] * 5]  # a line of dashes is one word
     pieces = learn_vocabulary(lines, 2000)
     write_vocabulary(pieces, tmp_path / "vocab.txt")
     assert 100 < max(len(piece.encode()) for piece in pieces) <= 256
@@ -195,7 +195,7 @@ def test_extending_fills_free_places_and_then_appends():
 def test_words_that_cost_most_pieces_are_found_in_a_domain():
     old = [*SPECIAL, "a", "##b", "##c"]
     texts = ["A abc abc abc ab ab ab ab ab xyz xyz", "acb acb"]
-    # 6 pieces too many for "abc", 5 for "ab", 4 for "acb", 2 for "xyz".
+    # Saved tokens: 6 for "abc", 5 for "ab", 4 for "acb", 2 for "xyz".
     words = domain_words(old, texts, 3)
     assert words == ["abc", "ab", "acb"]
     assert domain_words(old, texts, 9) == [*words, "xyz"]
@@ -252,7 +252,7 @@ def test_copies_keep_what_belongs_to_the_weights():
 
 
 def measure_fit(pieces, texts):
-    """Return the pieces of a word and the fraction of words without any."""
+    """Return the mean tokens of a word and the fraction of unknown words."""
     wordpiece, counts = WordPiece(pieces, True), count_words(texts)
     cover = {word: wordpiece.cover(word) for word in counts}
     total = sum(counts.values())
@@ -262,7 +262,7 @@ def measure_fit(pieces, texts):
 
 
 def corpus_texts(files):
-    """The first paragraphs of the shared corpus: to learn from, held out."""
+    """Return training and held-out lines of the corpus's first files."""
     learned, held_out = [], []
     with tarfile.open(shared("corpus.tar.xz")) as archive:
         members = (member for member in archive if member.isfile())
@@ -283,6 +283,6 @@ def test_on_real_text_pieces_are_as_few_as_those_of_tokenizers(files, size):
     peer.train_from_iterator(learned, vocab_size=size, show_progress=False)
     ours = measure_fit(learn_vocabulary(learned, size), held_out)
     theirs = measure_fit(list(peer.get_vocab()), held_out)
-    print(f"{size} pieces: ours {ours}, tokenizers {theirs}")
+    print(f"{size} tokens: bert_keras {ours}, tokenizers {theirs}")
     assert ours[0] <= 1.02 * theirs[0]
     assert ours[1] < 0.0001

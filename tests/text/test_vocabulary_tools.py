@@ -1,4 +1,4 @@
-"""Vocabularies from the command line, and the settings next to them."""
+"""Scripts that write vocabularies, and the settings next to the files."""
 
 import json
 import os
@@ -31,7 +31,7 @@ ENGLISH = "A naive goat sailed home to the old harbour. " * 40 + "Café?"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Function of a tool and its flags, in the test's folder."""
+    """Function that runs a tool with flags in the test's folder."""
     monkeypatch.chdir(tmp_path)
 
     def run(tool, command):
@@ -101,7 +101,7 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
     with pytest.raises(InputError, match="lowercase=False contradicts"):
         run(train_vocabulary, f"{words}vocab.txt --nolowercase")
     os.remove("other.txt")
-    run(train_vocabulary, f"{words}vocab.txt --nolowercase")  # the only one
+    run(train_vocabulary, f"{words}vocab.txt --nolowercase")  # not shared now
     assert settings_of(tmp_path) == (False, False)
 
 
@@ -155,13 +155,3 @@ def test_a_model_names_a_vocabulary(run, tmp_path, source):
     assert new.vocabulary[: old.vocabulary_size] == old.vocabulary
     assert new.vocabulary[-1].casefold() == "zymurgy"
     assert new.lowercase == old.lowercase
-
-
-def test_an_output_that_is_an_input_is_refused(run, tmp_path):
-    (tmp_path / "text.txt").write_text(ENGLISH)
-    with pytest.raises(InputError, match="is an input"):
-        run(
-            train_vocabulary,
-            "--input=*.txt --output=text.txt --overwrite",
-        )
-    assert (tmp_path / "text.txt").read_text() == ENGLISH

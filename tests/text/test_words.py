@@ -17,7 +17,7 @@ def test_labels_are_at_first_pieces_and_cut_words_have_none():
         WORDS, [[3, 4, 5], [6]], inputs["token_ids"], word_ids, targets,
         weights, strict=True,
     ):  # fmt: skip
-        # The second opinion: each word tokenized alone, one after another.
+        # Second opinion: the words are tokenized one by one.
         expected = [-1]
         for i, word in enumerate(words):
             count = len(tokenizer(word))

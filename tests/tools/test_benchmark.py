@@ -1,4 +1,4 @@
-"""The benchmarks: workers in turns, their jobs, what depends on the machine."""
+"""The benchmarks: turns of workers, their jobs, settings of the machine."""
 
 import jobs as worker_jobs
 import numpy as np
@@ -104,7 +104,7 @@ def test_texts_have_as_many_tokens_as_they_should():
     made = serving.make_texts(VOCABULARY, 16, 5)
     assert len(set(made)) == 5
     lengths = tokenizer()(made).row_lengths().numpy()
-    assert (lengths == 14).all()  # and [CLS] and [SEP]
+    assert (lengths == 14).all()  # plus [CLS] and [SEP]
 
 
 def test_natural_texts_come_in_the_order_of_their_file(tmp_path):

@@ -1,4 +1,4 @@
-"""`make demo` is killed as a power cut kills it, and run again."""
+"""`make demo` is killed by SIGKILL and run again."""
 
 import os
 import random
@@ -9,7 +9,7 @@ import sys
 import pytest
 from run_script import ROOT
 
-# What the stages compute; other files hold times.
+# Files that the stages compute; other files contain times.
 COMPUTED = """
 vocab.txt task/train.csv task/dev.csv pretrain/model/model.safetensors
 pretrained/model/model.safetensors scratch/model/model.safetensors

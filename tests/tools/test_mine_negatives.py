@@ -1,4 +1,4 @@
-"""Hard negatives, mined by an embedder from a file of partners."""
+"""Hard negatives that an embedder mines from a file of text pairs."""
 
 import csv
 
@@ -34,7 +34,7 @@ def queries_and_vectors(seed):
 def mine_as_published(
     queries, texts, passages, num, range_min, range_max, absolute, relative
 ):
-    """The order of steps of sentence-transformers' `mine_hard_negatives`."""
+    """Mine with the steps of sentence-transformers' `mine_hard_negatives`."""
     scores = texts @ passages.T
     most = max(len(query.relevant) for query in queries)
     found = []

@@ -1,4 +1,4 @@
-"""The README's job, script by script, on toy text; and what mistakes get."""
+"""The README's scripts in order on toy text, and their error messages."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ NAMES = "Ada Ben Cleo Dora Emil Fay Gus Hana Ivo Jana Karl Lena".split()
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """Text files of two subjects, and a CSV of their sentences."""
+    """Text files on two subjects, and two CSV files of their sentences."""
     folder = tmp_path_factory.mktemp("toy")
     (folder / "books").mkdir()
     rows = [("text", "label")]
@@ -51,7 +51,7 @@ def toy(tmp_path_factory):
     return folder
 
 
-# Appended to the README's commands, so that they take seconds.
+# Script -> flags appended to its README command, so that it takes seconds.
 SMALLER = {
     "train_vocabulary": "--size=120 --workers=1",
     "create_pretraining_data": "--held_out_share=0.3 --sequence_length=32 "
@@ -72,16 +72,16 @@ CONVERT += " --output=runs/huggingface"
 
 
 def readme_commands():
-    """Return script name -> words of its command in the README."""
+    """Return script name -> words of its README command, with `SMALLER`."""
     return dict(small_commands("README.md", SMALLER))
 
 
 @pytest.fixture(scope="module")
 def job(toy):
-    """The folder after the README's commands, made smaller."""
+    """The `runs` folder after the README's commands at toy size."""
     commands = readme_commands()
     assert commands.keys() == SMALLER.keys()
-    # Pre-training comes last there and first here; a server does not end.
+    # `finetune` here needs the model of `pretrain`; `serve` does not end.
     job = [commands[name] for name in SMALLER if name != "serve"]
     script, *words = CONVERT.split()
     for command in [*job, [ROOT / script, *words]]:
@@ -92,7 +92,7 @@ def job(toy):
 
 def test_the_job_ends_in_a_saved_model_that_reads_raw_text(job):
     results = json.loads((job / "yours" / "results.json").read_text())
-    assert results["accuracy"] > 0.9  # the subjects share no word
+    assert results["accuracy"] > 0.9  # they share "the", "and", names
     served = bert_keras.load_saved_model(job / "served")
     answer = served.classify([SUBJECTS["sea"].format("Zoe"), "goat rocks"])
     assert answer["label"] == ["sea", "hill"]
@@ -123,7 +123,7 @@ def test_a_converted_model_keeps_its_head_and_its_labels(job):
 
 
 def test_auto_is_noted_as_what_it_became(job):
-    """So that a run on another kind of processor is not gone on with."""
+    """A recorded "auto" could resume with the dtype of another processor."""
     for name in ("pretrain", "yours"):
         settings = json.loads((job / name / "run.json").read_text())
         assert choose_dtype() in json.dumps(settings)
@@ -147,7 +147,7 @@ def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(
     command = readme_commands()["finetune"]
     weights = job / "yours" / "model" / "model.safetensors"
     before = weights.stat().st_mtime_ns
-    # In a process of its own: the training script as a user starts it.
+    # In a new process, as a user starts the training script.
     assert run_script(*command, folder=job.parent).returncode == 0
     assert weights.stat().st_mtime_ns == before
     done = call_script(*command, "--epochs=13", "--seed=1", folder=job.parent)
@@ -205,7 +205,7 @@ MISTAKES = {
         "tools/train_vocabulary.py --input=none.txt --output=v.txt",
         "No text found at 'none.txt'",
     ),
-    "a folder in the place of a file": (
+    "an output file that is a folder": (
         "tools/train_vocabulary.py --input=books --output=runs",
         "runs is a folder. Name the file to write.",
     ),
@@ -279,7 +279,7 @@ MISTAKES = {
         "--init=runs/pretrain/model --output=out --seed=-1",
         "--seed=-1",
     ),
-    "a folder in place of a file": (
+    "an input file that is a folder": (
         "tools/extract_features.py --input=books --model=runs/pretrain/model "
         "--output=out.npz",
         "books cannot be written or read: Is a directory",
@@ -341,7 +341,7 @@ def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
     assert set(folder.rglob("*")) == before
 
 
-# A command, and the bytes that fit into a file.
+# Name -> (command, size limit of its files in bytes).
 ON_A_FULL_DISK = {
     "data": (
         "tools/create_pretraining_data.py --input=books --output=full "
@@ -382,10 +382,11 @@ ON_A_FULL_DISK = {
 }
 
 
-# A command that names one of its inputs as its output.
+# Each command names one of its inputs as its output.
 OUTPUT_IS_INPUT = (
     """
 tools/train_vocabulary.py --input=yours.csv --output=yours.csv --overwrite
+tools/train_vocabulary.py --input=*.csv --output=yours.csv --overwrite
 tools/train_vocabulary.py --input=books --output=books/0.txt --overwrite
 tools/extend_vocabulary.py --vocabulary=runs/vocab.txt --input=books
     --output=runs/vocab.txt --overwrite
@@ -471,7 +472,7 @@ OUTPUTS = {"predict": "full.jsonl"}
 
 
 def start_process(name, folder):
-    """Start a command of `ON_A_FULL_DISK` in a process of its own."""
+    """Start a command of `ON_A_FULL_DISK` in a new process."""
     return subprocess.Popen(
         [sys.executable, *words_of(ON_A_FULL_DISK[name][0])],
         cwd=folder,
@@ -482,19 +483,19 @@ def start_process(name, folder):
     )
 
 
-# Files with times, or with names of processes.
+# These files hold times or the names of processes.
 NOT_COMPARED = {".lock", "metrics.jsonl", "pretrain.json"}
 NOT_COMPARED |= {"report.html", "results.json"}
-# Random numbers; operations of a graph in any order.
+# These hold random numbers, or the operations of a graph in any order.
 NOT_COMPARED |= {"fingerprint.pb", "signature_card.json", "saved_model.pb"}
 
 
 def lasting_files(output):
-    """Return path -> bytes of what a command computed, without times.
+    """Return path -> bytes of the files that are equal in each run.
 
-    Of the checkpoints it has the weights and the optimizer of the last one: a
-    stopped run has one more, and Keras names the metrics of a resumed run
-    differently.
+    Only the weights and the optimizer of the last checkpoint are included: a
+    stopped run has one more checkpoint, and Keras gives the metrics of a
+    resumed run other names. If `output` is a file, return its bytes.
     """
     found = read_tree(output) if output.is_dir() else {}
     last = max(output.glob("state/*"), default=None)
@@ -513,14 +514,14 @@ def lasting_files(output):
 
 @pytest.fixture(scope="module")
 def uninterrupted(job):
-    """Name -> `lasting_files` of a command of `ON_A_FULL_DISK`."""
+    """Function: name in `ON_A_FULL_DISK` -> `lasting_files` of a full run."""
     kept = {}
 
     def files_of(name):
         if name not in kept:
             folder = job.parent
             output = folder / OUTPUTS.get(name, "full")
-            # A script chooses TensorFlow's kernels before the import.
+            # A script sets variables that TensorFlow reads at its import.
             process = start_process(name, folder)
             _, errors = process.communicate(timeout=200)
             assert process.returncode == 0, errors[-2000:]
@@ -619,7 +620,7 @@ DATA = "tools.create_pretraining_data --input=i --vocabulary=v"
 DATA += " --output=o"
 EXPORT = "tools.export --model=m --output=o"
 PREDICT = "official_tasks.predict --model=m --output=o"
-# A command; flags that decide; a flag that then cannot act.
+# (command, other flags, flag that has no effect with them)
 WITHOUT_EFFECT = [
     (FINETUNE, "", "--tpu=mine"),
     (FINETUNE, "--distribution=mirrored", "--tpu=mine"),
@@ -664,8 +665,8 @@ def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
 
 
 def test_no_script_imports_from_the_folder_of_scripts():
-    """Python looks in a script's own folder, not in the one above `tools`;
-    the tests' path has both."""
+    """A script's `sys.path` has the script's folder, not the one above
+    `tools`; the tests' `sys.path` has both."""
     scripts = sorted(pathlib.Path(ROOT, "tools").rglob("*.py"))
     assert len(scripts) > 20
     pattern = re.compile(r"^\s*(from|import) tools\b", re.MULTILINE)

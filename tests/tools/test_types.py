@@ -1,4 +1,4 @@
-"""What editors and type checkers see of the public names."""
+"""Types of the public names, as editors and type checkers see them."""
 
 import ast
 import contextlib
@@ -44,13 +44,13 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """What mypy prints about two files of a user's."""
+    """Lines that mypy prints about two files of a user."""
     folder = tmp_path_factory.mktemp("users")
     (folder / "right.py").write_text(REVEALED)
     head = "import bert_keras\nencoder = bert_keras.BertEncoder(9, 1, 1, 8, 8)"
     (folder / "wrong.py").write_text("\n".join([head, *MISTAKES]))
     arguments = ["--config-file", ROOT / "pyproject.toml", "--no-error-summary"]
-    # `make lint` has checked the package before, and left what it found.
+    # `make lint` left its results for the package in this cache.
     arguments += ["--cache-dir", ROOT / ".mypy_cache", *folder.glob("*.py")]
     with contextlib.chdir(ROOT):
         output, errors, _ = api.run([str(word) for word in arguments])
@@ -96,7 +96,7 @@ def test_checkers_see_the_names_that_load_lazily():
 
 
 def own_functions():
-    """Each public function, constructor and public method of this package."""
+    """Yield (name, function) of each public function, method and property."""
     for name in bert_keras.__all__:
         value = getattr(bert_keras, name)
         if inspect.isfunction(value):
@@ -119,7 +119,7 @@ def own_functions():
 def test_everything_public_is_annotated():
     lacking = set()
     for name, function in own_functions():
-        if hasattr(function, "__wrapped__"):  # Keras's own, as `fit`
+        if hasattr(function, "__wrapped__"):  # wraps Keras, such as `fit`
             continue
         signature = inspect.signature(function)
         named = [p for p in signature.parameters.values() if p.name != "self"]

@@ -1,8 +1,8 @@
 """Trains a small model in forked processes and kills them; for test_state.py.
 
-Keras is imported once and each run is a fork of this process, which itself
-runs no operation, so that a restart takes a fraction of a second. Prints how
-many kills left a half-written checkpoint, then each process's exit code.
+Keras is imported once. Each run is a fork of this process, which runs no
+operation itself, so a restart takes a fraction of a second. Prints the number
+of kills that left a partial checkpoint, then each process's exit code.
 
     python kill_training.py FOLDER KILLS SEED tiny|bert
 """
@@ -25,13 +25,13 @@ from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import TrainingState
 from official_tasks.engine.batches import shuffled_rows
 
-STEPS_A_KILL = 20  # more than a process takes before it is killed
-EVERY = 3  # steps from save to save
-ROWS = 50  # of the data; a batch has 4, so that batches span epochs
+STEPS_A_KILL = 20  # more than a process runs before its kill
+EVERY = 3  # steps between saves
+ROWS = 50  # not a multiple of the batch size 4: some batches span epochs
 
 
 def tiny(steps):
-    """A Keras model with dropout and Keras's own optimizer; its data."""
+    """Return a Keras model with dropout and Keras's AdamW, and its data."""
     model = keras.Sequential(
         [
             keras.layers.Embedding(20, 8),
@@ -51,7 +51,7 @@ def tiny(steps):
 
 
 def bert(steps):
-    """With dropout, and each batch computed in two micro-batches."""
+    """Return a BERT model with dropout and two micro-batches, and its data."""
     model = make_model("pretrainer", num_layers=2)
     model.compile(adamw(1e-3, steps, accumulate=2), pretraining_losses())
     return model, pretraining_batch(batch=ROWS)
@@ -74,15 +74,15 @@ def train(folder, name, steps):
 
 
 def gather_rows(data, step):
-    """The four rows of a step, int64 scalar."""
+    """Return the four rows of `step`, an int64 scalar."""
     rows = shuffled_rows(4 * step + tf.range(4, dtype=tf.int64), ROWS, seed=3)
     return tf.nest.map_structure(lambda values: tf.gather(values, rows), data)
 
 
 def run(folder, *arguments, number=None, delay=0):
-    """Trains in a process; the exit code, and seconds from save to save.
+    """Train in a fork; return the exit code and the seconds between saves.
 
-    With `number`, sends that signal after the first save and the delay.
+    With `number`, send that signal `delay` seconds after the first save.
     """
     before = newest(folder)
     child = os.fork()
@@ -121,11 +121,11 @@ def main(folder, kills, seed, name):
     codes, inside_saves = [code], 0
     cut, draw = os.path.join(folder, "interrupted"), random.Random(seed)
     for _ in range(kills):
-        # Anywhere in the steps and the saves that come next.
+        # The kill falls into any of the next steps or saves.
         delay = draw.uniform(0, 2 * period)
         code, _ = run(cut, name, steps, number=signal.SIGKILL, delay=delay)
         codes.append(code)
-        # `.step.` in place of `.step-` is one on its way out.
+        # Skip `.step.partial-N`, an old checkpoint that was being removed.
         partial = filter(files.is_partial, files.list_folder(cut))
         inside_saves += any(name.startswith(".step-") for name in partial)
     code, _ = run(cut, name, steps, number=signal.SIGTERM, delay=period)

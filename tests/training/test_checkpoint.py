@@ -1,4 +1,4 @@
-"""A checkpoint is sound or named as damaged, whatever interrupts its save."""
+"""A checkpoint is sound or reported as damaged after any interruption."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from bert_keras.training import checkpoint
 from bert_keras.training.checkpoint import read_tensors
 
 REMOTE = "ram://checkpoints/state"
-# Of `os`, what a save does to the disk.
+# Functions of `os` with which a save changes the disk.
 OPERATIONS = ("mkdir", "fsync", "rename", "replace", "open", "unlink", "rmdir")
 
 
@@ -47,7 +47,7 @@ def test_tensors_come_back_with_names_shapes_and_dtypes(tmp_path):
         "bytes": os.path.getsize(path),
         "sha256": files.sha256(path),
     }
-    # The second reader is that of safetensors.
+    # `load_file` of safetensors is the second opinion.
     for found in (read_tensors(path), load_file(path)):
         assert found.keys() == tensors.keys()
         for name, tensor in tensors.items():
@@ -125,7 +125,7 @@ def test_a_newer_format_is_refused_not_taken_for_damage(tmp_path, monkeypatch):
 
 
 class HalfWritten:
-    """A file whose write may fail after half of it has reached the disk."""
+    """A file whose `write` may fail after half of the data is on disk."""
 
     def __init__(self, file, check):
         self._file, self._check = file, check
@@ -148,7 +148,7 @@ class HalfWritten:
 
 
 def fail_at(number, error, monkeypatch, work):
-    """Does the work, failing at one operation; whether it came to that one."""
+    """Run `work` with `error` at one operation; return True if reached."""
     count = iter(range(1000))
 
     def check():
@@ -163,7 +163,7 @@ def fail_at(number, error, monkeypatch, work):
         return call
 
     def opened(*arguments, open=open, **named):
-        if str(arguments[0]).startswith("/proc/"):  # no file of the disk
+        if str(arguments[0]).startswith("/proc/"):  # not on disk
             return open(*arguments, **named)
         check()
         return HalfWritten(open(*arguments, **named), check)
@@ -172,7 +172,7 @@ def fail_at(number, error, monkeypatch, work):
         patch.setattr("builtins.open", opened)
         for name in OPERATIONS:
             patch.setattr(os, name, checked(getattr(os, name)))
-        if isinstance(error, KeyboardInterrupt):  # as a kill: no tidying
+        if isinstance(error, KeyboardInterrupt):  # a kill skips cleanup
             patch.setattr(files, "remove", lambda path: None)
         with contextlib.suppress(type(error)):
             work()
@@ -197,7 +197,7 @@ def test_an_error_or_a_kill_at_any_operation_leaves_a_sound_one(
         for tensors in groups.values():
             assert all((t == manifest["step"]).all() for t in tensors.values())
         newest.append(manifest["step"])
-        write(folder, 3)  # what was left behind hinders no later save
+        write(folder, 3)  # leftovers hinder no later save
         checkpoint.prune(folder, 3, 1)
         assert checkpoint.steps(folder) == [3]
         if not failed:

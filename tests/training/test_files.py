@@ -1,4 +1,4 @@
-"""Files and folders, local and remote, are there whole or not at all."""
+"""Atomic writes of local and remote files and folders, and folder locks."""
 
 import hashlib
 import itertools
@@ -15,7 +15,7 @@ from bert_keras.folder_lock import FolderLock
 
 @pytest.fixture
 def remote(monkeypatch):
-    """A remote folder on a file system that cannot rename."""
+    """Path of a remote folder on a file system without rename."""
     with object_store(monkeypatch):
         yield f"ram://{uuid.uuid4().hex}/folder"
 
@@ -107,7 +107,7 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_written(
         pytest.raises(InputError, match=message),
         files.atomic_output(path),
     ):
-        pytest.fail("it began to write")
+        pytest.fail("the block was entered")
     assert os.listdir() == []
 
 
@@ -150,7 +150,7 @@ def test_a_remote_manifest_is_there_only_with_all_files(monkeypatch):
         found = get_folder(folder)
         if found.get("manifest.json") == b"old":
             assert found == old
-        elif found.get("manifest.json"):  # half of it, at most
+        elif found.get("manifest.json"):  # cut off by the kill
             assert {**found, "manifest.json": b"newer"} == new
         states.add(tuple(sorted(found.items())))
     assert fail_at == 4 + len(files.MANIFESTS) and len(states) == 6
@@ -165,7 +165,7 @@ def test_what_is_not_there_or_not_known_is_named(remote):
     for call in (files.is_file, files.make_folder, files.open_file):
         with pytest.raises(InputError, match="no file system for nosuch://"):
             call("nosuch://bucket/file")
-    # The wheel has gs:// itself; the plugin of old breaks TensorFlow 2.21.
+    # TensorFlow has gs:// built in; the former plugin breaks TensorFlow 2.21.
     message = r"no file system for nosuch://.*TensorFlow has \([^)]*gs://"
     with pytest.raises(InputError, match=message) as caught:
         put("nosuch://bucket/file", b"x")
@@ -181,7 +181,7 @@ def test_paths_are_told_from_addresses(tmp_path):
 
 @pytest.fixture
 def marked(remote, monkeypatch):
-    """A remote folder, and a function of changes that makes its marker."""
+    """A remote folder, and a function that writes its marker with changes."""
     monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
     files.make_folder(remote)
 
@@ -205,13 +205,13 @@ def test_a_remote_folder_has_one_writer(marked):
     second = FolderLock(remote)
     with pytest.raises(InputError, match="taken over by process"):
         first.check()
-    first.release()  # frees nothing of another
+    first.release()  # keeps the marker of `second`
     second.check()
     second.remove()
     assert files.list_folder(remote) == []
 
 
-ENDED = 2**30  # above every number of a process
+ENDED = 2**30  # above every process ID
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ ENDED = 2**30  # above every number of a process
     [
         ({"pid": ENDED}, True),
         ({"pid": ENDED, "host": "renamed"}, True),
-        # Another machine or container of the same name, at any time.
+        # Another machine or container may have the same host name.
         ({"pid": ENDED, "space": "other"}, False),
         ({"pid": ENDED, "space": None}, False),
         ({"pid": 1}, False),
@@ -286,18 +286,18 @@ def test_an_output_that_is_an_input_is_refused(
 def test_what_a_killed_writer_left_goes_with_the_next_output(
     tmp_path, monkeypatch
 ):
-    path = tmp_path / ("a" * 250)  # as long as a name can be, almost
-    ended = 2**22 + 1  # above the numbers of Linux
+    path = tmp_path / ("a" * 250)  # near the limit of 255 bytes
+    ended = 2**22 + 1  # above every process ID of Linux
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: ended)
-        patch.setattr(files, "remove", lambda path: None)  # killed
+        patch.setattr(files, "remove", lambda path: None)  # as if killed
         with pytest.raises(Killed), files.atomic_output(path) as partial:
             open(partial, "w").close()
             raise Killed
     assert [files.is_partial(left.name) for left in tmp_path.iterdir()] == [
         True
     ]
-    strange = tmp_path / f".b{files.PARTIAL}0-{ended}-2"  # of another machine
+    strange = tmp_path / f".b{files.PARTIAL}0-{ended}-2"  # another machine's
     strange.touch()
     with files.atomic_output(tmp_path / "c") as partial:
         open(partial, "w").close()

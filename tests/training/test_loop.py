@@ -1,4 +1,4 @@
-"""An interrupted run ends with the bits and the curve of another."""
+"""An interrupted run ends with the same bits as an uninterrupted run."""
 
 import shutil
 import signal
@@ -20,7 +20,7 @@ STEPS, PER_EPOCH = 20, 6
 
 
 def batches(first_step):
-    """(x, y) of each step, a function of the step alone."""
+    """Return a dataset of (x, y) that depends on the step alone."""
 
     def batch(step):
         seed = tf.stack([step, 7])
@@ -32,7 +32,7 @@ def batches(first_step):
 
 
 class Stop(keras.callbacks.Callback):
-    """Interrupts the run as a kill would, after some steps."""
+    """A callback that raises KeyboardInterrupt after some steps."""
 
     def __init__(self, after):
         super().__init__()
@@ -47,7 +47,7 @@ class Stop(keras.callbacks.Callback):
 def train(
     folder, stop_after=None, at_once=1, distribution="off", optimizer="adam"
 ):
-    """Train one process's part of a run; return the weights and the history."""
+    """Start or resume a run; return the weights and the history."""
     keras.utils.set_random_seed(0)
     layers = [keras.Input((3,)), keras.layers.Dropout(0.3)]
     with make_strategy(distribution).scope():
@@ -57,7 +57,7 @@ def train(
             "mse",
             metrics=["mae"],
             steps_per_execution=at_once,
-            # Traced where the steps are: tracing takes longer than the run.
+            # Eager if possible, because tracing takes longer than the run.
             run_eagerly=at_once == 1 and distribution == "off",
         )
     state = TrainingState(folder / "state", every=2)
@@ -87,8 +87,8 @@ def test_each_epoch_is_evaluated_and_the_last_may_be_short(uninterrupted):
     assert all("val_loss" in line for line in uninterrupted[1])
 
 
-# After 9, the step saved last is as far into its epoch as an evaluation goes.
-# After 7, it is saved and not yet evaluated.
+# After 9 steps, the last save (8) is 2 steps into its epoch, and an evaluation
+# has 2 steps too. After 7, the last save (6) is from before an evaluation.
 @pytest.mark.parametrize("stop_after", [7, 9, 19])
 def test_an_interrupted_run_ends_with_the_same_bits(
     uninterrupted, tmp_path, stop_after
@@ -101,7 +101,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     for one, other in zip(weights, uninterrupted[0], strict=True):
         np.testing.assert_array_equal(one, other)
     assert [line["step"] for line in history] == [6, 12, 18, 20]
-    # The curve of training too: its means are over whole epochs.
+    # The training metrics are equal too: their means are over whole epochs.
     assert history == uninterrupted[1]
     assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [
         line["step"] for line in history
@@ -109,7 +109,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
 
 
 class Average(keras.callbacks.Callback):
-    """Keep the moving average of the weights, in float64."""
+    """A callback that keeps the moving average of the weights."""
 
     def __init__(self, momentum):
         super().__init__()
@@ -197,7 +197,7 @@ def test_a_save_that_an_interrupted_fit_left_under_way_is_waited_for(
 
 
 def test_an_interrupted_run_on_devices_ends_with_the_same_bits(tmp_path):
-    """In a graph, as users train; the other runs here are eager."""
+    """This run is traced, as users train; most others here are eager."""
     weights, history = train(tmp_path / "whole", distribution="mirrored")
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", 9, distribution="mirrored")  # in an epoch

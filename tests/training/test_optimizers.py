@@ -1,4 +1,4 @@
-"""Each optimizer equals a NumPy restatement; what it refuses and counts."""
+"""Optimizers and schedules against NumPy and transformers; their errors."""
 
 import collections
 
@@ -33,7 +33,7 @@ def variables():
 
 
 def restated(values, steps, rates, clip, corrected=False, trusting=False):
-    """Return the weights by NumPy: clip together, Adam, decay, LAMB's ratio."""
+    """Return the weights after AdamW in NumPy, or after LAMB if `trusting`."""
     values = [value.astype("float64") for value in values]
     m = [np.zeros(value.shape) for value in values]
     v = [np.zeros(value.shape) for value in values]
@@ -72,7 +72,7 @@ UPDATES = {
 
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize(
-    ("size", "clip"),  # below it, above it, and both where epsilon counts
+    ("size", "clip"),  # norm below clip, above it, near it with tiny gradients
     [(0.01, 1.0), (10.0, 1.0), (1e-5, 5e-5)],
 )
 def test_the_weights_equal_the_numpy_restatement_over_20_steps(
@@ -101,7 +101,7 @@ def test_what_a_step_has_for_all_weights_is_computed_once():
     step = tf.function(lambda *gradients: apply(optimizer, weights, gradients))
     graph = step.get_concrete_function(*(w.value for w in weights)).graph
     counts = collections.Counter(op.type for op in graph.get_operations())
-    # The powers are of the two betas, to the number of the step.
+    # The two powers are beta_1 ** step and beta_2 ** step.
     assert (counts["Pow"], counts["ResourceApplyAdam"]) == (2, len(NAMES))
 
 
@@ -111,13 +111,15 @@ def test_lamb_leaves_a_weight_of_zeros_at_the_plain_step():
     np.testing.assert_allclose(variable.numpy(), -0.1, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [AdamW, Lamb])
-@pytest.mark.parametrize("large", [0, kernels.LARGE])
+@pytest.mark.parametrize(
+    ("kind", "large"),  # 0: AdamW runs by XLA
+    [(AdamW, 0), (AdamW, kernels.LARGE), (Lamb, kernels.LARGE)],
+)
 @pytest.mark.parametrize("broken", [np.nan, 1e30])
 def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(
     kind, large, broken, monkeypatch
 ):
-    monkeypatch.setattr(kernels, "LARGE", large)  # at 0 by XLA
+    monkeypatch.setattr(kernels, "LARGE", large)
     with_break = variables()
     without = [keras.Variable(v.numpy(), name=v.name) for v in with_break]
     steps = RANDOM.normal(size=(5, 4, 3, 2)).astype("float32")
@@ -193,7 +195,7 @@ def test_biases_and_norms_of_the_model_are_not_decayed():
 
 def test_the_schedule_equals_the_originals():
     rate = schedule(2.0, 10, warmup=4)
-    # The warm-up rises from 0; the decay's line starts at step 0.
+    # The warmup rises from 0; the linear decay counts from step 0.
     expected = [0, 0.5, 1.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0, 0]
     rates = [float(rate(step)) for step in range(12)]
     np.testing.assert_allclose(rates, expected, atol=1e-6)
@@ -203,8 +205,8 @@ def test_the_schedule_equals_the_originals():
 
 @pytest.mark.parametrize(
     ("shape", "warmup", "expected"),
-    # transformers' get_cosine_schedule_with_warmup and
-    # get_constant_schedule_with_warmup
+    # Values of transformers' get_cosine_schedule_with_warmup and
+    # get_constant_schedule_with_warmup.
     [
         (
             "cosine",

@@ -1,4 +1,4 @@
-"""One run in a folder: its settings, finished stages, and one writer."""
+"""Run folders: settings, inputs, finished stages, and the writer's lock."""
 
 import os
 from unittest import mock
@@ -23,7 +23,7 @@ def test_other_settings_are_refused_and_named(tmp_path):
     assert 'corpus was "a.txt" and is now not set' in message
     assert "steps was not set and is now 5" in message
     assert "sizes" not in message
-    RunFolder(tmp_path, SETTINGS).close()  # the refusal let the folder go
+    RunFolder(tmp_path, SETTINGS).close()  # the refusal released the lock
 
 
 def test_a_foreign_folder_is_refused_and_left_as_it_was(tmp_path):
@@ -70,8 +70,8 @@ def test_inputs_are_compared_by_content_where_their_time_differs(tmp_path):
     missing = tmp_path / "missing.csv"
     RunFolder(run, {}, [data, missing]).close()
     with mock.patch.object(files, "sha256", side_effect=AssertionError):
-        RunFolder(run, {}, [data]).close()  # nothing is read again
-    os.utime(data, ns=(0, 0))  # as `touch`, or a copy to another machine
+        RunFolder(run, {}, [data]).close()  # no file is hashed
+    os.utime(data, ns=(0, 0))  # as after `touch` or a copy
     RunFolder(run, {}, [data]).close()
     for text in ("a,c", "a,b,c"):
         data.write_text(text)
@@ -85,7 +85,7 @@ def test_inputs_are_compared_by_content_where_their_time_differs(tmp_path):
 
 @pytest.fixture
 def finished(tmp_path):
-    """A run folder with a finished stage of a file and a folder."""
+    """A run folder with a finished stage that wrote a file and a folder."""
     with RunFolder(tmp_path, SETTINGS) as run:
         assert run.read_results("corpus") is None
         with run.output("corpus.txt") as path:
@@ -153,7 +153,7 @@ def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
         pytest.raises(InputError, match=f"process {holder.pid} on host"),
     ):
         RunFolder(tmp_path, {})
-    RunFolder(tmp_path, {}).close()  # a dead process frees it at once
+    RunFolder(tmp_path, {}).close()  # the lock ends with its process
 
 
 @pytest.mark.parametrize(

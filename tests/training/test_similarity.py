@@ -1,4 +1,4 @@
-"""Losses on the vectors of several texts, against plain NumPy."""
+"""Losses on vectors, against NumPy and sentence-transformers."""
 
 import json
 from pathlib import Path
@@ -31,14 +31,14 @@ def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
     x, scale = vectors(texts), 7.0
     expected = []
     for row in range(len(x)):
-        # The partners of all rows first: a row's partner is at `row`.
+        # Partners come first, so the partner of a row has the index `row`.
         others = [x[i, k] for k in range(1, texts) for i in range(len(x))]
         logits = scale * np.array([cosine(x[row, 0], y) for y in others])
         expected.append(np.log(np.exp(logits).sum()) - logits[row])
     weights = np.array([1, 0, 2, 0.5, 1], "float32")
     loss = InBatchNegatives(scale)
     assert float(loss(None, x)) == pytest.approx(np.mean(expected), 1e-5)
-    # A row without weight is a negative of the others all the same.
+    # A row of weight 0 is still a negative of the other rows.
     assert float(loss(None, x, weights)) == pytest.approx(
         (weights * expected).sum() / len(x), 1e-5
     )
@@ -46,8 +46,8 @@ def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
 
 @pytest.mark.parametrize("texts", [2, 3])
 def test_a_partner_of_the_same_text_is_no_negative(texts):
-    # Rows 0 and 1 have one query, 0 and 2 one partner, 3 repeats 0; the
-    # negatives of 4 are partners of others.
+    # Rows 0 and 1 share a query, rows 0 and 2 a partner, and row 3 repeats
+    # row 0. The hard negative of row 4 is the partner of other rows.
     numbers = np.array([[0, 1, 9], [0, 2, 8], [3, 1, 2], [0, 1, 9], [4, 5, 1]])
     numbers, x = numbers[:, :texts], vectors(texts)
     expected = []
@@ -64,7 +64,7 @@ def test_a_partner_of_the_same_text_is_no_negative(texts):
     loss = InBatchNegatives(7.0)
     assert float(loss(numbers, x)) == pytest.approx(np.mean(expected), 1e-5)
     assert float(loss(None, x)) > np.mean(expected) + 0.1
-    # Numbers that are all different, or labels of another shape, say nothing.
+    # All-different numbers, or labels of another shape, change nothing.
     for labels in (np.arange(5 * texts).reshape(5, texts), np.zeros((5, 1))):
         assert float(loss(labels, x)) == pytest.approx(float(loss(None, x)))
 
@@ -107,6 +107,9 @@ def test_a_matryoshka_loss_is_that_of_sentence_transformers(name):
 def test_sizes_that_cannot_be_learned_are_refused(dims, weights, message):
     with pytest.raises(InputError, match=message):
         Matryoshka(Triplet(), dims, weights)(None, vectors(3))
+
+
+def test_a_matryoshka_loss_needs_a_loss_on_vectors():
     with pytest.raises(InputError, match="a loss on vectors"):
         Matryoshka(keras.losses.MeanSquaredError(), [4])
 

@@ -1,7 +1,9 @@
 """The step of a task model against Keras's step and a NumPy restatement.
 
-On several replicas: tests/devices/two_replicas.py.
+tests/devices/two_replicas.py tests the step on several replicas.
 """
+
+import warnings
 
 import keras
 import numpy as np
@@ -26,7 +28,7 @@ from bert_keras.training.optimizers import adamw
 pytest.importorskip("tensorflow")
 
 IDS = np.random.default_rng(0).integers(1, 30, (5, 6))
-# All that Keras's functional model takes.
+# Inputs of the classifier and the span model; a tagger takes `PACKED`.
 X = {
     "token_ids": IDS,
     "segment_ids": IDS % 2,
@@ -123,17 +125,16 @@ CASES |= {
     "a loss by name": (classifier, HOT, {"loss": "mse"}, {}),
     "a scalar": (classifier, HOT, {"loss": scalar}, {}),
 }
-# Graphs are traced in seconds; the others run the same code operation by
-# operation.
+# Tracing a graph takes seconds, so the other cases run the same code eagerly.
 TRACED = ("two outputs, mean_with_sample_weight", "weighted tokens, mean")
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_one_device_takes_keras_own_step(case):
-    """Keras's step is that of a plain functional model of the same layers."""
+    """The reference is the step of a functional model of the same layers."""
     make, y, compiling, arguments = CASES[case]
     task_model = make()
-    # Keras adds a scalar to a vector where nothing is reduced, and fails.
+    # Keras fails to add the scalar penalty to an unreduced loss.
     if "none" not in case and case != "weights of 0":
         table = task_model.encoder.embeddings.token.weights[0]
         table.regularizer = keras.regularizers.L2(0.1)
@@ -161,7 +162,7 @@ def test_one_device_takes_keras_own_step(case):
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
-    """Finite differences in a random direction of each weight."""
+    """The reference is a finite difference in a random direction."""
     model = fill(make_model("pretrainer", **STILL, dtype="float64"))
     x, y, w = pretraining_batch(batch=5)
     w = {
@@ -171,14 +172,14 @@ def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
     kernel, penalty = "nsp/kernel", 0.05
     model.nsp.kernel.regularizer = keras.regularizers.L2(penalty)
     weights, config = numpy_weights(model), model.encoder.get_config()
-    optimizer = keras.optimizers.SGD(1.0)  # takes off the gradient itself
+    optimizer = keras.optimizers.SGD(1.0)  # subtracts the gradient itself
     optimizer.accumulate = accumulate
     factors = {"mlm": 0.7, "nsp": 2.0}
     model.compile(
         optimizer,
         pretraining_losses(),
         loss_weights=factors,
-        run_eagerly=accumulate != 3,  # one graph, of the loop over the parts
+        run_eagerly=accumulate != 3,  # 3: trace the loop over the parts
     )
     loss = model.train_on_batch(x, y, w, return_dict=True)["loss"]
 
@@ -282,7 +283,7 @@ def test_weights_in_half_precision_do_not_train(dtype):
     "optimizer", ["adamw", "adam", pytest.param("sgd", marks=pytest.mark.long)]
 )
 def test_float16_scales_the_loss_and_skips_overflows(optimizer):
-    # Adam is traced: its graph has both cases of the test for overflow.
+    # Adam is traced: the graph has both branches of the overflow check.
     is_eager = optimizer != "adam"
     if optimizer == "adamw":
         optimizer = adamw(1e-3)
@@ -307,12 +308,14 @@ def test_a_pooler_trains_in_the_models_that_read_it():
     targets = {"tagger": IDS % 3, "classifier": Y}
     for name in ("tagger", "classifier", "tagger"):
         model = both[name]
-        # Keras's recipe: the head first, then all.
+        # Keras's recipe: train the head first, then all weights.
         encoder.trainable = False
         encoder.trainable = True
         old = encoder.pooler.get_weights()[0]
         model.compile("adam", sparse("mean"), run_eagerly=True)
-        model.fit(X, targets[name], verbose=0)  # warnings are errors here
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Keras warns of missing gradients
+            model.fit(X, targets[name], verbose=0)
         moved = (encoder.pooler.get_weights()[0] != old).any()
         assert moved == (name == "classifier")
     assert "adaptation" not in both["tagger"].get_config()

@@ -1,4 +1,4 @@
-"""From names to devices and numerics; what a step compiles to."""
+"""Strategies and dtypes by name, and the XLA program of a training step."""
 
 import fnmatch
 import json
@@ -94,7 +94,7 @@ def test_a_missing_tpu_is_named(raised, monkeypatch):
         make_strategy("tpu")
 
 
-@pytest.mark.long  # looks for the name, and empties TensorFlow's caches
+@pytest.mark.long  # looks up a host, clears TensorFlow's caches
 @pytest.mark.parametrize("tpu", ["local", "no-such-tpu.invalid"])
 def test_tensorflow_misses_a_tpu(tpu):
     with pytest.raises(InputError, match=f"TPU '{tpu}' cannot .*tpu='local'"):
@@ -149,12 +149,12 @@ def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
     optimizer = adamw(1e-3, 10, accumulate=2)
     model.compile(optimizer, pretraining_losses(), run_eagerly=True)
     batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
-    model.train_on_batch(*batch)  # makes all variables
+    model.train_on_batch(*batch)  # creates all variables
     model.jit_compile = True
     before = model.get_weights()
     step = tf.function(model.train_step, jit_compile=True)
     program = step.experimental_get_compiler_ir(batch)(stage="hlo")
-    assert "while(" in program  # the parts are a loop and not unrolled
+    assert "while(" in program  # micro-batches are a loop, not unrolled
     assert "rng-bit-generator" in program or "xor(" in program  # dropout
     for word in ("custom-call", "infeed", "outfeed", "send(", "recv(", "[<="):
         assert word not in program, word
@@ -169,11 +169,11 @@ def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
         ("AMD", "fma avx2", [], "float32"),
         ("Intel", "avx2 avx512f avx512_vnni", [], "float32"),
         ("AMD", "avx512f avx512_bf16", [], "mixed_bfloat16"),
-        ("Intel", "avx512f avx512_bf16", [], "float32"),  # slower there
+        ("Intel", "avx512f avx512_bf16", [], "float32"),  # slower than float32
         ("Intel", "avx512_bf16 amx_bf16 amx_tile", [], "mixed_bfloat16"),
         ("AMD", "avx2", [(8, 0), (9, 0)], "mixed_bfloat16"),
         ("AMD", "avx512_bf16", [(8, 0), (7, 5)], "float32"),
-        ("AMD", "avx512_bf16", [None], "float32"),  # not NVIDIA's
+        ("AMD", "avx512_bf16", [None], "float32"),  # not an NVIDIA GPU
     ],
 )
 def test_auto_is_bfloat16_where_the_device_multiplies_it(
@@ -196,4 +196,4 @@ def test_auto_is_bfloat16_where_the_device_multiplies_it(
     assert strategies.choose_dtype() == expected
     assert strategies.choose_dtype("auto", "tpu") == "mixed_bfloat16"
     assert strategies.choose_dtype("mixed_float16") == "mixed_float16"
-    assert not read(tmp_path / "none")  # as on macOS
+    assert not read(tmp_path / "none")  # macOS has no such file
