@@ -98,13 +98,17 @@ def shuffled_rows(position, count, seed):
         int64 `(P,)`.
     """
     epoch = position // count
-    # Each position gets the seed of its epoch. The raw operation is needed:
-    # tf.random.experimental.index_shuffle pads (P, 3) seeds on the wrong axis.
-    seeds = tf.stack([seed + 0 * epoch, epoch, 0 * epoch], 1)
+    # Hash the seeds, because the operation reads only their last bits, and
+    # hardly moves any row if these are zeros.
+    hashes = tf.fingerprint(tf.stack([seed + 0 * epoch, epoch], 1))  # (P, 8)
+    hashes = tf.bitcast(tf.reshape(hashes, [-1, 2, 4]), tf.uint32)  # (P, 2)
+    # The raw operation is needed: tf.random.experimental.index_shuffle pads
+    # (P, 3) seeds on the wrong axis, and its 4 rounds are too few.
     return tf.raw_ops.RandomIndexShuffle(
         index=position % count,
-        seed=tf.cast(seeds, tf.uint32),  # (P, 3)
+        seed=tf.concat([hashes, tf.cast(epoch, tf.uint32)[:, None]], 1),
         max_index=tf.constant(count - 1, tf.int64),
+        rounds=8,
     )
 
 
