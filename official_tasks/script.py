@@ -413,23 +413,26 @@ def _find_full_disk(error):
 def _with_flags(message):
     """Replace arguments in a message by flags: `verify=False` by --noverify.
 
-    A name counts as an argument before "=", and as the first word before "is",
-    "must" or "names".
+    A flag's name counts as an argument if it has an underscore, before "=", and
+    at the start before a verb. It is left in a path and in quotation marks.
     """
 
-    def flag(argument):
-        assigned, value, first = argument.groups()
-        name = assigned or first
-        if name not in flags.FLAGS:
-            return argument[0]
+    def flag(found):
+        name, _, value, verb = found.groups()
+        is_first = verb and not found.start() and not os.path.exists(name)
+        if name not in flags.FLAGS or not ("_" in name or value or is_first):
+            return found[0]
         if value in ("True", "False"):
             return f"--{'' if value == 'True' else 'no'}{name}"
-        return f"--{name}={value}" if value else f"--{name}"
+        return f"--{name}" + (f"={value}" if value else verb or "")
 
-    names = (
-        r"(?<![-\w])([a-z_0-9]+)=(\w+)|^([a-z_0-9]+)(?= (?:is|must|names)\b)"
+    return re.sub(
+        r"(?<![^\s(])([a-z0-9_]+)"  # a name after a space or "("
+        r"(?:=('?)([\w.+-]*\w)\2|( (?:is|must|names)\b))?"  # a value or a verb
+        r"(?![\w/=\"']|\.\w)",
+        flag,
+        message,
     )
-    return re.sub(names, flag, message)
 
 
 def _print_error(message):

@@ -48,7 +48,7 @@ def define_flags():
     )
     script.define_overwrite()
     script.applies_only(
-        "without --output, because nothing is uploaded with it",
+        "without --output, because --output uploads nothing",
         lambda v: not v.output,
         *("private", "revision"),
     )

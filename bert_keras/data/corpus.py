@@ -91,8 +91,8 @@ def read_documents(
             (without SPLIT, "train"), or `documentation:` (the documentation
             installed with Python). In a folder and its subfolders, files that
             end in `.parquet`, `.txt`, `.text`, `.md`, `.jsonl` or `.json` are
-            read, unless a name begins with ".". All except Parquet may be
-            compressed (`.txt.gz`).
+            read, unless the name of the file or of a subfolder begins with
+            ".". All except Parquet may be compressed (`.txt.gz`).
         layout: "document" if each text file is one document. "sentences" for
             the original BERT's format, with one sentence on each line and a
             blank line between documents. "auto" chooses one of the two by the

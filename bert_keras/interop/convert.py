@@ -172,7 +172,7 @@ def sample_inputs(model, batch=4, length=32):
     """Return dict of input arrays with random tokens.
 
     The first row has no padding. Each row has more padding than the row before
-    it, but at least one token. A `BertChooser` gets two choices for each
+    it, until one token is left. A `BertChooser` gets two choices for each
     example.
     """
     encoder = getattr(model, "encoder", model)

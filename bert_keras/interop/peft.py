@@ -223,12 +223,17 @@ def load_lora(
 
 
 def _read_ranks(found, adapted):
-    """Return dict of adapted layer -> rank, or 0 if matrix A is missing."""
+    """Return dict of adapted layer -> rank, which is at least 1.
+
+    It is the rank of matrix A or, if A is missing or no matrix, of matrix B.
+    """
     ranks = {}
     for name in adapted:
-        matrix = found.get(f"{name}/lora_kernel_a")
-        is_matrix = matrix is not None and len(matrix.shape) == 2
-        ranks[name] = matrix.shape[1] if is_matrix else 0
+        ranks[name] = 1
+        for side, axis in (("b", 0), ("a", 1)):
+            matrix = found.get(f"{name}/lora_kernel_{side}")
+            if matrix is not None and len(matrix.shape) == 2:
+                ranks[name] = max(1, matrix.shape[axis])
     return ranks
 
 
@@ -240,8 +245,8 @@ def _expect_shapes(bases, layers, found, ranks):
         kernel = bases.get(f"{name}/kernel") if name in layers else None
         if kernel is not None:
             inputs, outputs = kernel.shape
-            expected[f"{name}/lora_kernel_a"] = inputs, max(1, rank)
-            expected[f"{name}/lora_kernel_b"] = max(1, rank), outputs
+            expected[f"{name}/lora_kernel_a"] = inputs, rank
+            expected[f"{name}/lora_kernel_b"] = rank, outputs
     return expected
 
 
@@ -382,7 +387,7 @@ def _name(model, part):
 def _check_shapes(path, found, expected):
     for name in sorted({*found, *expected}):
         shape = tuple(found[name].shape) if name in found else "none"
-        if shape != expected.get(name) or not all(shape):
+        if shape != expected.get(name):
             raise WeightsError(
                 path,
                 "the file is for a model of another size",

@@ -246,15 +246,17 @@ def count_words(
 ):
     """Return a `Counter` of the words of `texts`.
 
-    If there are more than `most` distinct words, the most frequent words are
-    kept, at most `most // 2` of them. For `in_order`, see `learn_vocabulary`.
+    Whenever there are more than `most` distinct words, only the `most // 2`
+    most frequent words are kept. For `in_order`, see `learn_vocabulary`.
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)
     for counted in in_order(counter, _group_texts(texts)):
         counts.update(counted)
         if len(counts) > most:
-            counts = collections.Counter(dict(counts.most_common(most // 2)))
+            # `Counter.most_common` needs more memory.
+            kept = sorted(counts, key=counts.get, reverse=True)[: most // 2]
+            counts = collections.Counter({word: counts[word] for word in kept})
     return counts
 
 

@@ -103,7 +103,8 @@ def shuffled_rows(position, count, seed):
     hashes = tf.fingerprint(tf.stack([seed + 0 * epoch, epoch], 1))  # (P, 8)
     hashes = tf.bitcast(tf.reshape(hashes, [-1, 2, 4]), tf.uint32)  # (P, 2)
     # The raw operation is needed: tf.random.experimental.index_shuffle pads
-    # (P, 3) seeds on the wrong axis, and its 4 rounds are too few.
+    # (P, 3) seeds on the wrong axis, and its 4 rounds are too few. The third
+    # seed is the epoch: then 256 epochs in a row differ for certain.
     return tf.raw_ops.RandomIndexShuffle(
         index=position % count,
         seed=tf.concat([hashes, tf.cast(epoch, tf.uint32)[:, None]], 1),

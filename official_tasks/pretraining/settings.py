@@ -194,7 +194,7 @@ def _count_phase_2_steps(settings):
     second = round(second)
     if one_length and second:
         raise InputError(
-            "Records hold examples of one length, which does not go with "
+            "Records hold examples of one length, so they cannot be used for "
             f"phase_2_steps={second}. Name the folder of longer records by "
             "--phase_2_data, set phase_2_steps=0, or leave --records out to "
             "sample pairs at both lengths."

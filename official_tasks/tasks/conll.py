@@ -17,7 +17,7 @@ class TaggedText(NamedTuple):
         words: words of all sentences.
         labels: one label per word; None if unknown.
         starts: index of the first word of each sentence.
-        document: id of the document.
+        document: (path, number) of the document in its file, or its number.
         text: the string that contains the words, or None.
         offsets: (start, end) of each word in `text`, end exclusive; or None.
         num_inexact: number of spans that begin or end inside a word.

@@ -437,7 +437,13 @@ LONG = [
 
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
-    named = [check for check in LONG + QUICK if check.__name__ in names]
-    for check in {(): QUICK, ("long",): LONG}.get(tuple(names), named):
+    if not names:
+        checks = QUICK
+    elif names == ["long"]:
+        checks = LONG
+    else:
+        by_name = {check.__name__: check for check in LONG + QUICK}
+        checks = [by_name[name] for name in names]
+    for check in checks:
         check(folder)
         print(check.__name__, flush=True)

@@ -61,7 +61,6 @@ def noisy(place, tmp_path_factory):
     folder = tmp_path_factory.mktemp("noisy")
     files = folder / "train.csv", folder / "dev.csv"
     task = custom_task(write_reviews(files[0], 16), str(files[1]))
-    task.read("train")  # sets its labels
     preprocess = BertPreprocessor.from_preset(place / "init")
     model = fill(load_model(task, place / "init"))
     texts = [text for text, _ in sentences(64, seed=1)]

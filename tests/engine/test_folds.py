@@ -115,7 +115,7 @@ def test_a_killed_call_resumes_by_fold(place, tmp_path, monkeypatch, eagerly):
     [
         (custom_task, {"folds": 1}, "expected 2 or more"),
         (custom_task, {"folds": 99}, "different texts"),
-        (custom_task, {"tune_thresholds": True}, "other thresholds"),
+        (custom_task, {"tune_thresholds": True}, "different thresholds"),
         (custom_tags, {}, "does not predict a class or"),
         (
             lambda train: custom_task(train, train),

@@ -95,7 +95,6 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
         assert results["rows"] > 2 * 49 and results["dev_rows"] == 11
         assert results["cut"] == 0
     else:
-        task.read("train")  # sets its labels
         preprocess = finetuning.load_preprocessor(place / "init", ROOM + 2)
         model = fill(load_model(task, place / "init"))
         model.save_preset(run / "model", preprocess)

@@ -27,7 +27,7 @@ def home(tmp_path):
     return tmp_path / "home"
 
 
-def test_a_folder_states_its_licence(tmp_path):
+def test_a_folder_states_its_license(tmp_path):
     assert read_license(tmp_path) is None
     readme = tmp_path / "README.md"
     readme.write_text(STATED)

@@ -128,7 +128,7 @@ def load_mlm_alone(pretrainer, folder):
         return load_model(BertPretrainer, folder)
 
 
-def test_a_licence_other_than_that_of_the_first_weights_is_refused():
+def test_a_license_other_than_that_of_the_first_weights_is_refused():
     model = tiny.model("BertEncoder")
     model.license = License("cc-by-4.0", "The text.")
     with pytest.raises(InputError, match="mit, but .* under cc-by-4.0"):

@@ -43,7 +43,7 @@ def test_examples_give_what_they_say(name):
         assert runner.run(test).failed == 0
 
 
-def test_every_public_name_has_an_example():
+def test_every_public_name_of_modeling_has_an_example():
     found = {test.name for name in MODULES for test in examples(name)}
     public = [getattr(bert_keras, name) for name in bert_keras.__all__]
     names = {f"{value.__module__}.{value.__name__}" for value in public}

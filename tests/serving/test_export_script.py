@@ -114,5 +114,10 @@ def test_a_message_names_the_flag_and_not_the_argument(parsed, monkeypatch):
         ("set format=onnx, or", "set --format=onnx, or"),
         ("format is b; expected", "--format is b; expected"),
         ("The format is b", "The format is b"),
+        ("the length long_text.", "the length --long_text."),
+        ("use dtype='int8', or", "use --dtype=int8, or"),
+        ("of model/format=1/x: no", "of model/format=1/x: no"),
+        ("long_text.txt or a/long_text", "long_text.txt or a/long_text"),
+        ("has 'long_text' in long_text/", "has 'long_text' in long_text/"),
     ):
         assert script._with_flags(told) == shown
