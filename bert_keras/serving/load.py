@@ -221,6 +221,9 @@ def read_columns(name, entry, columns):
                 f"{', '.join(ids)}; row {row} has "
                 f"{list(map(_measure_lengths, values))}."
             )
+    rows = columns[ids[0]] if ids else ()
+    if rows and not any(max(_measure_lengths(row)) for row in rows):
+        raise InputError(f"{name} takes token ids; no row has any.")
     return columns
 
 

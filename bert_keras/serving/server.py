@@ -113,6 +113,8 @@ class _Service:
             )
         # Remove TensorFlow's note on stack traces and its list of graph nodes.
         message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
+        # Of a failed assertion, keep its first part, our own message.
+        message = re.sub(r"assertion failed: \[(.*?)\].*", r"\1", message)
         # Else the unread rest of a body would be read as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
