@@ -235,7 +235,7 @@ def toy_served(toy_export):
 
 @pytest.fixture(scope="session")
 def classifier_export(made_once):
-    """Folder of a portable SavedModel of a classifier of "bad" and "good"."""
+    """Folder of a portable SavedModel: a classifier into "bad" and "good"."""
     from served_samples import encoder, preprocessor, spread
 
     from bert_keras.modeling.task_models import BertClassifier

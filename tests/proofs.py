@@ -1,7 +1,8 @@
 """A pytest plugin that skips slow tests that have passed, and prints a table.
 
-`conftest.py` registers it under `-m long`. It notes the outcome of each test. A
-note is valid until the packages, the test's file or a helper it names changes.
+`conftest.py` registers it under `-m long`. The plugin notes the outcome of each
+test. A note is valid until the packages, the test's file, conftest.py or a
+helper that one of these files names changes.
 """
 
 import functools
@@ -67,7 +68,7 @@ def _helpers():
 
 @functools.cache
 def key_of(path):
-    """Return a hash of the packages, a test's file and helpers it names."""
+    """Return a hash of the packages, the test, conftest.py and helpers."""
     waiting, seen = [ROOT / path, ROOT / "tests" / "conftest.py"], {}
     while waiting:
         file = waiting.pop()

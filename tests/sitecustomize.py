@@ -1,8 +1,9 @@
 """Python runs this module at the start of each test process.
 
-Keras and TensorFlow import four large packages if they are installed, but the
-tests do not need them. This takes almost half of their import time. So imports
-in Keras and TensorFlow do not find the packages; other imports find them.
+Keras and TensorFlow import four large packages if they are installed. The tests
+do not need these imports, which take almost half of the import time. So this
+module hides the packages from imports in Keras and TensorFlow, and from no
+other imports.
 """
 
 import os

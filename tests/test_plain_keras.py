@@ -115,7 +115,8 @@ class Case:
         """Train the model and a plain one; compare; return the history.
 
         Args:
-            arguments: function of the case: arguments of `compile` and `fit`.
+            arguments: function that gets the case and returns the arguments of
+                `compile` and of `fit`.
             kind: function that returns a subclass of a model's class.
         """
         models = self.model, self.plain(kind(keras.Model))
@@ -129,7 +130,7 @@ class Case:
         (history, weights), (plain_history, plain_weights) = results
         assert history.keys() == plain_history.keys()
         for name, values in history.items():
-            # Keras averages a single output's loss by batch, not by row.
+            # In a graph, Keras averages an output's loss by batch, not by row.
             if name in ("loss", "val_loss") or not name.endswith("_loss"):
                 assert values == approx(plain_history[name], rel=1e-4), name
         for left, right in zip(weights, plain_weights, strict=True):
@@ -158,7 +159,7 @@ def schedule():
     return keras.optimizers.schedules.CosineDecay(1e-3, 9)
 
 
-# Name -> function of a case: the arguments of `compile` and of `fit`.
+# Name -> function of a case that returns arguments of `compile` and of `fit`.
 WAYS = {
     "validation_data": lambda c: (
         {},
@@ -180,7 +181,8 @@ WAYS = {
         {"sample_weight": c.weights()},
     ),
     "loss_of_the_user": lambda c: ({"loss": c.each(softplus)}, {}),
-    # One of the first eight, so it is traced: an eager call takes one step.
+    # Keep this among the first eight, which are traced: eager mode has no graph
+    # of several steps.
     "data_set_and_steps_per_execution": lambda c: (
         {"steps_per_execution": 2},
         {"x": rows_of(c), "y": None},
@@ -210,7 +212,8 @@ WAYS = {
         },
     ),
 }
-SHOWN = {"early_stopping": 2, "reduce_lr_on_plateau": 3}  # epochs if not 2
+# Way -> epochs in the history. The other ways have 2.
+SHOWN = {"early_stopping": 2, "reduce_lr_on_plateau": 3}
 
 
 # Other ways to train. Each function gets a case and an empty folder.
@@ -392,7 +395,7 @@ REFUSED = {
     ("encoder", "class_weight"): "single output",
     ("span", "class_weight"): "single output",
     ("pretrainer", "class_weight"): "single output",
-    # Keras would read the labels of a row as one one-hot label.
+    # Keras would read all labels of a row as a single one-hot label.
     ("tagger", "class_weight"): "sample_weight",
     ("causal", "class_weight"): "sample_weight",
 }

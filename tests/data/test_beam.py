@@ -28,7 +28,7 @@ from tools import create_pretraining_data as script
 RULES = SamplingRules(16, 3)
 # Without this location, Beam would download its runner Prism.
 DIRECT = ["--runner=DirectRunner", "--prism_location=none"]
-# By default a task of Dask has 128 items or more, here all of them.
+# By default, each Dask task gets at least 128 items: here, one gets all.
 DASK = [
     "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
     "--dask_partition_size=1",
@@ -81,7 +81,7 @@ def in_a_loop(task, items):
 
 
 def stop_at(limit, made, monkeypatch):
-    """Make builds stop once `made` has `limit` items; None: never."""
+    """Interrupt builds when `made` has `limit` items; never if that is None."""
 
     def run(task, items):
         for item in items:
@@ -126,7 +126,8 @@ def test_two_workers_of_dask_write_the_bytes_of_a_local_build(
         flags = [*DASK, f"--dask_client_address={cluster.scheduler_address}"]
         with dask.get_task_stream(client) as stream:
             made = create(text, tokenizer, tmp_path / "beam", beam_flags=flags)
-        with suppress(ValueError):  # no client is left; Beam leaves some
+        # Close the clients that Beam left open, until `default_client` fails.
+        with suppress(ValueError):
             for _ in range(10):
                 dask.default_client().close()
     assert made == manifests

@@ -241,7 +241,7 @@ def create(folder, tokenizer, progress=None, documents=None):
 
 @pytest.fixture(scope="module")
 def built(tokenizer, tmp_path_factory):
-    """Folder of finished data, and of data killed while writing records."""
+    """Folder with finished data, and with data of a killed build."""
     folder = tmp_path_factory.mktemp("built")
     with pytest.MonkeyPatch.context() as patch:
         in_small_parts(patch)

@@ -115,7 +115,7 @@ def test_finished_remote_data_of_other_settings_is_refused_and_stays(
             with pytest.raises(InputError, match=named):
                 create(remote, tokenizer, **{"copies": 2, **change})
             assert remote_contents(remote) == before
-            # As on another machine, without this machine's unfinished build.
+            # Remove the local unfinished build, as if on another machine.
             files.remove(os.path.join(files.cache_folder(), "building"))
         assert create(remote, tokenizer, copies=2) == manifests
         assert remote_contents(remote) == before

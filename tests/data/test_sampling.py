@@ -42,7 +42,7 @@ def drawn(store, rules, times):
 
 
 def published(documents, rules, times):
-    """Yield [(A length, B length, is random)] by the original, per document."""
+    """Yield the original's [(A length, B length, is random)] per document."""
     random_ = random.Random(3)
     room = rules.sequence_length - 3
     for _ in range(times):
@@ -86,7 +86,8 @@ def test_pairs_follow_the_published_rule(store, documents, length):
 
 
 def test_short_targets_follow_the_published_rule(store, documents):
-    # One pair per document, because a document's pairs share their target.
+    # Compare one pair per document, because all pairs of a document share one
+    # target length.
     rules = SamplingRules(64, short_probability=0.5)
     starts = store.sentences[store.documents]
     ours = []
@@ -185,7 +186,7 @@ def test_masks_follow_the_published_rule(store, most):
     ours = mask_rows(rows, rules, store.masking_vocabulary, generator(5))
     random_ = random.Random(5)
     special = {0, 2, 3}
-    kinds = np.zeros((2, 3), int)  # of each sample: masked, kept, other
+    kinds = np.zeros((2, 3), int)  # (ours, original) x (masked, kept, other)
     where = [[], []]
     for i, row in enumerate(rows["token_ids"].tolist()):
         row = row[: rows["padding_mask"][i].sum()]

@@ -2,9 +2,9 @@
 
     python pretrain_on_devices.py DEVICES DATA OUTPUT STOP
 
-DEVICES is that of train_on_devices.py. At step STOP, unless it is 0, the
-process sends itself SIGTERM. With OUTPUT `rows` it does not train: it compares
-the rows of the replicas, from step 3 on, with those of the whole batches.
+DEVICES has the format of train_on_devices.py. At step STOP, unless it is 0, the
+process sends itself SIGTERM. If OUTPUT is `rows`, the process does not train:
+it compares the rows of all replicas with the whole batch, in five steps.
 """
 
 import os

@@ -63,7 +63,10 @@ def test_a_run_resumes_with_one_two_and_four_replicas(
 
 
 def workers(data, folder, *stops):
-    """Start two workers; each gets SIGTERM at its step of `stops`, if not 0."""
+    """Start two workers; return their processes.
+
+    Each worker sends itself SIGTERM at its step in `stops`; 0 means never.
+    """
     return [
         start(SCRIPT, "worker/1", data, folder, stop, TF_CONFIG=config)
         for stop, config in zip(stops, tf_configs(), strict=True)
@@ -72,7 +75,7 @@ def workers(data, folder, *stops):
 
 @pytest.fixture(scope="module")
 def whole_of_two_workers(toy_data, tmp_path_factory):
-    """A run of two workers that equals one of two replicas in a process."""
+    """Folder of a two-worker run; its weights equal those of two replicas."""
     folder = str(tmp_path_factory.mktemp("workers") / "run")
     replicas = str(tmp_path_factory.mktemp("replicas") / "run")
     finish(*workers(toy_data, folder, *"00"))

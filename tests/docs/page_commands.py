@@ -23,7 +23,7 @@ def commands_in(text):
 
 
 def script_of(command):
-    """Return the words that name a command's script, for any folder."""
+    """Return the words that name a command's script, valid in any folder."""
     return command[:2] if command[0] == "-m" else [ROOT / command[0]]
 
 
@@ -31,7 +31,7 @@ def small_commands(page, smaller):
     """Yield (script's name, words) for each command of a page.
 
     Args:
-        smaller: dict of name -> flags to append, so that it takes seconds.
+        smaller: dict of name -> flags to append, so that it runs in seconds.
     """
     for command in commands(page):
         script = script_of(command)

@@ -48,7 +48,7 @@ def test_the_cells_run_and_hold_the_ten_lines_of_the_readme(
     with contextlib.redirect_stdout(output):
         exec(text, {"__name__": "__main__"})
     *_, guesses, answer = re.findall(r"^\[.*\].*$", output.getvalue(), re.M)
-    assert ast.literal_eval(guesses)[0] == "door"  # of the packaged model
+    assert ast.literal_eval(guesses)[0] == "door"  # from the packaged model
     assert answer.startswith("['positive', 'negative']")
 
 

@@ -45,7 +45,8 @@ def test_every_pass_holds_every_row_once_in_another_order():
     passes = rows.reshape(3, 100)
     assert (np.sort(passes) == np.arange(100)).all()
     assert (passes[0] != passes[1]).any() and (passes[1] != passes[2]).any()
-    # Bucketed by length, 32 batches span passes; a run may end within one.
+    # Without `length`, batches are bucketed by length in groups of 32. A group
+    # is longer than a pass, and a run may end within a group.
     for steps, least in ((60, 3), (47, 2)):
         rows = np.concatenate([y for _, y, _ in batches(steps=steps)])
         counts = np.bincount(rows, minlength=100)
@@ -68,11 +69,11 @@ def test_the_batch_of_a_step_is_a_function_of_seed_and_step(length):
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 2**20])
 def test_each_row_is_as_likely_at_each_place(seed):
-    # The row at each index over 400 passes is uniform by a chi-squared test.
+    # Each row's index over 400 passes is uniform by a chi-squared test.
     rows = shuffled_rows(tf.range(4000, dtype=tf.int64), 10, seed)
     by_index = rows.numpy().reshape(400, 10).T
     counts = np.array([np.bincount(row, minlength=10) for row in by_index])
-    # p = 0.001 for the largest of ten values at 9 degrees
+    # p = 0.001 for the largest of ten values with 9 degrees of freedom
     assert ((counts - 40) ** 2 / 40).sum(axis=0).max() < 33.7
 
 

@@ -59,7 +59,8 @@ def learn(*arguments, **settings):
 def test_spans_are_learned_kept_scored_and_served(init, tmp_path):
     long = "one two three four " * 3  # the context needs several rows
     rows = [
-        # All rows differ, because no threshold can separate equal odds.
+        # All rows differ: equal rows would have equal null odds, which no
+        # threshold can separate.
         (f"was it {fill}", f"the cat sat {word} {long}a dog ran", answer)
         for word in ("red", "blue", "book")
         for fill, answer in (
@@ -254,7 +255,7 @@ def test_a_search_reads_the_prompts_of_queries_and_documents(tmp_path, name):
         if name == "plain":
             expected = recorded["embed_document"]
             np.testing.assert_allclose(documents, expected, atol=1e-5)
-    # Scored pairs are no queries: a run trains on them without a prompt.
+    # Scored pairs have no queries, so a run trains on them without a prompt.
     task = embedding_task(label="text_pair", **files)
     pairs = [Pair((text, text), 1.0) for text in texts]
     np.testing.assert_allclose(

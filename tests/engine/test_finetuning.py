@@ -65,7 +65,8 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
     with pytest.raises(Stopped):
         finetuning.run(task, place / "init", run, epochs=3, **QUICK)
-    # Keras's TensorBoard callback would leave its `record_if` active here.
+    # After an interrupted `fit`, Keras's TensorBoard callback would leave its
+    # `record_if` active here.
     writer = tf.summary.create_file_writer(str(tmp_path / "other"))
     with writer.as_default(step=1):
         assert tf.summary.should_record_summaries()
@@ -454,7 +455,7 @@ def test_numbers_in_any_unit_are_learned_and_answered_in_it(
     lines = (run / "predictions/predictions.csv").read_text().splitlines()
     written = [float(line.split(",")[-1]) for line in lines[1:]]
     np.testing.assert_allclose(outputs[:, 0], written, rtol=1e-4)
-    # The constant mean has an error of 0.25 * unit**2.
+    # A model that predicts the mean has an error of about 0.25 * unit**2.
     squares = task.score(dev, outputs)["mean_squared_error"]
     assert squares < 0.25 * unit**2
     assert squares == pytest.approx(results["mean_squared_error"], rel=1e-3)

@@ -76,7 +76,7 @@ def test_frozen_layers_keep_their_weights_and_the_rest_learns(step):
     _, before, after = step(freeze_layers=1)
     frozen = {k for k in before if k.startswith(("encoder/emb", "encoder/la"))}
     frozen -= {k for k in before if k.startswith("encoder/layer_1")}
-    # Softmax is invariant to the key biases: their gradient is rounding.
+    # Key biases do not change the softmax, so their gradient is rounding error.
     still = {k for k in before if k.endswith("key/bias")}
     assert changed(before, after) | still == (set(before) - frozen) | still
     _, before, after = step(freeze_layers=0)

@@ -197,7 +197,7 @@ def test_a_data_set_gives_the_same_rows_as_the_files(
 def test_a_further_row_changes_neither_average_nor_zip(monkeypatch, tmp_path):
     mine = glue.RTE._replace(name="mine", folder="MINE")
     rows = (*glue.BENCHMARK, mine)
-    for module in (glue, leaderboard):  # both must read BENCHMARK
+    for module in (glue, leaderboard):  # both must read BENCHMARK, not ROWS
         monkeypatch.setattr(module, "ROWS", rows, raising=False)
     scores = {**PAPER, "mine": {"accuracy": 0.1}}
     assert leaderboard.average(scores) == leaderboard.average(PAPER)

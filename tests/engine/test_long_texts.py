@@ -58,7 +58,7 @@ def write_long(path, problem, count, seed):
 
 
 def mean_answers(model, preprocess, texts, problem):
-    """Return the mean answer over windows, computed with NumPy."""
+    """Return each text's mean answer over windows, weighted by length."""
     tokenizer, answers = preprocess.tokenizer, []
     for text in texts:
         ids = list(tokenizer([text]).to_list()[0])

@@ -69,7 +69,7 @@ class Batched(Served):
     def count(self, texts):
         outputs = super().count(texts)
         outputs["letters"] = 1000 * outputs["letters"] + sum(map(len, texts))
-        # The order alternates, because it differs between processes.
+        # Reverse every second batch's outputs: their order varies by process.
         return dict(list(outputs.items())[:: len(self.batches) % 2 * 2 - 1])
 
 

@@ -19,7 +19,7 @@ TINY = (
     "--phase_2_batch_size=4 "
     "--evaluations=1 --evaluation_steps=1 --dtype=float32"
 )
-# Table -> number of commands of two seeds at the paper's and the small scale.
+# Table -> number of commands for two seeds: paper scale, small scale.
 COUNTS = {
     "1": (32, 0),
     "2": (8, 0),

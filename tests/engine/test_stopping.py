@@ -118,7 +118,8 @@ TOOLS = [
 ]
 
 
-# The other imports take a second, in which a signal would print a traceback.
+# `official_tasks` installs the signal handlers. Other imports take a second.
+# During them, a signal without a handler would print a traceback.
 # `python -m official_tasks.NAME` always imports the package first.
 @pytest.mark.parametrize("path", TOOLS, ids=lambda path: path.stem)
 def test_the_first_import_of_a_tool_handles_signals(path):

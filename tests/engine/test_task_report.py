@@ -43,7 +43,7 @@ def test_the_page_tells_what_was_learned_and_what_was_not():
     assert "&lt;b&gt; is a class" in page and "<b> is" not in page
     assert "20 of 25 wrong predictions on dev" in page and "0.875" in page
     assert page.count("<svg") == 2  # loss, accuracy
-    assert page.count("<span class=cell") == 4  # confusion
+    assert page.count("<span class=cell") == 4  # confusion matrix
     # Only a cell with a word too long for a column may break within words.
     assert f"<td class=long>see {LINK} &lt;here&gt;</td>" in page
     assert "<td>bad</td>" in page

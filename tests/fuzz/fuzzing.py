@@ -34,7 +34,7 @@ BUILD_EVERY = 21
 
 
 class Finding(AssertionError):
-    """Raised when a mutant breaks a rule; the message tells how to make it."""
+    """Raised when a mutant breaks a rule; the message has the mutant's seed."""
 
 
 def fuzz(mutants, seed=0):

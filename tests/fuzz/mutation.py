@@ -29,7 +29,7 @@ HOSTILE = (
 )
 
 
-# Names of arguments, which `_spoil` adds where no argument is allowed.
+# Keys that `_spoil` adds to dicts. Most are names of constructor arguments.
 KEYS = ("self", "encoder", "name", "dtype", "examples_per_row", "other")
 
 

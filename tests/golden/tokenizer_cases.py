@@ -123,7 +123,7 @@ EQUAL = {
             }
         },
     ),
-    "accents of a file for BERT": (  # not read
+    "accents of a file for BERT": (  # strip_accents is not read
         {
             CONFIG: {**PLAIN[CONFIG], "tokenizer_class": "BertTokenizer"},
             TOKENIZER: {

@@ -89,7 +89,8 @@ def test_what_hugging_face_lacks_is_in_the_block(tmp_path, problem):
             "BertForPreTraining",
             "bert_keras",
         ),
-        # It lacks the next three heads, so it must load the encoder alone.
+        # transformers lacks the next three heads. It must load the
+        # encoder alone.
         ("BertClassifier", {}, {"bilstm_dim": 3}, "BertModel", "bert"),
         (
             "BertClassifier",

@@ -231,7 +231,7 @@ def test_settings_of_the_start_come_along(tmp_path):
     config = json.loads((tmp_path / "b" / "config.json").read_text())
     assert config["initializer_range"] == 0.05
     assert config["pad_token_id"] == 7
-    folder_of(tmp_path / "c")  # states neither
+    folder_of(tmp_path / "c")  # config.json has neither field
     convert(tmp_path / "c", tmp_path / "d")
     config = json.loads((tmp_path / "d" / "config.json").read_text())
     assert not {"initializer_range", "pad_token_id"} & set(config)

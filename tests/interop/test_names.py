@@ -1,4 +1,4 @@
-"""Names of weights, and the case of their vocabulary."""
+"""Names of weights to download, and the case of a vocabulary."""
 
 import email.message
 import io

@@ -243,7 +243,7 @@ def test_the_cache_of_the_hub_keeps_files_behind_links(tmp_path):
         os.replace(file, home / "blobs" / file.name)
         file.symlink_to(f"../../blobs/{file.name}")
     read_all(snapshot)
-    # A blob that is itself a link is refused, and so is any other folder.
+    # A blob must not be a link, and the folder's name must start with models--.
     os.replace(home / "blobs/config.json", tmp_path / "config.json")
     (home / "blobs/config.json").symlink_to(tmp_path / "config.json")
     with pytest.raises(InputError, match="link out of the folder"):

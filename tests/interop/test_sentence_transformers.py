@@ -119,7 +119,7 @@ def test_a_pooling_that_sentence_transformers_lacks_is_in_the_block(tmp_path):
 
 
 def test_a_cross_encoder_is_a_classifier(tmp_path):
-    """Since version 6, its modules.json names only the Transformer."""
+    """With sentence-transformers 6, modules.json lists only the Transformer."""
     folder_of(tmp_path, "BertForSequenceClassification")
     module = {"type": f"{MODULE}Transformer", "path": ""}
     write_json(tmp_path, "modules.json", [module])

@@ -157,7 +157,7 @@ def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
     x = RANDOM.normal(size=(8, 512, 8))
     with tf.GradientTape() as tape:
         y = project(tf.cast(x, dtype))
-        # value projection (B, N, T, H) of the merged three
+        # y[2] is the value projection (B, N, T, H), and N is 1.
         y = y[2][:, 0] if joined else y
     # The mean is not 0, so that a sum in bfloat16 would stop growing.
     upstream = tf.cast(RANDOM.normal(0.1, size=y.shape), dtype)

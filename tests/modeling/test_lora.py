@@ -90,9 +90,9 @@ def test_lora_reads_a_dropped_input_in_training():
         found, np.where(is_kept, inputs / 0.75, 0), rtol=1e-4, atol=1e-5
     )
     np.testing.assert_allclose(query(inputs), inputs, atol=1e-5)
-    # The layer passes its seed on.
+    # The layer passes its seed to the LoRA dropout, so two calls differ.
     random = np.random.default_rng(1)
-    for weight in layer.trainable_weights:  # LoRA's; B starts at 0
+    for weight in layer.trainable_weights:  # LoRA matrices; B starts at 0
         weight.assign(random.normal(size=weight.shape))
     layer.dropout = layer.attention.dropout = 0.0
     outputs = [np.array(layer(inputs, training=True)) for _ in range(2)]
@@ -172,7 +172,7 @@ def test_weights_go_between_models_with_lora_and_without(tmp_path):
     other = adapted()
     other.load_weights(tmp_path / "plain.weights.h5")
     np.testing.assert_allclose(other(random_inputs()), expected, atol=1e-5)
-    # Keras leaves both matrices at 0, where all their gradients are 0.
+    # Keras would set both matrices to 0, where all their gradients are 0.
     query = other.encoder.transformer_layers[0].attention.query
     assert np.abs(query.lora_kernel_a).max() > 0
 

@@ -75,7 +75,8 @@ def assert_same_outputs(left, right, inputs):
         np.testing.assert_array_equal(first, second)
 
 
-# All input formats and, with BiLSTM, a loop over a sequence of any length.
+# These models cover all input formats. BiLSTM loops over sequences of any
+# length.
 @pytest.mark.parametrize(
     "name",
     ["encoder", "chooser", "embedder", "pretrainer", "causal", "BiLSTM"],

@@ -81,7 +81,7 @@ ANSWER_LENGTH, QUESTION_LENGTH, STRIDE = 30, 64, 128
 
 
 def answer(model, preprocessor, options, answer, questions, contexts):
-    """Compare the number of spans, the best scores, and each slice's score."""
+    """Compare the number of spans, their scores and the null score."""
     worst = 0.0
     for row, (question, context) in enumerate(
         zip(questions, contexts, strict=True)
@@ -108,7 +108,7 @@ def answer(model, preprocessor, options, answer, questions, contexts):
 def _cut_out(text, begin, end):
     """Return a slice, and its start and end in characters."""
     start, stop = (len(text[:i].decode(errors="ignore")) for i in (begin, end))
-    return text[begin:end].rstrip(b"\0"), start, stop  # as NumPy strings do
+    return text[begin:end].rstrip(b"\0"), start, stop  # NumPy drops final NULs
 
 
 def _spans(model, preprocessor, question, context):
@@ -348,7 +348,7 @@ CHECKS = {
 
 
 def _over_windows(function, preprocessor, texts):
-    """Return the mean of `function` over a text's windows, by their length."""
+    """Return each text's mean of `function`, weighted by window length."""
     room = preprocessor.sequence_length - 2
     means = []
     for text in texts:

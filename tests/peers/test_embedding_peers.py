@@ -123,7 +123,8 @@ def test_a_ranking_model_scores_as_their_cross_encoder(
     difference = np.abs(theirs.predict(pairs) - ours).max()
     told(capsys, "cross-encoder", difference)
     assert difference < TOLERANCE
-    # The folder that CrossEncoder saves loads; modules.json has one module.
+    # `from_preset` loads a folder that CrossEncoder saved. Its modules.json has
+    # one module.
     theirs.save_pretrained(str(tmp_path / "b"))
     again = bert_keras.BertClassifier.from_preset(
         tmp_path / "b", problem="ranking", pair=True

@@ -1,8 +1,8 @@
-"""Checkpoints of Model Garden and TF Hub give the same outputs here.
+"""Checkpoints of Model Garden and TF Hub have equal outputs in bert_keras.
 
     pip install tf-models-official "transformers<5"
 
-Both run on Keras 2, and bert_keras on Keras 3 in the same process.
+Model Garden runs on Keras 2, and bert_keras on Keras 3 in the same process.
 """
 
 import os

@@ -13,7 +13,7 @@ def data(tmp_path_factory):
 
 
 class Watch(keras.callbacks.Callback):
-    """A callback that records phases begun, batch losses and epoch logs."""
+    """A callback that counts phases and records batch losses and epoch logs."""
 
     def __init__(self):
         super().__init__()

@@ -124,7 +124,7 @@ def contents(folder):
 
 
 def in_small_parts(patch):
-    """Make builds tokenise small parts and write many small shards."""
+    """Lower the limits, so that data has many small parts and shards."""
     patch.setattr("bert_keras.data.building._PART", 2_000)
     patch.setattr("bert_keras.data.examples.CAPACITY", 40)
     patch.setattr("bert_keras.data.token_store._BLOCK", 256)

@@ -36,7 +36,7 @@ def start(words, cwd=None, env=None, largest_file=_UNLIMITED):
 
 
 def run(command, cwd=None, env=None, largest_file=_UNLIMITED, **_):
-    """Run [sys.executable, *words] like `subprocess.run` with text output."""
+    """Run `[sys.executable, ...]` like `subprocess.run` with text output."""
     process = start(command[1:], cwd, env, largest_file)
     output, errors = process.communicate()
     return subprocess.CompletedProcess(
@@ -54,8 +54,8 @@ class _Started:
         with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"):
             multiprocessing.forkserver.ensure_running()
         self._process = _CONTEXT.Process(target=_become, args=arguments)
-        # A fork would first import the main program of this process, which is
-        # the script during `call_script`.
+        # Otherwise the fork first imports the main program of this process.
+        # During `call_script`, that program is the script.
         nothing = types.ModuleType("__main__")
         with mock.patch.dict(sys.modules, {"__main__": nothing}):
             self._process.start()
@@ -85,7 +85,8 @@ def _become(words, paths, folder, environment, largest_file):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    # If `bert_keras.data.workers` made the server, it imported bert_keras.
+    # The fork server has imported bert_keras if `bert_keras.data.workers`
+    # started it.
     for name in [n for n in sys.modules if n.split(".")[0] == "bert_keras"]:
         del sys.modules[name]
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -55,7 +55,7 @@ BOMBS = {
 
 
 def exploded(port, process, patience):
-    """Send each request to the server, with good requests at the same time.
+    """Send each request of `BOMBS`, and good requests at the same time.
 
     Returns:
         dict of name -> (status, seconds, seconds of the slowest good request,

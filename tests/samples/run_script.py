@@ -47,7 +47,8 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
 def waiting_process(program, folder, line):
     """Yield the process of a Python program that has printed `line`.
 
-    The program gets `folder` as argument. The end of the block kills it.
+    `folder` is the program's argument. The process is killed when the block
+    ends.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", program, folder],

@@ -93,7 +93,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def body(self):
-        """Read the body; if TensorFlow sends both headers, chunked counts."""
+        """Read the body; ignore its Content-Length if it is also chunked."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
         content = b""

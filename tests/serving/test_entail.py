@@ -33,7 +33,7 @@ def answer(signature, function, texts, candidates):
 
 
 def answer_as_transformers(model, text, candidates, entailment_id):
-    """Return both scores of `ZeroShotClassificationPipeline.postprocess`."""
+    """Return single- and multi-label scores, as transformers' pipeline does."""
     hypotheses = [HYPOTHESIS.format(candidate) for candidate in candidates]
     pairs = [text] * len(hypotheses), hypotheses
     logits = np.array(model(preprocessor()(pairs)), "float64")

@@ -43,7 +43,7 @@ def rows():
 
 
 def asked(model, **options):
-    """Yield each signature's answer, with a function that checks answers."""
+    """Yield a function that checks answers and the answer of each signature."""
     options = OPTIONS | options
     for signature in make_signatures(model, rows(), options):
         request = make_request(signature.inputs, TEXTS)
@@ -108,7 +108,7 @@ def test_no_texts_of_windows_get_no_answers(models):
 
 
 def test_rows_beyond_the_pieces_fill_no_mask():
-    pieces = len(VOCABULARY)  # a model often has more rows than tokens
+    pieces = len(VOCABULARY)  # embeddings often have more rows than this
     model = spread(BertPretrainer(BertEncoder(pieces + 9, 1, 2, 16, 32, 32)))
     (bias,) = (w for w in model.weights if w.path.endswith("mlm/bias"))
     bias.assign(np.where(np.arange(pieces + 9) < pieces, 0.0, 50.0))

@@ -31,7 +31,7 @@ MODELS = [
 @pytest.mark.parametrize("format", NEEDS)
 @pytest.mark.parametrize("place", [None, *MODELS])
 def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
-    """`place` None has exact GELU. Keras's uses Erfc, which ONNX lacks."""
+    """`place` None tests exact GELU: Keras's has Erfc, which ONNX lacks."""
     needs(format)
     exact = BertEncoder(24, 2, 2, 16, 32, 32, activation="gelu_exact")
     model = spread(exact) if place is None else task_models()[place]
@@ -58,7 +58,7 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     difference = export_on_ids(
         model, preprocessor(), folder, format, dtype="int8"
     )
-    assert 1e-3 < difference < 0.2  # ONNX: 0.93 if int16 overflows
+    assert 1e-3 < difference < 0.2  # 0.93 in ONNX if int16 sums overflow
     path = folder / portable_formats.MODEL[format]
     assert path.stat().st_size < 0.8 * 4 * model.count_params()
     settings = json_files.read_json(folder / portable_formats.SETTINGS)
@@ -105,7 +105,7 @@ def test_a_runtime_is_compared_at_real_tokens(apart):
         return found
 
     found = portable_formats.compare_with_model(runtime, model)
-    # Relative to the greatest value of the output, which is below 5.
+    # `found` is relative to the output's greatest value, which is below 5.
     assert {0: found < 1e-6, 1: 0.2 < found < 1}.get(apart, found == np.inf)
 
 

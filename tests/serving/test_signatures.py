@@ -86,7 +86,7 @@ def tagger(sequence_length=16, long_text="truncate"):
 
 
 def test_entities_follow_the_labels_of_their_words():
-    """The types equal the metric's; an unknown prefix is part of a type."""
+    """Types equal those of `entities`; an unknown prefix stays in the type."""
     expected = {
         "B-PER I-PER": "bc PER",
         "B-PER B-PER": "b PER, b PER",
@@ -261,7 +261,7 @@ def test_a_batch_costs_its_longest_text():
             for room in (1, 4, 7)
             for stride in (1, 3, 4)
         ),
-        (376, 128, [377, 480, 504]),  # the length of a window decides
+        (376, 128, [377, 480, 504]),  # at 377, the term 0.01 * length decides
     ],
 )
 def test_windows_and_best_contexts_are_those_of_plain_python(
@@ -296,7 +296,7 @@ def test_chunks_give_what_one_pass_gives():
 
 
 class FewAtOnce:
-    """Random masked-LM head; `most` is the most vectors in one call."""
+    """Random masked-LM head; `most` is the largest vector count of a call."""
 
     def __init__(self, width, vocabulary_size):
         draw = np.random.default_rng(0)

@@ -72,7 +72,8 @@ def test_several_labels_of_a_text_are_read_scored_and_written(tmp_path):
     outputs = np.array([[1, 1], [-1, -1], [-1, -1], [1, 2]], "float32")
     scores = task.score(dev, outputs)
     assert scores["accuracy"] == 0.5
-    # Predicting both labels always: 4 of 8 are right, and none is missed.
+    # The baseline predicts both labels for each text: 4 of 8 predictions are
+    # right, and no label is missed.
     assert scores["majority_baseline"] == pytest.approx(2 * 4 / (4 + 8))
     assert scores["micro_f1"] == pytest.approx(6 / 8)
     task.write(dev, outputs, tmp_path)
@@ -229,7 +230,8 @@ def test_what_deserves_a_look_in_labels_and_columns_is_noted(tmp_path):
     assert "every training row has the number 100" in advice
 
 
-# Header; a row, the row with another label, a row with an empty text.
+# Task function -> header and rows. The second row repeats the first row with
+# another label. The third row, which `custom_tags` lacks, has an empty text.
 NOTED = {
     custom_task: (
         ("text", "label"),

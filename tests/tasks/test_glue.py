@@ -11,7 +11,7 @@ from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
 
 REAL = os.environ.get("BERT_KERAS_DATA")
-# Published row counts of train, dev and test; None: not in the test data.
+# Published row counts of train, dev and test; None: BERT_KERAS_DATA lacks it.
 PUBLISHED = {
     "cola": (8551, 1043, 1063),
     "sst2": (67349, 872, 1821),

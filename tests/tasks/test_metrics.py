@@ -206,7 +206,7 @@ def test_every_transition_is_counted_as_by_conlleval():
 def test_b_after_e_begins_an_entity_where_one_word_has_its_own_label():
     labels = "B-X E-X B-X E-X S-X".split()
     assert entity_scores([labels], [labels])["entities"] == 3
-    # S- in another sentence's label or prediction shows the scheme too.
+    # One S- in the labels or predictions selects BIOES for all sentences.
     rows = [labels[:4], ["O"]]
     scores = entity_scores(rows, [labels[:4], ["S-X"]])
     assert scores["entities"] == 2
@@ -285,7 +285,7 @@ def test_nothing_true_or_predicted_scores_0():
         ("U.S.A.", "usa"),
         ("“quoted”", "“quoted”"),  # only ASCII punctuation is removed
         ("1990–95", "1990–95"),
-        ("a–b", "–b"),  # but a dash ends the word "a"
+        ("a–b", "–b"),  # "a" before the dash is an article
         ("$1,000.50", "100050"),
         ("to\u00a0be\tor\n", "to be or"),
         ("ÉTÉ", "été"),
@@ -342,7 +342,7 @@ def test_the_threshold_decides_who_is_answered():
 
 
 def official_f1(prediction, answer, version):
-    """Return exact match and F1, with regular expressions and lists."""
+    """Compute exact match and F1 with regular expressions and lists."""
 
     def words(text):
         text = re.sub(f"[{re.escape(string.punctuation)}]", "", text.lower())

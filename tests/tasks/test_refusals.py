@@ -109,7 +109,7 @@ FILES = [
             "x": "number from",
         }.items()
     ),
-    # Spans, tags and choices of tables.
+    # Spans, tags and choices in tables.
     (
         custom_spans,
         "a.csv",

@@ -67,7 +67,7 @@ def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
     queries = task.read("dev")
     found = vectors(task, queries)
     assert queries[0].passages == ["a c", "c d", "e"]
-    # The query "a c" does not find "a c"; "e" is its own partner.
+    # The query "a c" does not find itself; "e" does, as its own partner.
     assert found.order[:, 0].tolist() == [0, 1, 2]
     task.write(queries, found, tmp_path)
     written = [
@@ -183,7 +183,7 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
     ]
     triplets = embedding_task(train=path, negative="no", objective="triplet")
     assert len(triplets.read("train")[0].texts) == 3
-    # Dev has one query of two; it searches its partner and its negative.
+    # Dev has one of the two queries. Its passages are its partner and negative.
     (query,) = triplets.read("dev")
     assert len(query.passages) == 2
 

@@ -171,7 +171,7 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     notes = " | ".join(kept.notes)
     assert "not found; the first is 'absent'" in notes
     assert "ambiguous; the first is 'twice'" in notes
-    # On dev they count in the score, but have weight 0 in the loss.
+    # On dev, "twice" and "absent" count in the score, but have loss weight 0.
     task = squad_task(SQUAD_1, dev=file)
     encoded = task.encode(task.read("dev"), preprocessor(64))
     assert encoded.weights["start"].tolist() == [1, 1, 0, 0]

@@ -131,7 +131,7 @@ def test_a_text_longer_than_a_row_is_read_in_windows_and_loses_no_word(
     assert PIECES.index("[UNK]") in tokens[0]
     (tags,) = task.decode(examples, encoded, certain(encoded, task.labels))
     assert tags.labels == labels
-    # No word counts at a window's edge, except at the edges of the text.
+    # Words at a window's edge do not count, except at the text's edges.
     own = [np.flatnonzero(row) for row in encoded.weights.to_list()]
     assert all(row.min() > 2 for row in own[1:])
     assert all(row.max() < 7 for row in own[:-1])

@@ -170,7 +170,7 @@ def test_a_data_set_to_train_on_gives_labels_and_unanswered_questions(tmp_path):
     task = custom_spans(train=name, dev=name)
     assert [question.answers for question in task.read("train")] == answers
     assert [q.answers for q in custom_spans(dev=name).read("dev")] == answers
-    # A trained model has stored the value: no data set is read again.
+    # A trained model states `may_be_none`, so train and dev are not loaded.
     task = custom_spans(train="hf:/no/such", dev="hf:/no/such", test=name)
     task.take_arguments({"may_be_none": False})
     assert not task.may_be_none

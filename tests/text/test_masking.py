@@ -1,4 +1,4 @@
-"""`TokenMasker` masks by pre-training's rule, tested in test_sampling.py."""
+"""`TokenMasker` follows pre-training's rule, which test_sampling.py tests."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_defaults_are_those_of_pre_training():
         assert getattr(masker, name) == getattr(rules, name)
     ids = np.full((2, 128), 7)
     assert masker(ids, (0, 0))["mask_ids"].shape == (2, rules.max_predictions)
-    # At a higher rate, there are positions for all drawn tokens.
+    # The default of `max_predictions` grows with `mask_rate`.
     often = TokenMasker(VOCABULARY, mask_rate=0.3)(ids, (0, 0))
     drawn = np.count_nonzero(often["mask_weights"], axis=1)
     assert drawn.tolist() == [round(0.3 * 128)] * 2

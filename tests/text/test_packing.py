@@ -1,4 +1,4 @@
-"""Segments are framed, numbered, truncated and padded."""
+"""Segments are truncated and padded, and get [CLS], [SEP] and segment ids."""
 
 import functools
 

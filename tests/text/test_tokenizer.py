@@ -123,7 +123,8 @@ def test_plain_text_does_not_wait_for_the_exact_path(monkeypatch):
         return ExactText(settings)
 
     monkeypatch.setattr("bert_keras.text.tokenizer.ExactText", counted)
-    tokenizer = WordPieceTokenizer(SMALL, max_word_length=77)  # not cached yet
+    # No other test has these settings, so their graphs are not cached.
+    tokenizer = WordPieceTokenizer(SMALL, max_word_length=77)
     plain, other = ["an hour", "", "hours!"], "\u0430n an \x07hour\ufffd"
     ids = tokenizer(plain).to_list()
     assert not made
@@ -217,7 +218,7 @@ def test_a_vocabulary_may_be_a_path_but_not_in_a_stored_model(tmp_path):
     for given in (path, str(path)):
         assert WordPieceTokenizer(given).get_vocabulary() == SMALL
     config = {**TOKENIZER.get_config(), "vocabulary": str(path)}
-    with pytest.raises(InputError):  # it reads no file
+    with pytest.raises(InputError):  # `from_config` reads no file
         WordPieceTokenizer.from_config(config)
     TOKENIZER.get_vocabulary().clear()  # a copy
     assert TOKENIZER.get_vocabulary() == SMALL

@@ -107,7 +107,7 @@ def test_the_reference_equals_tokenizers_where_the_page_says(case):
     peers = pytest.importorskip("tokenizers")
     path, lowercase = vocabulary(case), case == "uncased"
     peer = peers.BertWordPieceTokenizer(str(path), lowercase=lowercase)
-    # Settings of `tokenizers`: words of 100 characters, "[MASK]" is a token.
+    # `tokenizers` limits words to 100 characters and reads "[MASK]" as a token.
     reference = WordPiece(
         read_vocabulary(path),
         lowercase,
@@ -147,7 +147,7 @@ def find_differing_characters(peer, reference):
 
 
 def find_reason(character):
-    """Return the reason in docs/exactness.md, or the character for none."""
+    """Return the reason in docs/exactness.md; if none, the character."""
     category = unicodedata.category(character)
     if category == "Co":
         return "private use"

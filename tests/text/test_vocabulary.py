@@ -195,7 +195,7 @@ def test_extending_fills_free_places_and_then_appends():
 def test_words_that_cost_most_pieces_are_found_in_a_domain():
     old = [*SPECIAL, "a", "##b", "##c"]
     texts = ["A abc abc abc ab ab ab ab ab xyz xyz", "acb acb"]
-    # Saved tokens: 6 for "abc", 5 for "ab", 4 for "acb", 2 for "xyz".
+    # As one token, "abc" would save 6 tokens, "ab" 5, "acb" 4, and "xyz" 2.
     words = domain_words(old, texts, 3)
     assert words == ["abc", "ab", "acb"]
     assert domain_words(old, texts, 9) == [*words, "xyz"]
@@ -252,7 +252,7 @@ def test_copies_keep_what_belongs_to_the_weights():
 
 
 def measure_fit(pieces, texts):
-    """Return the mean tokens of a word and the fraction of unknown words."""
+    """Return the tokens per word and the fraction of unknown words."""
     wordpiece, counts = WordPiece(pieces, True), count_words(texts)
     cover = {word: wordpiece.cover(word) for word in counts}
     total = sum(counts.values())

@@ -100,8 +100,8 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
     run(train_vocabulary, f"{words}other.txt")
     with pytest.raises(InputError, match="lowercase=False contradicts"):
         run(train_vocabulary, f"{words}vocab.txt --nolowercase")
-    os.remove("other.txt")
-    run(train_vocabulary, f"{words}vocab.txt --nolowercase")  # not shared now
+    os.remove("other.txt")  # now no other vocabulary shares the settings file
+    run(train_vocabulary, f"{words}vocab.txt --nolowercase")
     assert settings_of(tmp_path) == (False, False)
 
 

@@ -1,4 +1,4 @@
-"""The reference tokenizer follows the original BERT under every Python."""
+"""The reference tokenizer follows the original BERT on all Python versions."""
 
 import hashlib
 import unicodedata
@@ -71,7 +71,7 @@ def test_accents_go_with_lower_case_unless_set():
 
 
 def test_marks_that_stay_are_in_canonical_order():
-    late, early = "\U0001d165", "\U00016ff0"  # Mc, of combining class 216, 6
+    late, early = "\U0001d165", "\U00016ff0"  # Mc, combining classes 216 and 6
     assert strip_accents(f"x{late}\u0301{early}") == f"x{early}{late}"
     # U+034F has combining class 0, so no mark moves across it.
     assert strip_accents(f"x{late}\u034f{early}") == f"x{late}{early}"
@@ -101,7 +101,7 @@ def test_words_are_the_same_under_every_python():
     # The hash of the words of `original_wordpiece` under Unicode 14.0.
     digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass"))
     assert digest.hexdigest()[:16] == "1c0cff5797b3d507"
-    # Later versions made these punctuation, a mark and a capital letter.
+    # Unicode 15 and 16 define these: punctuation, a mark, a capital letter.
     new = "a\U00011f43\U00010efd\ua7cb"
     assert wordpiece.words(new) == [new]
 

@@ -1,4 +1,4 @@
-"""The benchmarks: turns of workers, their jobs, settings of the machine."""
+"""Benchmarks: timed rows, order of systems, machine settings, texts."""
 
 import jobs as worker_jobs
 import numpy as np

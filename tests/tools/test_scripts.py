@@ -72,7 +72,7 @@ CONVERT += " --output=runs/huggingface"
 
 
 def readme_commands():
-    """Return script name -> words of its README command, with `SMALLER`."""
+    """Return script name -> words of its README command at toy size."""
     return dict(small_commands("README.md", SMALLER))
 
 
@@ -92,7 +92,7 @@ def job(toy):
 
 def test_the_job_ends_in_a_saved_model_that_reads_raw_text(job):
     results = json.loads((job / "yours" / "results.json").read_text())
-    assert results["accuracy"] > 0.9  # they share "the", "and", names
+    assert results["accuracy"] > 0.9  # classes share "the", "and", names
     served = bert_keras.load_saved_model(job / "served")
     answer = served.classify([SUBJECTS["sea"].format("Zoe"), "goat rocks"])
     assert answer["label"] == ["sea", "hill"]
@@ -123,7 +123,7 @@ def test_a_converted_model_keeps_its_head_and_its_labels(job):
 
 
 def test_auto_is_noted_as_what_it_became(job):
-    """A recorded "auto" could resume with the dtype of another processor."""
+    """A recorded "auto" could give another dtype on another machine."""
     for name in ("pretrain", "yours"):
         settings = json.loads((job / name / "run.json").read_text())
         assert choose_dtype() in json.dumps(settings)
@@ -665,8 +665,10 @@ def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
 
 
 def test_no_script_imports_from_the_folder_of_scripts():
-    """A script's `sys.path` has the script's folder, not the one above
-    `tools`; the tests' `sys.path` has both."""
+    """A script's `sys.path` has its own folder, not the parent of `tools`.
+
+    The tests' `sys.path` has both, so `import tools` fails only in scripts.
+    """
     scripts = sorted(pathlib.Path(ROOT, "tools").rglob("*.py"))
     assert len(scripts) > 20
     pattern = re.compile(r"^\s*(from|import) tools\b", re.MULTILINE)

@@ -25,7 +25,7 @@ from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import TrainingState
 from official_tasks.engine.batches import shuffled_rows
 
-STEPS_A_KILL = 20  # more than a process runs before its kill
+STEPS_A_KILL = 20  # more steps than a process runs before it is killed
 EVERY = 3  # steps between saves
 ROWS = 50  # not a multiple of the batch size 4: some batches span epochs
 

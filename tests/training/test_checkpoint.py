@@ -148,7 +148,7 @@ class HalfWritten:
 
 
 def fail_at(number, error, monkeypatch, work):
-    """Run `work` with `error` at one operation; return True if reached."""
+    """Raise `error` at operation `number` of `work`; return True if reached."""
     count = iter(range(1000))
 
     def check():
@@ -197,7 +197,7 @@ def test_an_error_or_a_kill_at_any_operation_leaves_a_sound_one(
         for tensors in groups.values():
             assert all((t == manifest["step"]).all() for t in tensors.values())
         newest.append(manifest["step"])
-        write(folder, 3)  # leftovers hinder no later save
+        write(folder, 3)  # a later save works despite leftovers
         checkpoint.prune(folder, 3, 1)
         assert checkpoint.steps(folder) == [3]
         if not failed:

@@ -150,7 +150,7 @@ def test_a_remote_manifest_is_there_only_with_all_files(monkeypatch):
         found = get_folder(folder)
         if found.get("manifest.json") == b"old":
             assert found == old
-        elif found.get("manifest.json"):  # cut off by the kill
+        elif found.get("manifest.json"):  # new, or its first half
             assert {**found, "manifest.json": b"newer"} == new
         states.add(tuple(sorted(found.items())))
     assert fail_at == 4 + len(files.MANIFESTS) and len(states) == 6
@@ -165,7 +165,8 @@ def test_what_is_not_there_or_not_known_is_named(remote):
     for call in (files.is_file, files.make_folder, files.open_file):
         with pytest.raises(InputError, match="no file system for nosuch://"):
             call("nosuch://bucket/file")
-    # TensorFlow has gs:// built in; the former plugin breaks TensorFlow 2.21.
+    # TensorFlow has gs:// built in. The message must not advise to install the
+    # former plugin, because it breaks TensorFlow 2.21.
     message = r"no file system for nosuch://.*TensorFlow has \([^)]*gs://"
     with pytest.raises(InputError, match=message) as caught:
         put("nosuch://bucket/file", b"x")
@@ -181,7 +182,7 @@ def test_paths_are_told_from_addresses(tmp_path):
 
 @pytest.fixture
 def marked(remote, monkeypatch):
-    """A remote folder, and a function that writes its marker with changes."""
+    """A remote folder, and a function that writes a changed lock marker."""
     monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
     files.make_folder(remote)
 

@@ -87,8 +87,8 @@ def test_each_epoch_is_evaluated_and_the_last_may_be_short(uninterrupted):
     assert all("val_loss" in line for line in uninterrupted[1])
 
 
-# After 9 steps, the last save (8) is 2 steps into its epoch, and an evaluation
-# has 2 steps too. After 7, the last save (6) is from before an evaluation.
+# Stopped after 9 steps, a run resumes 2 steps into an epoch, and an evaluation
+# has 2 steps too. Stopped after 7, it resumes from a save before an evaluation.
 @pytest.mark.parametrize("stop_after", [7, 9, 19])
 def test_an_interrupted_run_ends_with_the_same_bits(
     uninterrupted, tmp_path, stop_after
@@ -200,7 +200,7 @@ def test_an_interrupted_run_on_devices_ends_with_the_same_bits(tmp_path):
     """This run is traced, as users train; most others here are eager."""
     weights, history = train(tmp_path / "whole", distribution="mirrored")
     with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "run", 9, distribution="mirrored")  # in an epoch
+        train(tmp_path / "run", 9, distribution="mirrored")  # mid-epoch
     again, curve = train(tmp_path / "run", distribution="mirrored")
     assert curve == history
     for left, right in zip(again, weights, strict=True):

@@ -112,7 +112,7 @@ def test_lamb_leaves_a_weight_of_zeros_at_the_plain_step():
 
 
 @pytest.mark.parametrize(
-    ("kind", "large"),  # 0: AdamW runs by XLA
+    ("kind", "large"),  # if `large` is 0, AdamW uses XLA
     [(AdamW, 0), (AdamW, kernels.LARGE), (Lamb, kernels.LARGE)],
 )
 @pytest.mark.parametrize("broken", [np.nan, 1e30])

@@ -64,7 +64,7 @@ def test_a_partner_of_the_same_text_is_no_negative(texts):
     loss = InBatchNegatives(7.0)
     assert float(loss(numbers, x)) == pytest.approx(np.mean(expected), 1e-5)
     assert float(loss(None, x)) > np.mean(expected) + 0.1
-    # All-different numbers, or labels of another shape, change nothing.
+    # If all labels differ, or their shape is not (B, K), they change nothing.
     for labels in (np.arange(5 * texts).reshape(5, texts), np.zeros((5, 1))):
         assert float(loss(labels, x)) == pytest.approx(float(loss(None, x)))
 

@@ -134,7 +134,8 @@ def test_one_device_takes_keras_own_step(case):
     """The reference is the step of a functional model of the same layers."""
     make, y, compiling, arguments = CASES[case]
     task_model = make()
-    # Keras fails to add the scalar penalty to an unreduced loss.
+    # Keras fails to add the scalar penalty to an unreduced loss. With weights
+    # of 0, a penalty would change the model.
     if "none" not in case and case != "weights of 0":
         table = task_model.encoder.embeddings.token.weights[0]
         table.regularizer = keras.regularizers.L2(0.1)
