@@ -353,7 +353,7 @@ def train_under(kind, name):
 
 
 def compare_with_two_replicas(case, folder, kind):
-    """Compare two replicas, in one or two new processes, with one device."""
+    """Compare training on two replicas with training on one device."""
     many = kind == "multi_worker"
     environments = tf_configs() if many else ["{}"]
     processes = [
@@ -402,7 +402,7 @@ REFUSED = {
 
 
 def cells():
-    """Yield each model with each feature; one model per feature is quick."""
+    """Yield each model with each feature; all but one per feature are slow."""
     for i, offer in enumerate(OFFERS):
         for j, name in enumerate(MODELS):
             is_quick, is_traced = (i + j) % 8 == 0, i < len(MODELS)

@@ -23,7 +23,7 @@ def commands_in(text):
 
 
 def script_of(command):
-    """Return the words that name a command's script, valid in any folder."""
+    """Return the words before a command's flags, with an absolute path."""
     return command[:2] if command[0] == "-m" else [ROOT / command[0]]
 
 
