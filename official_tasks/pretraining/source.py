@@ -163,11 +163,14 @@ class PretrainingSource:
         return self._draw(phase, first_step - phase.first).map(self._select)
 
     def _draw(self, phase, first_step):
+        seed = self.settings.seed
+        if phase.number > 1:  # so that it draws the pairs of no phase 1
+            sequence = np.random.SeedSequence([seed, phase.number])
+            seed = int(sequence.generate_state(1)[0])
         return pretraining_dataset(
             os.path.join(self._examples(phase), "train"),
             phase.batch_size,
-            # Each phase has its own seed, so that phases draw different pairs.
-            self.settings.seed + phase.number - 1,
+            seed,
             first_step,
             rules=self.rules(phase),
         )

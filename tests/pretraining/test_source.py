@@ -52,6 +52,19 @@ def test_each_phase_reads_the_records_of_its_length(records):
         assert x["token_ids"].shape == (4, phase.sequence_length)
 
 
+def test_a_second_phase_draws_what_no_first_phase_draws(records):
+    def first_batch(seed, number):
+        both = source(records, phase_2_data=records["short"], seed=seed)
+        phase = phases(both.settings)[number]
+        x, _, _ = next(iter(both.batches(phase, phase.first)))
+        return x["token_ids"].numpy().tobytes()
+
+    found = [
+        first_batch(seed, number) for seed in range(3) for number in (0, 1)
+    ]
+    assert len({*found}) == 6
+
+
 def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
     settings = {**SMALLEST, "records": True, "phase_2_data": records["long"]}
     settings |= {"steps": 4, "phase_2_steps": 2, "evaluations": 2}
