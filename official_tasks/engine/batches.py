@@ -29,8 +29,8 @@ def training_batches(
     """Return the batches of the steps from `first_step` to `steps`.
 
     Each pass over the rows has each row once; a batch may span two passes. If
-    `length` is None, the rows of 32 batches at a time are sorted by length and
-    split into batches. The 32 batches are then shuffled.
+    `length` is None, the rows of 32 batches of a pass are sorted by length and
+    split into batches. These batches are then shuffled.
 
     Args:
         encoded: `Encoded` with targets.
@@ -46,7 +46,7 @@ def training_batches(
         `tf.data.Dataset` of `(inputs, targets, weights)`.
     """
     lengths = tf.constant(row_lengths(encoded.inputs))
-    count = len(lengths)
+    count, longest = len(lengths), tf.reduce_max(lengths) + 1
 
     @_plain
     def in_shuffled_order(step):
@@ -55,13 +55,19 @@ def training_batches(
 
     @_plain
     def bucketed_by_length(step):
-        window = step // WINDOW
-        first = window * WINDOW
-        batches = tf.minimum(tf.constant(WINDOW, tf.int64), steps - first)
+        # The steps whose first rows are of one pass, in windows.
+        number = step * batch_size // count
+        first = -(-number * count // batch_size)
+        end = tf.minimum(-(-(number + 1) * count // batch_size), steps)
+        first += (step - first) // WINDOW * WINDOW
+        batches = tf.minimum(tf.constant(WINDOW, tf.int64), end - first)
         positions = tf.range(first * batch_size, (first + batches) * batch_size)
         rows = shuffled_rows(positions, count, seed)
-        rows = tf.gather(rows, tf.argsort(tf.gather(lengths, rows)))
-        keys = tf.random.stateless_uniform([batches], tf.stack([seed, window]))
+        # The last batch of a pass may have rows of the next pass: sort by pass,
+        # then by length.
+        order = positions // count * longest + tf.gather(lengths, rows)
+        rows = tf.gather(rows, tf.argsort(order))
+        keys = tf.random.stateless_uniform([batches], tf.stack([seed, first]))
         batch = tf.cast(tf.argsort(keys)[step - first], tf.int64)
         return rows[batch * batch_size : (batch + 1) * batch_size]
 
@@ -91,7 +97,7 @@ def shuffled_rows(position, count, seed):
 
     Args:
         position: int64 `(P,)`; a pass over the rows has `count` positions.
-        count: number of rows.
+        count: number of rows, int.
         seed: int.
 
     Returns:
@@ -102,15 +108,22 @@ def shuffled_rows(position, count, seed):
     # hardly moves any row if these are zeros.
     hashes = tf.fingerprint(tf.stack([seed + 0 * epoch, epoch], 1))  # (P, 8)
     hashes = tf.bitcast(tf.reshape(hashes, [-1, 2, 4]), tf.uint32)  # (P, 2)
+    seeds = tf.concat([hashes, tf.cast(epoch, tf.uint32)[:, None]], 1)
+
     # The raw operation is needed: tf.random.experimental.index_shuffle pads
-    # (P, 3) seeds on the wrong axis, and its 4 rounds are too few. The third
-    # seed is the epoch: then 256 epochs in a row differ for certain.
-    return tf.raw_ops.RandomIndexShuffle(
-        index=position % count,
-        seed=tf.concat([hashes, tf.cast(epoch, tf.uint32)[:, None]], 1),
-        max_index=tf.constant(count - 1, tf.int64),
-        rounds=8,
-    )
+    # (P, 3) seeds on the wrong axis, and its 4 rounds are too few. It never
+    # returns `largest` if this is 4**8, 4**9, and so on.
+    def shuffle(index, largest):
+        largest = tf.constant(largest, tf.int64)
+        return tf.raw_ops.RandomIndexShuffle(
+            index=index, seed=seeds, max_index=largest, rounds=12
+        )
+
+    if count - 1 not in {4**power for power in range(8, 32)}:
+        return shuffle(position % count, count - 1)
+    # Shuffle one row more, and put that row's successor in its place.
+    rows = shuffle(position % count, count)
+    return tf.where(rows == count, shuffle(count + 0 * position, count), rows)
 
 
 def prediction_batches(inputs, rows, batch_size, pad_id=0):

@@ -40,17 +40,23 @@ def batches(first_step=0, steps=60, seed=1, **arguments):
     ]
 
 
-def test_every_pass_holds_every_row_once_in_another_order():
-    rows = np.concatenate([y for _, y, _ in batches(length=32)])
-    passes = rows.reshape(3, 100)
+@pytest.mark.parametrize("length", [None, 32])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_every_pass_holds_every_row_once_in_another_order(seed, length):
+    rows = [y for _, y, _ in batches(seed=seed, length=length)]
+    passes = np.reshape(rows, (3, 100))
     assert (np.sort(passes) == np.arange(100)).all()
-    assert (passes[0] != passes[1]).any() and (passes[1] != passes[2]).any()
-    # Without `length`, batches are bucketed by length in groups of 32. A group
-    # is longer than a pass, and a run may end within a group.
-    for steps, least in ((60, 3), (47, 2)):
-        rows = np.concatenate([y for _, y, _ in batches(steps=steps)])
-        counts = np.bincount(rows, minlength=100)
-        assert counts.min() == least and counts.sum() == 5 * steps
+    assert len({*map(tuple, passes)}) == 3
+
+
+def test_rows_of_the_next_pass_come_only_in_a_passs_last_batch():
+    # 100 rows in batches of 7: pass 0 has the batches 0 to 14, and 5 rows of
+    # pass 1 are in one of them.
+    data = training_batches(encoded(), 7, 0, 43)
+    rows = [np.array(y) for _, y, _ in data]
+    first = np.concatenate(rows[:15])
+    assert {*first} == {*range(100)} and len(first) == 105
+    assert max(np.bincount(np.concatenate(rows))) <= 4  # of 301 rows
 
 
 @pytest.mark.parametrize("length", [None, 32])
@@ -87,6 +93,19 @@ def test_a_shuffled_pass_resembles_neither_the_file_nor_another_pass(seed):
     assert abs(np.mean(correlations)) < 4 / np.sqrt(99 * 600)
     same = (orders[1:] == orders[:-1]).sum()  # 599 by chance
     assert abs(same - 599) < 4 * np.sqrt(599)
+
+
+@pytest.mark.parametrize("count", [1, 2, 65_536, 65_537, 65_538, 262_145])
+def test_a_pass_of_any_size_has_each_row_once(count):
+    rows = shuffled_rows(tf.range(count, dtype=tf.int64), count, 0).numpy()
+    np.testing.assert_array_equal(np.sort(rows), np.arange(count))
+
+
+def test_neighbours_in_a_long_pass_are_independent():
+    rows = shuffled_rows(tf.range(10**6, dtype=tf.int64), 10**6, 0).numpy()
+    gaps = np.bincount(np.diff(rows) % 10**6 // 50_000, minlength=20)
+    # chi-squared, p = 0.001 at 19 degrees of freedom
+    assert ((gaps - 50_000) ** 2 / 50_000).sum() < 43.8
 
 
 def test_rows_are_whole_and_padded_to_little_more_than_their_own_length():
