@@ -10,6 +10,7 @@ import fcntl
 import gc
 import multiprocessing.process
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -65,8 +66,23 @@ def _name(path):
     return Path(path).relative_to(TESTS).with_suffix("").as_posix()
 
 
+def _restore_signals():
+    """Handle the signals that `&` and `nohup` make this process ignore.
+
+    Processes that tests start would ignore them, too. A process outside of
+    pytest-xdist keeps ignoring SIGHUP, so that the run survives a logout.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler}
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        handlers[signal.SIGHUP] = signal.SIG_DFL
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def pytest_configure(config):
     """Set Python's garbage collection, XLA flags, and the tests' PYTHONPATH."""
+    _restore_signals()
     gc.set_threshold(20_000)  # as the scripts do
     if config.option.markexpr == "long":
         config.pluginmanager.register(Proofs())
