@@ -299,7 +299,7 @@ def _list_texts(columns):
 
 
 def _count_tokens(name, columns, card, tokenize):
-    """Return a list: the number of tokens that the model reads for each row."""
+    """Return a list of the number of tokens that the model reads per row."""
     rows = list(zip(*columns.values(), strict=True))
     # `entail` puts each candidate into the hypothesis, so count both texts.
     around = card["options"]["hypothesis"] if name == "entail" else ""

@@ -4,6 +4,8 @@ A batch depends only on the rows, the batch size, the seed, the number of steps
 and the step. So a resumed run gets the same batches as an uninterrupted run.
 """
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -45,32 +47,8 @@ def training_batches(
     Returns:
         `tf.data.Dataset` of `(inputs, targets, weights)`.
     """
-    lengths = tf.constant(row_lengths(encoded.inputs))
-    count, longest = len(lengths), tf.reduce_max(lengths) + 1
-
-    @_plain
-    def in_shuffled_order(step):
-        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        return shuffled_rows(positions, count, seed)
-
-    @_plain
-    def bucketed_by_length(step):
-        # The steps whose first rows are of one pass, in windows.
-        number = step * batch_size // count
-        first = -(-number * count // batch_size)
-        end = tf.minimum(-(-(number + 1) * count // batch_size), steps)
-        first += (step - first) // WINDOW * WINDOW
-        batches = tf.minimum(tf.constant(WINDOW, tf.int64), end - first)
-        positions = tf.range(first * batch_size, (first + batches) * batch_size)
-        rows = shuffled_rows(positions, count, seed)
-        # The last batch of a pass may have rows of the next pass: sort by pass,
-        # then by length.
-        order = positions // count * longest + tf.gather(lengths, rows)
-        rows = tf.gather(rows, tf.argsort(order))
-        keys = tf.random.stateless_uniform([batches], tf.stack([seed, first]))
-        batch = tf.cast(tf.argsort(keys)[step - first], tf.int64)
-        return rows[batch * batch_size : (batch + 1) * batch_size]
-
+    lengths = row_lengths(encoded.inputs)
+    plan = plan_batches(lengths, batch_size, seed, steps, length is None)
     weights = encoded.weights
     if weights is None:
         weights = _map(_ones_like, encoded.targets)
@@ -85,45 +63,44 @@ def training_batches(
             _map(_to_mean_one, _gather(weights, rows, width)),
         )
 
-    choose = bucketed_by_length if length is None else in_shuffled_order
-    batches = tf.data.Dataset.range(first_step, steps)
-    batches = batches.map(choose, AHEAD, deterministic=True)
+    batches = tf.data.Dataset.from_tensor_slices(plan[first_step:])
     batches = batches.map(pad, AHEAD, deterministic=True)
     return disable_tuning(batches.prefetch(AHEAD))
 
 
-def shuffled_rows(position, count, seed):
-    """Return the row index at each position of endless shuffled passes.
+def plan_batches(lengths, batch_size, seed, steps, bucketed):
+    """Return the rows of every batch of a run, int64 `(steps, batch_size)`.
+
+    The batches take the rows of one shuffled pass after the other. If
+    `bucketed`, the rows of up to `WINDOW` batches of a pass are sorted by
+    length, and these batches are shuffled.
 
     Args:
-        position: int64 `(P,)`; a pass over the rows has `count` positions.
-        count: number of rows, int.
+        lengths: int64 `(R,)`, the length of each row.
+        batch_size: rows of a batch.
         seed: int.
-
-    Returns:
-        int64 `(P,)`.
+        steps: number of batches.
+        bucketed: True or False.
     """
-    epoch = position // count
-    # Hash the seeds, because the operation reads only their last bits, and
-    # hardly moves any row if these are zeros.
-    hashes = tf.fingerprint(tf.stack([seed + 0 * epoch, epoch], 1))  # (P, 8)
-    hashes = tf.bitcast(tf.reshape(hashes, [-1, 2, 4]), tf.uint32)  # (P, 2)
-    seeds = tf.concat([hashes, tf.cast(epoch, tf.uint32)[:, None]], 1)
-
-    # The raw operation is needed: tf.random.experimental.index_shuffle pads
-    # (P, 3) seeds on the wrong axis, and its 4 rounds are too few. It never
-    # returns `largest` if this is 4**8, 4**9, and so on.
-    def shuffle(index, largest):
-        largest = tf.constant(largest, tf.int64)
-        return tf.raw_ops.RandomIndexShuffle(
-            index=index, seed=seeds, max_index=largest, rounds=12
-        )
-
-    if count - 1 not in {4**power for power in range(8, 32)}:
-        return shuffle(position % count, count - 1)
-    # Shuffle one row more, and put that row's successor in its place.
-    rows = shuffle(position % count, count)
-    return tf.where(rows == count, shuffle(count + 0 * position, count), rows)
+    rng, count = np.random.default_rng(seed), len(lengths)
+    passes = -(-steps * batch_size // count)
+    rows = np.concatenate([rng.permutation(count) for _ in range(passes)])
+    plan = rows[: steps * batch_size].reshape(steps, batch_size)
+    if not bucketed:
+        return plan
+    # For each pass, the first step whose first row is of this pass.
+    starts = [-(-i * count // batch_size) for i in range(passes + 1)]
+    for number, (start, end) in enumerate(itertools.pairwise(starts)):
+        for first in range(start, min(end, steps), WINDOW):
+            window = plan[first : min(first + WINDOW, end)]  # (W, batch_size)
+            # The last batch of a pass may have rows of the next pass. They come
+            # last, so that they stay in this batch.
+            position = first * batch_size + np.arange(window.size)
+            is_next = position // count > number
+            order = np.lexsort((lengths[window.ravel()], is_next))
+            window[:] = window.ravel()[order].reshape(window.shape)
+            rng.shuffle(window)  # the order of batches
+    return plan
 
 
 def prediction_batches(inputs, rows, batch_size, pad_id=0):

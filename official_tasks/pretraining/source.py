@@ -164,7 +164,7 @@ class PretrainingSource:
 
     def _draw(self, phase, first_step):
         seed = self.settings.seed
-        if phase.number > 1:  # so that it draws the pairs of no phase 1
+        if phase.number > 1:  # draw other pairs than any phase 1
             sequence = np.random.SeedSequence([seed, phase.number])
             seed = int(sequence.generate_state(1)[0])
         return pretraining_dataset(

@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
-MAX_COSINES = 2**24  # at a time: 64 MB, and their argsort 128 MB
+MAX_COSINES = 2**24  # they take 64 MB at a time, their argsort 128 MB
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(

@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 
+from bert_keras.data.data_sets import is_data_set, parse_data_set
 from bert_keras.errors import InputError
 from bert_keras.files import split_paths
 from bert_keras.modeling.recipes import find_recipe
@@ -47,7 +48,13 @@ class Source:
 
     def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
         self.row, self.name, self.data_dir = row, row.name, data_dir
-        _refuse_split(data_dir)
+        if is_data_set(data_dir):
+            name, named_split = parse_data_set(data_dir, "")
+            if named_split:
+                raise InputError(
+                    f"--data_dir={data_dir} names one split, but a task reads "
+                    f"several: give --data_dir=hf:{name}"
+                )
         paths = {"train": train, "dev": dev, "test": test}
         self.files = {split: str(path) for split, path in paths.items() if path}
 
@@ -81,8 +88,6 @@ class Source:
 
     def data_set(self, split) -> str | None:
         """Return the data set to read this split from, or None for files."""
-        from bert_keras.data.data_sets import is_data_set
-
         is_named = split not in self.files and is_data_set(self.data_dir)
         return self.data_dir if is_named else None
 
@@ -121,8 +126,6 @@ class Source:
 
     def has(self, split) -> bool:
         """Return True if there is a file or a data set for the split."""
-        from bert_keras.data.data_sets import is_data_set
-
         names = [self.data_set(split), *split_paths(self.files.get(split, ""))]
         return any(map(is_data_set, names)) or bool(self.existing_files(split))
 
@@ -131,31 +134,15 @@ class Source:
         return repr(example.id)
 
     def _check(self, path):
-        from bert_keras.data.data_sets import is_data_set
-
         if is_data_set(path):
             raise InputError(
                 f"{path} is a data set, but --train, --dev and --test of the "
                 f"task {self.name} expect files: give "
-                f"--data_dir={_without_split(path)}"
+                f"--data_dir=hf:{parse_data_set(path)[0]}"
             )
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")
         return Path(path)
-
-
-def _without_split(data_set):
-    return ":".join(data_set.split(":")[:2])  # of hf:NAME[:SPLIT]
-
-
-def _refuse_split(data_dir):
-    from bert_keras.data.data_sets import is_data_set
-
-    if is_data_set(data_dir) and data_dir != _without_split(data_dir):
-        raise InputError(
-            f"--data_dir={data_dir} names one split, but a task reads several: "
-            f"give --data_dir={_without_split(data_dir)}"
-        )
 
 
 class Problem(Task):

@@ -10,8 +10,8 @@ from model_samples import fill, random_encoder
 
 from bert_keras import BertTagger, adamw
 from official_tasks.engine.batches import (
+    plan_batches,
     prediction_batches,
-    shuffled_rows,
     training_batches,
 )
 from official_tasks.engine.models import Predictor
@@ -50,13 +50,11 @@ def test_every_pass_holds_every_row_once_in_another_order(seed, length):
 
 
 def test_rows_of_the_next_pass_come_only_in_a_passs_last_batch():
-    # 100 rows in batches of 7: pass 0 has the batches 0 to 14, and 5 rows of
-    # pass 1 are in one of them.
-    data = training_batches(encoded(), 7, 0, 43)
-    rows = [np.array(y) for _, y, _ in data]
-    first = np.concatenate(rows[:15])
-    assert {*first} == {*range(100)} and len(first) == 105
-    assert max(np.bincount(np.concatenate(rows))) <= 4  # of 301 rows
+    # The 15 batches of a pass over 100 rows have 5 rows of the next pass.
+    following = plan_batches(LENGTHS, 7, 0, 15, False).ravel()[100:]
+    plan = plan_batches(LENGTHS, 7, 0, 15, True)
+    assert {*plan.ravel()} == {*range(100)}
+    assert sum({*following} <= {*rows} for rows in plan) == 1
 
 
 @pytest.mark.parametrize("length", [None, 32])
@@ -73,11 +71,15 @@ def test_the_batch_of_a_step_is_a_function_of_seed_and_step(length):
     assert any((a[1] != b[1]).any() for a, b in zip(whole, other, strict=True))
 
 
+def draw_passes(count, number, seed):
+    """Return `number` shuffled passes over `count` rows, (number, count)."""
+    return plan_batches(np.ones(count), count, seed, number, False)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2, 2**20])
 def test_each_row_is_as_likely_at_each_place(seed):
     # Each row's index over 400 passes is uniform by a chi-squared test.
-    rows = shuffled_rows(tf.range(4000, dtype=tf.int64), 10, seed)
-    by_index = rows.numpy().reshape(400, 10).T
+    by_index = draw_passes(10, 400, seed).T
     counts = np.array([np.bincount(row, minlength=10) for row in by_index])
     # p = 0.001 for the largest of ten values with 9 degrees of freedom
     assert ((counts - 40) ** 2 / 40).sum(axis=0).max() < 33.7
@@ -85,9 +87,8 @@ def test_each_row_is_as_likely_at_each_place(seed):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_shuffled_pass_resembles_neither_the_file_nor_another_pass(seed):
-    positions = tf.range(30_000, dtype=tf.int64)
-    rows = [shuffled_rows(positions, 100, s) for s in (seed, seed + 256)]
-    orders = np.concatenate(rows).reshape(600, 100)
+    passes = [draw_passes(100, 300, s) for s in (seed, seed + 256)]
+    orders = np.concatenate(passes)
     assert len({*map(tuple, orders)}) == 600
     correlations = [np.corrcoef(x, np.arange(100))[0, 1] for x in orders]
     assert abs(np.mean(correlations)) < 4 / np.sqrt(99 * 600)
@@ -97,12 +98,12 @@ def test_a_shuffled_pass_resembles_neither_the_file_nor_another_pass(seed):
 
 @pytest.mark.parametrize("count", [1, 2, 65_536, 65_537, 65_538, 262_145])
 def test_a_pass_of_any_size_has_each_row_once(count):
-    rows = shuffled_rows(tf.range(count, dtype=tf.int64), count, 0).numpy()
+    (rows,) = draw_passes(count, 1, seed=0)
     np.testing.assert_array_equal(np.sort(rows), np.arange(count))
 
 
 def test_neighbours_in_a_long_pass_are_independent():
-    rows = shuffled_rows(tf.range(10**6, dtype=tf.int64), 10**6, 0).numpy()
+    (rows,) = draw_passes(10**6, 1, seed=0)
     gaps = np.bincount(np.diff(rows) % 10**6 // 50_000, minlength=20)
     # chi-squared, p = 0.001 at 19 degrees of freedom
     assert ((gaps - 50_000) ** 2 / 50_000).sum() < 43.8
