@@ -154,7 +154,7 @@ class RankingTask(RetrievalTask):
                 "passages that --negative=COLUMN names"
             )
         if split == "dev":
-            counts = Counter(pair.texts[0] for pair in pairs)
+            counts = Counter(query for query, _ in {p.texts for p in pairs})
             self._check_cutoffs(max(counts.values()))
         return pairs
 
@@ -188,16 +188,24 @@ class RankingTask(RetrievalTask):
 
     def score(self, examples, predictions):
         require_labels(self, [pair.label for pair in examples])
-        rows: dict[str, list[int]] = {}
+        # Query -> passage -> the row of the pair with the highest label. With
+        # several negatives, a partner is in several rows, but counts once.
+        rows: dict[str, dict[str, int]] = {}
         for row, pair in enumerate(examples):
-            rows.setdefault(pair.texts[0], []).append(row)
-        rankings = [(some, predictions[some]) for some in rows.values()]
+            query, passage = pair.texts
+            passages = rows.setdefault(query, {})
+            best = passages.setdefault(passage, row)
+            if examples[best].label < pair.label:
+                passages[passage] = row
+        numbers = [[*passages.values()] for passages in rows.values()]
+        rankings = [(some, predictions[some]) for some in numbers]
         relevant = [
             {row: examples[row].label for row in some if examples[row].label}
-            for some in rows.values()
+            for some in numbers
         ]
-        counts = [len(some) for some in rows.values()]
-        return self._score_rankings(rankings, relevant, counts)
+        return self._score_rankings(
+            rankings, relevant, [len(some) for some in numbers]
+        )
 
     def mistakes(self, examples, predictions):
         return self._pair_mistakes(examples, predictions)

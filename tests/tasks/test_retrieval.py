@@ -188,6 +188,27 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
     assert len(query.passages) == 2
 
 
+def test_a_partner_with_several_negatives_counts_once(tmp_path):
+    header = ("text", "text_pair", "no")
+    rows = [("q", "a", "b"), ("q", "a", "c"), ("q", "d", "b")]
+    path = write(tmp_path / "t.csv", rows, header)
+    task = ranking_task(dev=path, negative="no", recall_at="1,2,4")
+    pairs = task.read("dev")
+    logits = {"a": 2.0, "d": 1.0, "b": 0.0, "c": -1.0}
+    outputs = np.array([[logits[pair.texts[1]]] for pair in pairs])
+    scores = task.score(pairs, task.decode(pairs, None, outputs))
+    # The four passages are a, d, b, c, of which a and d are relevant.
+    recalls = [scores[f"recall_at_{k}"] for k in (1, 2, 4)]
+    assert recalls == [0.5, 1.0, 1.0]
+    discounts = 1 / np.log2([2, 3, 4, 5])
+    chance = 2 / 4 * discounts.sum() / discounts[:2].sum()
+    assert scores["majority_baseline"] == pytest.approx(chance)
+    task.write(pairs, task.decode(pairs, None, outputs), tmp_path)
+    assert len(read_csv(tmp_path / "predictions.csv")) == 2 * len(rows)
+    with pytest.raises(InputError, match="at most 4"):
+        ranking_task(dev=path, negative="no", recall_at="5").read("dev")
+
+
 def test_partners_to_score_on_need_no_wrong_text(tmp_path):
     train = write(
         tmp_path / "t.csv", [("q", "a", "b")], ("text", "text_pair", "no")
