@@ -106,10 +106,14 @@ def check(task, folds, arguments):
 
 
 def read_all(task) -> Examples:
-    """Return all rows of train, including those that `Table` uses as dev."""
+    """Return all rows of train in the order of the file.
+
+    They include the rows that a `Table` would use as dev.
+    """
     examples = task.read("train")
     if isinstance(task.source, Table):
-        examples = Examples([*examples, *task.read("dev")], examples.notes)
+        rows = task.source.load("train")
+        examples = Examples((row for _, row in rows), examples.notes)
     return examples
 
 
