@@ -58,7 +58,9 @@ def _columns(record):
     row = {**record.get("keep", {})}
     row |= {k: v for k, v in record["inputs"].items() if k not in row}
     for name, value in record["answer"].items():
-        row[f"predicted_{name}" if name in row else name] = value
+        while name in row:
+            name = f"predicted_{name}"
+        row[name] = value
     return row
 
 

@@ -307,6 +307,17 @@ def test_answers_are_csv_or_tsv(tmp_path, name, between):
     assert second["id"] == "8" and second["text"] == ""
 
 
+def test_an_answer_replaces_no_column_that_is_kept(tmp_path):
+    # The output of an earlier model, which kept the column of true labels.
+    keep = ["label", "predicted_label"]
+    path = tmp_path / "out.csv"
+    answered(path, Vectors(), [["a b", "x", "y"]], keep=keep)
+    with open(path, newline="") as file:
+        (row,) = csv.DictReader(file)
+    names = (*keep, "predicted_predicted_label")
+    assert [row[name] for name in names] == ["x", "y", "3, long"]
+
+
 def test_answers_are_parquet_with_lists_and_float32(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(answer_to(tmp_path, "out.parquet"))
