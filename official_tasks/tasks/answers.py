@@ -70,6 +70,8 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
         odds = none.score - (candidates[0].score if candidates else 0.0)
         candidates.append(none)
         candidates.sort(key=lambda candidate: -candidate.score)
+        if candidates[-1] is not none:
+            del candidates[N_BEST:]  # "no answer" is one of the best
     if not candidates:
         return Answer(text, odds)
     values = probabilities([candidate.score for candidate in candidates])
