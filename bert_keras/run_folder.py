@@ -206,8 +206,7 @@ class RunFolder:
         self._is_new = True
 
     def _check_inputs(self, old, inputs):
-        changed = [p for p in inputs if p in old and _differs(p, old[p])]
-        if changed:
+        if changed := find_changed(old, inputs):
             raise InputError(
                 f"The run in {self.path} was started with other files: "
                 f"{', '.join(changed)} changed since then. Name another folder "
@@ -229,6 +228,16 @@ def _check_record(record):
 def _describe_input(path):
     size, changed = files.describe_version(path)
     return {"bytes": size, "changed": changed, "sha256": files.sha256(path)}
+
+
+def find_changed(inputs, paths) -> list[str]:
+    """Return the paths whose files changed since a run began.
+
+    Args:
+        inputs: dict "inputs" of the run's record.
+        paths: list of str; a path that the run did not read is left out.
+    """
+    return [p for p in paths if p in inputs and _differs(p, inputs[p])]
 
 
 def _differs(path, entry):

@@ -25,6 +25,7 @@ from absl import flags
 from bert_keras.errors import InputError
 from bert_keras.files import same_content, split_paths
 from bert_keras.json_files import without_nan, write_json
+from bert_keras.run_folder import find_changed
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
@@ -112,7 +113,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
     Without a dev file, the dev split is a tenth of --train. A model was trained
     on rows of this tenth if its run read the same file with a different seed,
-    with a dev file or in a cross-validation.
+    with a dev file or in a cross-validation, or before the file changed.
 
     Raises:
         InputError: a model was trained on rows of this tenth.
@@ -128,8 +129,17 @@ def _check_held_out(task, models, split="dev") -> list[str]:
         dev, seed = settings.get("dev"), settings.get("split_seed", 0)
         if is_tenth and holds_out:
             fold = settings.get("fold")
+            paths = list(map(str, source.paths("train")))
+            inputs = registry.read_run_settings(model, "inputs")
+            if changed := find_changed(inputs, paths):
+                raise InputError(
+                    f"{changed[0]} changed since the run of {model}. Another "
+                    "tenth of its rows would be scored, on which the model was "
+                    "trained. Put the original file back, or give --dev=FILE "
+                    "with new rows."
+                )
             is_other = fold or dev or seed != source.split_seed
-            if is_other and _have_common(source.paths("train"), trained):
+            if is_other and _have_common(paths, trained):
                 if fold:
                     raise InputError(
                         f"{model} is {fold} of a cross-validation. It was "

@@ -98,13 +98,13 @@ def run(
         **{k: v for k, v in arguments.items() if k not in EXECUTION},
         **(settings or {}),
     }
-    return _run_all(task.name, metric, output, identity, run_one)
+    return _run_all(task, metric, output, identity, run_one)
 
 
-def _run_all(name, metric, output, identity, run_one):
+def _run_all(task, metric, output, identity, run_one):
     """Run each rate and seed of `identity["plan"]`; return the summary."""
     plan = identity["plan"]
-    with RunFolder(output, identity) as folder:
+    with RunFolder(output, identity, task.data_files()) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
         runs = {
             run: run_one(folder.file("runs", run), rate, seed)
@@ -115,7 +115,7 @@ def _run_all(name, metric, output, identity, run_one):
             _copy_best(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
             folder.finish("several", {}, outputs)
-        _show(name, metric, runs, results)
+        _show(task.name, metric, runs, results)
         return results
 
 

@@ -174,14 +174,17 @@ def task_from_flags(values, task=None):
     return entry.make(**options), options
 
 
-def read_run_settings(model) -> dict:
-    """Return the settings of the run that made a model; {} if unknown."""
+def read_run_settings(model, field="settings") -> dict:
+    """Return the settings of the run that made a model; {} if unknown.
+
+    The field "inputs" has the files that the run read; see `find_changed`.
+    """
     # `model` is a run folder, or the model folder inside a run folder.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
         path = os.path.join(folder, SETTINGS)
         if files.is_file(path):
             try:
-                return dict(read_json(path)["settings"])
+                return dict(read_json(path)[field])
             except (ValueError, KeyError, TypeError):
                 return {}
     return {}

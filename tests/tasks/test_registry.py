@@ -1,6 +1,7 @@
 """Tasks by name and from flags; the scripts evaluate and predict."""
 
 import json
+import os
 import shutil
 import sys
 import types
@@ -11,6 +12,7 @@ from script_flags import parse_flags
 from task_samples import eager_functions, save_toy_model, write_reviews
 
 from bert_keras import BertPreprocessor, InputError
+from bert_keras.run_folder import RunFolder
 from official_tasks import evaluate, predict
 from official_tasks.engine import leaderboard
 from official_tasks.engine.models import load_model
@@ -238,3 +240,21 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         assert evaluate._check_held_out(task, [model]) == []
         task = types.SimpleNamespace(source="reviews.csv")
         assert evaluate._check_held_out(task, [model]) == []
+
+
+def test_a_training_file_that_changed_holds_out_other_rows(tmp_path):
+    path = write_reviews(tmp_path / "a.csv", 20)
+    with RunFolder(tmp_path / "run", {"train": path}, [path]):
+        pass
+    models = [tmp_path / "run" / "model"]
+    models[0].mkdir()
+    assert evaluate._check_held_out(custom_task(train=path), models) == []
+    os.utime(path, (0, 0))  # a copy of the same bytes
+    assert evaluate._check_held_out(custom_task(train=path), models) == []
+    with open(path, "a") as file:
+        file.write("one more,good\n")
+    with pytest.raises(InputError, match="a.csv changed since the run"):
+        evaluate._check_held_out(custom_task(train=path), models)
+    new = write_reviews(tmp_path / "new.csv", 20, seed=1)
+    task = custom_task(train=path, dev=new)
+    assert evaluate._check_held_out(task, models) == []
