@@ -188,6 +188,8 @@ class TextTable(Table):
         if split == "train":
             notes += self._note_rare()
             notes += note_names(self.labels, self.options.label)
+        elif self.options.min_rows_per_class > 1 and self.labels:
+            notes += self._note_others(split, rows)
         index = {name: i for i, name in enumerate(self.labels or [])}
         numbered = Examples(notes=notes)
         faults: list[str] = []
@@ -235,14 +237,27 @@ class TextTable(Table):
         if not self._rare:
             return []
         rare = sorted(self._rare)[:20]
-        fate = "left out"
-        if self.options.rare_class is not None:
-            fate = f"merged into {self.options.rare_class!r}"
         return [
             f"{len(self._rare)} classes with fewer than "
-            f"{self.options.min_rows_per_class} rows are {fate}: "
+            f"{self.options.min_rows_per_class} rows are {self._rare_fate()}: "
             f"{', '.join(f'{name!r} ({self._rare[name]})' for name in rare)}"
         ]
+
+    def _note_others(self, split, rows) -> list[str]:
+        """Return a note on the rows of dev with a class that is no label."""
+        each = [self._get_names(row) - {*self.labels} for _, row in rows]
+        others = set().union(*each)
+        if not others:
+            return []
+        return [
+            f"{sum(map(bool, each))} rows of the {split} file have classes "
+            f"that are not learned; these classes are {self._rare_fate()}: "
+            f"{', '.join(map(repr, sorted(others)[:20]))}"
+        ]
+
+    def _rare_fate(self):
+        name = self.options.rare_class
+        return "left out" if name is None else f"merged into {name!r}"
 
     def _replace_rare(self, split) -> list[tuple]:
         rows = self.read_files(split)
