@@ -7,7 +7,7 @@ import numpy as np
 MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
 MAX_UNKNOWN = 0.1  # a larger fraction of [UNK] gets a note; English: under 0.01
 LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
-FREQUENT = 0.05  # a class with a larger fraction of the dev rows is frequent
+FREQUENT = 0.05  # a class with a larger fraction of dev's labels is frequent
 NOTHING_LEARNED = (
     "{metric} on dev is {value:.3f}, no better than the best constant "
     "prediction, {baseline:.3f}: the model has learned nothing from the texts. "
@@ -77,14 +77,15 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
             )
         ]
     classes = results.get("classes") or {}
-    rows = sum(scores["support"] for scores in classes.values())
+    # A row may have several labels, or an entity for each of several words.
+    labels = sum(scores["support"] for scores in classes.values())
     return [
-        f"the class {name!r} has {scores['support'] / rows:.0%} of the dev "
-        f"rows and a recall of {scores['recall']:.2f}: the model hardly ever "
-        f"predicts it. Try a learning_rate of {2 * learning_rate:.1g}, more "
-        "epochs, or class_weights='balanced'"
+        f"{scores['support'] / labels:.0%} of the labels of dev are {name!r}, "
+        f"with a recall of {scores['recall']:.2f}: the model hardly ever "
+        f"predicts this class. Try a learning_rate of {2 * learning_rate:.1g}, "
+        "more epochs, or class_weights='balanced'"
         for name, scores in classes.items()
-        if scores["support"] > FREQUENT * rows
+        if scores["support"] > FREQUENT * labels
         and scores["recall"] < LEAST_RECALL
     ]
 
