@@ -294,6 +294,11 @@ class GlueTask(TextTask):
         for number, cells in rows:
             if len(cells) != len(HEADER):
                 raise wrong_width(path, number, header, cells)
+            if cells[0] in labels:
+                raise InputError(
+                    f"{path}, line {number}: expected each index once, got "
+                    f"{cells[0]} again. Give the predictions of one file"
+                )
             labels[cells[0]] = (cells[1], path, number)
         if len({example.part for example in examples}) > 1:
             raise InputError(

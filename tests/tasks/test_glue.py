@@ -212,9 +212,10 @@ def test_a_submission_file_scores_as_the_outputs_it_was_made_of(
     path.write_text("index\tprediction\n0\n")
     with pytest.raises(InputError, match="line 2: expected 2 columns"):
         here.read_predictions(path, dev)
-    path.write_text("index\tprediction\n1\tno\n" * 2)
-    with pytest.raises(InputError, match="each of 8 rows, got 3; row 0 is"):
-        here.read_predictions(path, dev)
+    # Two dev files have the same indices, which do not tell rows apart.
+    here.write(dev + dev, np.concatenate([outputs, outputs]), tmp_path)
+    with pytest.raises(InputError, match="each index once, got 0 again"):
+        here.read_predictions(path, dev + dev)
     with pytest.raises(InputError, match="none.tsv: no such file"):
         here.read_predictions(tmp_path / "none.tsv", dev)
 
