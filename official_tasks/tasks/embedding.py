@@ -283,10 +283,19 @@ class EmbeddingTask(RetrievalTask):
 
     def score(self, examples, predictions):
         if isinstance(examples[0], Query):
+            passages = {*examples[0].passages}
+            counts = []
+            for query in examples:
+                partners = {query.passages[i] for i in query.relevant}
+                # `decode` leaves the query's own text out of the search.
+                is_left_out = (
+                    query.text in passages and query.text not in partners
+                )
+                counts.append(len(passages) - is_left_out)
             return self._score_rankings(
                 list(zip(*predictions, strict=True)),
                 [query.relevant for query in examples],
-                [len(query.passages) for query in examples],
+                counts,
             )
         if self.objective != "cosine":
             raise InputError(
