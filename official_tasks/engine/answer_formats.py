@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 
 from bert_keras.errors import InputError
+from official_tasks.tasks.table import make_csv_writer
 
 ROWS_AT_ONCE = 1024  # rows per write to a Parquet file
 VECTOR = "embedding"  # name of a signature's output that holds vectors
@@ -82,7 +83,7 @@ def _write_tsv(lines, path):
 
 def _write_text(lines, path, clean, **dialect):
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n", **dialect)
+        writer = make_csv_writer(file, **dialect)
         for number, record in enumerate(_records(lines)):
             row = _columns(record)
             if number == 0:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import math
+import types
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -330,7 +331,21 @@ def read_index(text: str, count: int) -> int | None:
 def write_csv(path, rows) -> None:
     """Write rows of cells to a CSV file."""
     with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+        make_csv_writer(file).writerows(rows)
+
+
+def make_csv_writer(file, **dialect):
+    """Return a `csv.writer` with these arguments, whose lines end in "\\n".
+
+    Python 3.11 quotes a cell with a lone "\\r" only if lines end in "\\r\\n".
+    Without quotes, the "\\r" would end the row.
+    """
+
+    def write(line):
+        file.write(line.removesuffix("\r\n") + "\n")
+
+    lines = types.SimpleNamespace(write=write)
+    return csv.writer(lines, lineterminator="\r\n", **dialect)
 
 
 def read_text(path) -> str:

@@ -318,6 +318,15 @@ def test_an_answer_replaces_no_column_that_is_kept(tmp_path):
     assert [row[name] for name in names] == ["x", "y", "3, long"]
 
 
+def test_a_line_break_of_any_kind_in_a_text_ends_no_row(tmp_path):
+    texts = ["a\rb", "a\nb", "a\r\nb", "\r", "a", "b\r\n"]
+    path = tmp_path / "out.csv"
+    answered(path, Vectors(), [[text] for text in texts])
+    with open(path, newline="") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == texts
+    assert b'"[""a""]"\n' in path.read_bytes()
+
+
 def test_answers_are_parquet_with_lists_and_float32(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(answer_to(tmp_path, "out.parquet"))
