@@ -148,6 +148,16 @@ class SpanTask(Problem):
 
     def read(self, split):
         questions = self.source.read(split)
+        # Scores and written files have one entry for each id.
+        seen: set[str] = set()
+        for question in questions:
+            if question.id in seen:
+                raise InputError(
+                    f"The {split} split of {self.name}: expected each question "
+                    f"once, got the id {question.id!r} again. If it has "
+                    "several files, make the ids differ"
+                )
+            seen.add(question.id)
         if split == "test":
             return questions
         self._check(questions, f"{split} file")

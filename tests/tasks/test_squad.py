@@ -261,3 +261,13 @@ def test_files_of_the_wrong_task_are_refused(tmp_path):
     other.write_text("[1]")
     with pytest.raises(InputError, match="got other JSON"):
         task.read_predictions(other, task.read("dev"))
+
+
+def test_an_id_occurs_once_in_all_files_of_a_split(tmp_path):
+    first = squad_file(tmp_path / "1.json", ("1", []), ("2", []))
+    second = squad_file(tmp_path / "2.json", ("3", []), ("2", []))
+    twice = squad_file(tmp_path / "3.json", ("4", []), ("4", []))
+    assert len(squad_task(SQUAD_2, dev=second).read("dev")) == 2
+    for files, key in ((f"{first},{second}", 2), (twice, 4)):
+        with pytest.raises(InputError, match=f"once, got the id '{key}' again"):
+            squad_task(SQUAD_2, dev=files).read("dev")
