@@ -1,7 +1,8 @@
 """A temperature that makes probabilities agree with accuracy on dev.
 
 The logits are divided by the temperature (Guo et al. 2017, "On Calibration of
-Modern Neural Networks", section 4.2). Predicted classes stay the same.
+Modern Neural Networks", section 4.2). Predicted classes stay the same, unless a
+text has several windows, whose probabilities are averaged.
 """
 
 from typing import NamedTuple
