@@ -275,8 +275,15 @@ def write_tokens(
         values = [*columns, np.frombuffer(hashes[name], np.uint8)]
         for array, value in zip(ARRAYS, values, strict=True):
             arrays[f"{name} {array}"] = value
-    with files.atomic_output(path) as partial, open(partial, "wb") as file:
-        np.savez(file, **arrays)
+    # Before NumPy 2.2, `np.savez` leaves its zip open when the disk is full,
+    # and Python prints a traceback as it closes the zip.
+    with (
+        files.atomic_output(path) as partial,
+        zipfile.ZipFile(partial, "w") as file,
+    ):
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array)
 
 
 def _read_tokens(path: str) -> dict[str, np.ndarray]:

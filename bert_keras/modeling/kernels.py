@@ -229,8 +229,11 @@ def look_up(table, ids):
     # A table of one row uses the gather, which raises an error for the id 1.
     # The product below would return zeros for this id.
     if 1 < height <= 4:
-        # For few rows, (B, T, V) x (V, D) is faster than a gather.
-        return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)
+        # For few rows, (B, T, V) x (V, D) is faster than a gather. The
+        # comparison replaces `ops.one_hot`: ONNX's OneHot crashes ONNX Runtime
+        # before 1.27 on an empty batch.
+        one_hot = ops.equal(ids[..., None], ops.arange(height))  # (B, T, V)
+        return ops.matmul(ops.cast(one_hot, table.dtype), table)
 
     @custom_gradient
     def compute(table):
