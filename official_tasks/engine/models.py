@@ -218,8 +218,18 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # Take the class names from the model, because a test file has no labels.
-    task.take_arguments(open_checkpoint(models[0]).head_arguments)
+    # Take the class names from the models, because a test file has no labels.
+    # The loop ends with the first model, whose arguments the task keeps.
+    thresholds = set()
+    for model in reversed(models):
+        task.take_arguments(open_checkpoint(model).head_arguments)
+        names = ("thresholds", "null_threshold")
+        thresholds.add(str([getattr(task, name, None) for name in names]))
+    if len(thresholds) > 1:
+        raise InputError(
+            "These models have different thresholds. Each was chosen on the "
+            "outputs of one model and does not fit their mean: name one model."
+        )
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)
     return examples, task.decode(examples, encoded, outputs)

@@ -17,6 +17,7 @@ from bert_keras import BertClassifier, BertPreprocessor, InputError
 from official_tasks import predict
 from official_tasks.engine import finetuning
 from official_tasks.engine.balance import BalancedLabels
+from official_tasks.engine.models import predict_split
 from official_tasks.tasks import metrics
 from official_tasks.tasks.custom import custom_task
 
@@ -118,6 +119,22 @@ def test_thresholds_of_labels_are_kept_and_served(several):
         assert set(filter(None, names)) == set(
             filter(None, row["predicted"].split(","))
         )
+
+
+def test_models_with_different_thresholds_are_not_averaged(several, tmp_path):
+    path, run, _ = several
+    other = tmp_path / "other"
+    model = BertClassifier.from_preset(run / "model")
+    model.thresholds = [0.3, 0.4]
+    preprocess = BertPreprocessor.from_preset(run / "model")
+    model.save_preset(other, preprocess)
+    task = custom_task(dev=path, problem="multi")
+    models = [str(run / "model"), str(other)]
+    with pytest.raises(InputError, match="different thresholds"):
+        predict_split(task, models, "dev")
+    _, twice = predict_split(task, models[:1] * 2, "dev")
+    _, once = predict_split(task, models[:1], "dev")
+    np.testing.assert_allclose(twice, once, atol=1e-6)
 
 
 def test_thresholds_that_cannot_be_are_refused(place, task, several):
