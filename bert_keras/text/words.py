@@ -89,7 +89,8 @@ def word_pieces(texts, tokenizer):
     unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_id)
     unknown = tf.RaggedTensor.from_row_lengths(unknown, is_empty)
     ids = tf.concat([ids, tf.cast(unknown, ids.dtype)], axis=1)
-    of_word = tf.gather(ids, [distinct[word] for word in words])
+    numbers = np.array([distinct[word] for word in words], "int32")
+    of_word = tf.gather(ids, numbers)
     word = of_word.value_rowids().numpy()
     pieces = tf.RaggedTensor.from_row_lengths(  # (B, words, tokens)
         of_word, [len(text) for text in texts]

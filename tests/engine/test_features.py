@@ -12,7 +12,8 @@ from toy_words import PIECES, preprocessor
 
 from bert_keras import InputError
 from bert_keras.modeling.recipes import RECIPES, find_recipe
-from official_tasks.engine.features import Extractor, write_features
+from official_tasks.engine import features
+from official_tasks.engine.features import PER, Extractor, write_features
 
 
 def extracted(recipe, texts=TEXTS, length=32, is_traced=False, **arguments):
@@ -88,6 +89,13 @@ def test_a_text_longer_than_a_row_loses_no_token():
     )
     assert np.isfinite(long[3].vectors).all()
     assert np.abs(long[3].vectors).max(axis=1).min() > 0
+
+
+@pytest.mark.parametrize("per", PER)
+def test_texts_without_words_at_the_end_have_no_vectors(monkeypatch, per):
+    monkeypatch.setattr(features, "CHUNK", 2)
+    found = extracted("last", [*TEXTS, [], []], per=per)
+    assert [len(f.vectors) for f in found[4:]] == [0, 0]
 
 
 def test_features_on_disk_are_those_that_were_extracted(tmp_path):
