@@ -513,13 +513,6 @@ def _find_unused_pooler(model):
     return POOLER if POOLER[0] in set(random) - set(used) else ()
 
 
-def has_standard_head(model) -> bool:
-    """Return True if the head uses no `bilstm_dim` and no `recipe`."""
-    return not any(
-        getattr(model, name, None) for name in ("bilstm_dim", "recipe")
-    )
-
-
 def _choose_architecture(model, weights):
     """Return the transformers class that has these weights, or "BertModel"."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
@@ -527,7 +520,8 @@ def _choose_architecture(model, weights):
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))
         for name in ("activation", "norm_epsilon")
     )
-    is_same = is_same and has_standard_head(model)
+    changes = (getattr(model, name, None) for name in ("bilstm_dim", "recipe"))
+    is_same = is_same and not any(changes)
     if head == "BertPretrainer" and is_same:
         return {
             (True, True): "BertForPreTraining",

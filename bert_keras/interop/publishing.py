@@ -178,18 +178,19 @@ def model_card(
             "out."
         )
     license = license or stated
+    library, auto_class = _find_transformers_class(model)
     parts = [
-        _make_front_matter(name, kind, metrics, dataset, base_model, license),
+        _make_front_matter(
+            name, kind, metrics, dataset, base_model, license, library
+        ),
         f"# {name.rpartition('/')[2]}",
         _describe_model(model),
     ]
     for title, text in [*sections, ("How to load it", _loading(model, name))]:
         parts += [f"## {title}", text]
-    # If transformers does not have the head, it loads the encoder only.
-    is_standard = huggingface.has_standard_head(model)
-    auto_class = HEADS[kind].auto_class if is_standard else "AutoModel"
-    parts.append(_transformers(auto_class, name))
-    if _has_known_pooling(model):
+    if library:
+        parts.append(_transformers(auto_class, name))
+    if library and _has_known_pooling(model):
         parts.append(
             "With sentence-transformers, which also applies the pooling: "
             f'`SentenceTransformer("{name}")`.'
@@ -197,7 +198,24 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _make_front_matter(name, kind, metrics, dataset, base_model, license):
+def _find_transformers_class(model):
+    """Return ("transformers", the class of transformers that loads the model).
+
+    If transformers lacks the head, the class loads the encoder only. If
+    transformers cannot compute the encoder, the result is (None, None).
+    """
+    random = weights.untrained_weights(model)  # not published
+    config, _ = huggingface.describe(model, without=random)
+    if config["model_type"] != "bert":
+        return None, None
+    if config["architectures"] == ["BertModel"]:
+        return "transformers", "AutoModel"
+    return "transformers", HEADS[type(model).__name__].auto_class
+
+
+def _make_front_matter(
+    name, kind, metrics, dataset, base_model, license, library_name
+):
     library = downloads.huggingface_hub("A model card")
     task = HEADS[kind].task
     results = [
@@ -211,7 +229,7 @@ def _make_front_matter(name, kind, metrics, dataset, base_model, license):
         for metric, value in (metrics or {}).items()
     ]
     data = library.ModelCardData(
-        library_name="transformers",
+        library_name=library_name,
         license=license,
         pipeline_tag=task,
         base_model=base_model,

@@ -176,6 +176,27 @@ def test_a_card_names_the_encoder_where_transformers_lacks_the_head(option):
     assert "ForSequenceClassification" not in text
 
 
+def test_a_card_names_the_encoder_where_the_masked_lm_head_differs():
+    model = BertPretrainer(tiny.encoder(), mlm_activation="gelu_exact")
+    text = model_card(model, "org/toy")
+    assert "import AutoTokenizer, AutoModel\n" in text
+
+
+@pytest.mark.parametrize(
+    "option", [{"pooler_activation": "relu"}, {"attention": "right_to_left"}]
+)
+def test_a_card_leaves_out_libraries_that_refuse_the_folder(tmp_path, option):
+    encoder = tiny.encoder(**option)
+    models = [BertClassifier(encoder, ["a", "b"]), BertEmbedder(encoder)]
+    for number, model in enumerate(models):
+        folder = tmp_path / str(number)
+        write_model_and_card(folder, model, tiny.preprocessor(), "org/toy")
+        config = json.loads((folder / "config.json").read_text())
+        assert config["model_type"] == "bert_keras"
+        card = (folder / "README.md").read_text()
+        assert "from_preset" in card and "ransformer" not in card
+
+
 def commands_of(page, script):
     """Return the commands of a page that run `script`."""
     found = [c for c in commands(page) if c[0].endswith(script)]
