@@ -141,9 +141,9 @@ def add_check(found, folder, block):
     return {name: tensor.with_check(check) for name, tensor in found.items()}
 
 
-def read_arguments(block):
-    """Return dict of the head's arguments; check types of known arguments."""
-    settings = block.object("arguments", {})
+def read_arguments(block, name="arguments"):
+    """Return the dict `name` in the block; check types of known arguments."""
+    settings = block.object(name, {})
     checks = {
         "labels": settings.texts,
         "problem": settings.text,
@@ -161,7 +161,7 @@ def read_arguments(block):
     }
     for name in filter(settings.__contains__, checks):
         checks[name](name)
-    for name in ("bilstm_dim", "truncate_dim"):
+    for name in ("bilstm_dim", "examples_per_row", "truncate_dim"):
         if name in settings:
             settings.integer(name, maximum=2**20)
     if "name" in settings.values:
@@ -175,7 +175,7 @@ def apply(block, checkpoint, folder):
     checkpoint.encoder["pooler_activation"] = block.choice(
         "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]
     )
-    checkpoint.embedding = block.object("embedding", {}).values or None
+    checkpoint.embedding = read_arguments(block, "embedding") or None
     checkpoint.origin = block.text("source") if "source" in block else None
     checkpoint.untrained = block.texts("untrained", [])
     if "license" in block:

@@ -85,6 +85,9 @@ SETTINGS = [
     (OWN, CONFIG, {"block_arguments": {"name": "a/b"}}, "name"),
     (OWN, CONFIG, {"block_arguments": {"other": 1}}, "other"),
     (OWN, CONFIG, {"block_arguments": {"dropout": "0"}}, "dropout"),
+    (OWN, CONFIG, {"block_arguments": {"examples_per_row": "2"}}, "per_row"),
+    (OWN, CONFIG, {"block_embedding": {"pooling": ["mean"]}}, "pooling"),
+    (OWN, CONFIG, {"block_embedding": {"normalize": "yes"}}, "normalize"),
     (OWN, CONFIG, {"block_files": {"../x": {"bytes": 1, "sha256": ""}}}, "x"),
     (OWN, CONFIG, {"block_files": {"bytes": 1}}, "bytes"),
     # Shards outside the folder.
