@@ -58,9 +58,9 @@ class InBatchNegatives(_SimilarityLoss):
     al. 2017, section 4.4, with cosines instead of dot products. It also equals
     `MultipleNegativesRankingLoss` of sentence-transformers.
 
-    Another candidate is also a correct answer if it equals the row's partner,
-    or the partner of a row with the same text. With `y_true`, the loss excludes
-    such candidates from the negatives.
+    Another candidate is no negative if it equals the row's text, the row's
+    partner, or the partner of a row with the same text. With `y_true`, the loss
+    excludes such candidates.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -102,7 +102,7 @@ class InBatchNegatives(_SimilarityLoss):
         if tuple(y_true.shape[1:]) == (y_pred.shape[1],):
             columns = ops.arange(ops.shape(logits)[1])
             is_label = ops.equal(columns, labels[:, None])  # (B, G (K-1))
-            is_excluded = _is_partner(y_true) & ~is_label
+            is_excluded = _is_no_negative(y_true) & ~is_label
             logits = ops.where(is_excluded, -1e9, logits)
         return ops.sparse_categorical_crossentropy(
             labels, logits, from_logits=True
@@ -244,13 +244,13 @@ class Matryoshka(_SimilarityLoss):
         return cls(**{**config, "loss": loss})
 
 
-def _is_partner(numbers):
-    """Return bool (B, G (K-1)): True if a candidate is correct for a row.
+def _is_no_negative(numbers):
+    """Return bool (B, G (K-1)): True if a candidate is no negative of a row.
 
     The global batch has G rows. A row has K texts: a query, its partner, and
     hard negatives. The candidates are the partners and hard negatives of all
-    rows. A candidate is correct for a row if it equals the row's partner, or
-    the partner of a row with the same query.
+    rows. A candidate is no negative of a row if it equals the row's query, the
+    row's partner, or the partner of a row with the same query.
 
     Args:
         numbers: int (B, K), a number for each text. Equal texts have equal
@@ -261,7 +261,9 @@ def _is_partner(numbers):
     candidates = ops.reshape(every[:, 1:], (-1,))  # (G (K-1),)
     is_its_partner = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
     factors = (ops.cast(x, "float32") for x in (same_query, is_its_partner))
-    return ops.matmul(*factors) > 0  # (B, G) by (G, G (K-1))
+    is_partner = ops.matmul(*factors) > 0  # (B, G) by (G, G (K-1))
+    # The cosine of a query with its own text is 1, more than any partner's.
+    return is_partner | ops.equal(numbers[:, :1], candidates)
 
 
 def _gather_replicas(vectors):

@@ -69,6 +69,17 @@ def test_a_partner_of_the_same_text_is_no_negative(texts):
         assert float(loss(labels, x)) == pytest.approx(float(loss(None, x)))
 
 
+def test_a_text_is_no_negative_of_itself():
+    # The query of row 1 is the partner of row 0. All vectors of one meaning are
+    # equal, and others are opposite, so no loss is left.
+    numbers = np.array([[0, 1], [1, 2], [3, 4]])
+    x = np.array([[[1.0], [1.0]], [[1.0], [1.0]], [[-1.0], [-1.0]]], "float32")
+    loss = InBatchNegatives(reduction=None)
+    found = loss(numbers, x)
+    # For query 0, text 2 is a negative: no row says that they match.
+    assert np.allclose(found, [np.log(2), 0, 0], atol=1e-6)
+
+
 GOLDEN = Path(__file__).parent.parent / "golden" / "sentences.json"
 LOSSES = {
     "in_batch": InBatchNegatives,
