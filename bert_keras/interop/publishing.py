@@ -153,16 +153,23 @@ def model_card(
         name: `org/name`, with or without "hf://" before it.
         sections: (title, text) pairs that come before "How to load it".
         metrics: dict of a metric's name -> its value on `dataset`.
-        dataset: name of the data that the metrics were measured on.
+        dataset: name of the data that the metrics were measured on; required
+            with metrics, because the Hub refuses results without data.
         base_model: `org/name` of the weights that training began from.
         license: license of the model; None for the license of the weights
             that training began from.
 
     Raises:
         InputError: the class is not in `HEADS`, or `license` differs from the
-            license of the weights that training began from.
+            license of the weights that training began from, or `metrics` are
+            given without `dataset`.
     """
     name = _checked_name(name)
+    if metrics and not dataset:
+        raise InputError(
+            "metrics need the name of the data that they were measured on. "
+            "Pass dataset."
+        )
     kind = type(model).__name__
     if kind not in HEADS:
         raise InputError(

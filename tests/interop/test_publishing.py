@@ -136,6 +136,11 @@ def test_a_license_other_than_that_of_the_first_weights_is_refused():
     assert "license: cc-by-4.0" in model_card(model, "hf://org/toy")
 
 
+def test_metrics_without_the_name_of_their_data_are_refused():
+    with pytest.raises(InputError, match="Pass dataset"):
+        model_card(tiny.model("BertEncoder"), "org/toy", metrics={"f1": 0.5})
+
+
 def test_a_class_that_the_hub_does_not_know_is_refused():
     class Mine(BertClassifier):
         pass
