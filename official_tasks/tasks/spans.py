@@ -148,6 +148,16 @@ class SpanTask(Problem):
 
     def read(self, split):
         questions = self.source.read(split)
+        if split != "train":
+            self._refuse_repeated_ids(questions, split)
+        if split == "test":
+            return questions
+        self._check(questions, f"{split} file")
+        return (
+            self._select_trainable(questions) if split == "train" else questions
+        )
+
+    def _refuse_repeated_ids(self, questions, split):
         # Scores and written files have one entry for each id.
         seen: set[str] = set()
         for question in questions:
@@ -158,12 +168,6 @@ class SpanTask(Problem):
                     "several files, make the ids differ"
                 )
             seen.add(question.id)
-        if split == "test":
-            return questions
-        self._check(questions, f"{split} file")
-        return (
-            self._select_trainable(questions) if split == "train" else questions
-        )
 
     def _check(self, questions, file):
         for question in questions:

@@ -190,7 +190,6 @@ FILES = [
         squad(("1", None)),
         "test file can only be used to predict",
     ),
-    (SQUAD2, "a.json", squad(("1", []), ("1", [])), "the id '1' again"),
     (SQUAD1, "a.json", squad(("1", [{**ANSWER, "text": "x"}])), "no question"),
     # Columns of words.
     (tag_task, "a.txt", "a O\nb\n", "line 2: expected 2 columns"),

@@ -263,7 +263,7 @@ def test_files_of_the_wrong_task_are_refused(tmp_path):
         task.read_predictions(other, task.read("dev"))
 
 
-def test_an_id_occurs_once_in_all_files_of_a_split(tmp_path):
+def test_an_id_occurs_once_in_all_files_of_dev(tmp_path):
     first = squad_file(tmp_path / "1.json", ("1", []), ("2", []))
     second = squad_file(tmp_path / "2.json", ("3", []), ("2", []))
     twice = squad_file(tmp_path / "3.json", ("4", []), ("4", []))
@@ -271,3 +271,6 @@ def test_an_id_occurs_once_in_all_files_of_a_split(tmp_path):
     for files, key in ((f"{first},{second}", 2), (twice, 4)):
         with pytest.raises(InputError, match=f"once, got the id '{key}' again"):
             squad_task(SQUAD_2, dev=files).read("dev")
+    # Training needs no ids.
+    task = squad_task(SQUAD_2, train=f"{first},{second}")
+    assert len(task.read("train")) == 4
