@@ -95,6 +95,7 @@ def change_examples_per_row(model, examples_per_row):
     arguments["examples_per_row"] = examples_per_row
     copy = type(model)(model.encoder, **arguments)
     copy_weights(model, copy)
+    model.copy_metadata(copy)
     return copy
 
 

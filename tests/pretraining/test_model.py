@@ -17,8 +17,12 @@ import bert_keras
 from bert_keras import InputError, json_files
 from bert_keras.errors import UntrainedWarning
 from bert_keras.modeling.pretrainer import causal_targets
+from bert_keras.modeling.weights import mark_new_weights, untrained_weights
 from official_tasks.pretraining import runner
-from official_tasks.pretraining.model import extension_between
+from official_tasks.pretraining.model import (
+    change_examples_per_row,
+    extension_between,
+)
 from official_tasks.pretraining.objectives import (
     OBJECTIVES,
     Perplexity,
@@ -117,6 +121,20 @@ def test_packed_rows_train_and_leave_a_plain_model(data, tmp_path):
     config = json_files.read_json(tmp_path / "model" / "config.json")
     assert config["bert_keras"]["arguments"]["examples_per_row"] is None
     assert results["data"]["padding"] < 0.2
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, None), (None, 3)])
+def test_weights_are_new_in_a_copy_for_other_rows_too(before, after):
+    model = bert_keras.BertPretrainer(
+        bert_keras.BertEncoder(len(PIECES), 1, 2, 16, 64), before
+    )
+    new = ["encoder/pooler/kernel", "nsp/kernel"]
+    mark_new_weights(model, new)
+    copy = change_examples_per_row(model, after)
+    assert copy.examples_per_row == after
+    assert untrained_weights(copy) == new
+    model.encoder.load_report = {}  # as a loaded encoder, whose heads are not
+    assert untrained_weights(change_examples_per_row(model, after)) == new
 
 
 # Initial weights.
