@@ -111,7 +111,7 @@ class OneDirection:
     def select(self, x, y, w):
         """Undo the masking; return inputs, targets and weights."""
         x = {k: v for k, v in x.items() if k != "mask_positions"} | {
-            "token_ids": _unmask(x, y["mlm"], w["mlm"])
+            "token_ids": unmask(x, y["mlm"], w["mlm"])
         }
         ids, weights = causal_targets(x, self.attention)
         # Rows that only fill up the last batch get weight 0.
@@ -146,7 +146,7 @@ OBJECTIVES = {
 }
 
 
-def _unmask(x, ids, weights):
+def unmask(x, ids, weights):
     """Return the token ids with the true id at each position to predict."""
     # (B, M). At padding, where the weight is 0, the change must be 0.
     change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)

@@ -19,6 +19,7 @@ from bert_keras.data.examples import block_sizes
 from bert_keras.errors import InputError
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.vocabulary import read_vocabulary, resolve_settings
+from official_tasks.pretraining.objectives import unmask
 from official_tasks.pretraining.settings import phases, sampling_rules
 
 SIDES = ("train", "held_out")
@@ -231,19 +232,20 @@ class PretrainingSource:
             dict: "mask_rate", predictions per token; "random_next", fraction
             of pairs with a random second sentence; "padding", fraction of
             positions without a token; "unknown", fraction of tokens that are
-            [UNK].
+            [UNK] before masking.
         """
         sums = np.zeros(6)
         unknown = self.vocabulary.index("[UNK]")
         for x, y, w in self._draw(phase, 0).take(SAMPLED):
             mask, pairs = x["padding_mask"].numpy(), w["nsp"].numpy()
+            ids = unmask(x, y["mlm"], w["mlm"]).numpy()
             sums += (
                 w["mlm"].numpy().sum(),
                 mask.sum(),
                 mask.size,
                 (y["nsp"].numpy() * pairs).sum(),
                 pairs.sum(),
-                (x["token_ids"].numpy() == unknown).sum(),
+                (ids == unknown).sum(),
             )
         predicted, tokens, positions, random, pairs, unknowns = sums
         return {

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from toy_pretraining import SMALLEST, write_data
+from toy_pretraining import PIECES, SMALLEST, write_data
 
 from bert_keras import InputError
 from bert_keras.data.record_files import read_manifest
@@ -127,6 +127,28 @@ def test_baselines_are_those_of_the_simplest_guesses(data):
         "unigram": pytest.approx(np.mean(np.array(ids) == commonest)),
         "nsp_majority": pytest.approx(max(share, 1 - share)),
     }
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_unknown_pieces_are_counted_under_their_masks_too(packed, tmp_path):
+    pieces = [piece for piece in PIECES if piece != "old"]
+    settings = Settings(**SMALLEST)._replace(
+        mask_mix=(100, 0, 0), mask_rate=0.5, max_predictions=8, packed=packed
+    )
+    data = write_data(tmp_path, pieces)
+    source = PretrainingSource(data, settings, OBJECTIVES["mlm+nsp"])
+    (phase, _) = phases(settings)
+    unknown = pieces.index("[UNK]")
+    found = total = 0
+    for x, y, w in source._draw(phase, 0).take(20):
+        ids, real = x["token_ids"].numpy(), w["mlm"].numpy() > 0
+        found += (ids == unknown).sum() + (
+            y["mlm"].numpy()[real] == unknown
+        ).sum()
+        total += x["padding_mask"].numpy().sum()
+    measured = source.measure_data(phase)
+    assert measured["unknown"] == pytest.approx(found / total)
+    assert measured["mask_rate"] > 0.2
 
 
 def test_data_without_held_out_documents_is_refused(tmp_path):
