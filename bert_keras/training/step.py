@@ -235,11 +235,14 @@ def _has_rows(loss, labels, predictions):
 def track(model, values, divisors, replicas=1):
     """Add a global batch's losses to the means that `fit` shows.
 
-    Each replica adds its values with a weight. Keras divides the sum of the
-    weighted values of all replicas by the sum of the weights.
+    A batch's total has the weight of its number of rows, as in Keras. A single
+    loss has the weight of its divisor, so its mean over many batches is the
+    mean over all their rows. Each replica adds its values with a weight. Keras
+    divides the sum of the weighted values of all replicas by the sum of the
+    weights.
     """
     for i, tracker in enumerate(keras_adapter.loss_trackers(model)):
-        tracker.update_state(values[i] * replicas, divisors[0] / replicas)
+        tracker.update_state(values[i] * replicas, divisors[i] / replicas)
 
 
 def _get_at(path, values):

@@ -1,5 +1,7 @@
 """Pre-trains a model and writes a run folder."""
 
+import math
+
 from bert_keras.errors import require_tensorflow
 from bert_keras.json_files import (
     without_nan,
@@ -161,12 +163,17 @@ class Run:
     def evaluate(self, step):
         """Return the metrics on the held-out batches of the phase of `step`."""
         held_out = self.source.held_out(phase_at(step, self.settings))
-        return self.model.evaluate(
+        metrics = self.model.evaluate(
             self.strategy.batches(held_out),
             callbacks=[self.state] if self.state else [],
             verbose=0,
             return_dict=True,
         )
+        # Keras weights the total of a batch by its rows. This would count the
+        # rows that only fill up the last batch.
+        perplexity = metrics[f"{self.source.objective.headline}_perplexity"]
+        metrics["loss"] = math.log(perplexity) + metrics.get("nsp_loss", 0.0)
+        return metrics
 
     def predict(self):
         """Return the model's predictions for some held-out texts."""

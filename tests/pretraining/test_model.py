@@ -5,6 +5,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from model_samples import random_encoder
 from toy_pretraining import (
     PIECES,
     SMALLEST,
@@ -18,6 +19,7 @@ from bert_keras import InputError, json_files
 from bert_keras.errors import UntrainedWarning
 from bert_keras.modeling.pretrainer import causal_targets
 from bert_keras.modeling.weights import mark_new_weights, untrained_weights
+from bert_keras.training.strategy import make_strategy
 from official_tasks.pretraining import runner
 from official_tasks.pretraining.model import (
     change_examples_per_row,
@@ -78,6 +80,40 @@ def test_rows_that_fill_the_last_batch_count_for_no_direction(data):
     *_, (_, _, weights) = source.held_out(phases(source.settings)[0])
     rows = weights.numpy().max(1)
     assert rows[0] == 1 and rows[-1] == 0
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "left_to_right"])
+def test_rows_that_fill_the_last_batch_count_for_no_loss(objective, data):
+    source = source_of(data, objective, batch_size=48, evaluation_steps=1000)
+    encoder = random_encoder(
+        vocabulary_size=len(PIECES),
+        max_sequence_length=24,
+        **source.objective.encoder_arguments,
+    )
+    model = source.objective.build(encoder)
+    model.compile(
+        "sgd",
+        source.objective.losses(),
+        weighted_metrics=source.objective.metrics(),
+    )
+    run = runner.Run(None, source.settings, source, model, make_strategy())
+    metrics, sums = run.evaluate(1), {}
+    for x, y, w in source.held_out(phases(source.settings)[0]):
+        outputs = model(x)
+        if objective == "left_to_right":
+            outputs, y, w = {"lm": outputs}, {"lm": y}, {"lm": w}
+        for name in {*outputs} - ({"nsp"} if objective == "mlm" else set()):
+            logits = outputs[name].numpy().astype("float64")
+            logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            logs = np.take_along_axis(logs, y[name].numpy()[..., None], -1)
+            some = w[name].numpy()
+            part = np.array([-(some * logs[..., 0]).sum(), some.sum()])
+            sums[name] = sums.get(name, 0) + part
+    losses = {name: loss / count for name, (loss, count) in sums.items()}
+    assert metrics["loss"] == pytest.approx(sum(losses.values()), rel=1e-5)
+    if "nsp" in losses:
+        for name, loss in losses.items():
+            assert metrics[f"{name}_loss"] == pytest.approx(loss, rel=1e-5)
 
 
 def test_figures_of_pieces_are_keras_own():
