@@ -173,8 +173,8 @@ def enable_lora(
     Raises:
         InputError: the rank is below 1, alpha is 0 or less, `projections` is
             empty or has an unknown name, the dropout is out of range,
-            `dropout` is above 0 and the encoder has no dropout, or the model
-            already has LoRA.
+            `dropout` is above 0 and the encoder has no dropout, the encoder is
+            frozen, or the model already has LoRA.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -202,6 +202,12 @@ def enable_lora(
         raise InputError(
             "The model has LoRA already. Enable LoRA once, on a model without "
             "LoRA, such as one from from_preset."
+        )
+    if not any(layer.trainable for layer in encoder.transformer_layers):
+        raise InputError(
+            "The encoder is frozen, so LoRA's matrices would not be trained. "
+            "Enable LoRA on a trainable encoder, without a recipe: LoRA "
+            "itself freezes the encoder's weights."
         )
     freeze_encoder(model, untrained_weights(model))
     for layer in encoder.transformer_layers:

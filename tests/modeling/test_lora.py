@@ -58,6 +58,16 @@ def test_what_no_lora_has_is_refused_and_freezes_nothing(rank, name, alpha):
     assert all(weight.trainable for weight in encoder.weights)
 
 
+def test_a_frozen_encoder_would_not_train_lora():
+    model = make_model("classifier")
+    model.encoder.trainable = False
+    with pytest.raises(InputError, match="The encoder is frozen"):
+        enable_lora(model, rank=2)
+    model.encoder.trainable = True
+    enable_lora(model, rank=2)
+    assert len(model.trainable_weights) == 2 + 4  # the head, and A and B
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_copies_and_published_weights_hold_the_merged_kernels(dtype):
     model = trained(dtype)
