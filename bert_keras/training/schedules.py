@@ -106,7 +106,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class ScheduleWatch(keras.callbacks.Callback):
-    """Callback that warns if training goes past a `WarmupLinearDecay`'s end."""
+    """Callback that warns if training goes on after the rate fell to 0."""
 
     def __init__(self):
         super().__init__()
@@ -120,14 +120,24 @@ class ScheduleWatch(keras.callbacks.Callback):
 
     def _check(self, next_steps):
         optimizer = self.model.optimizer
-        schedule = learning_rate_schedule(optimizer)
-        if self._has_warned or not isinstance(schedule, WarmupLinearDecay):
+        end = _find_end(learning_rate_schedule(optimizer))
+        if self._has_warned or end is None:
             return
-        if int(optimizer.iterations.numpy()) + next_steps > schedule.steps:
+        if int(optimizer.iterations.numpy()) + next_steps > end:
             self._has_warned = True
             warnings.warn(
                 f"The learning rate is 0, because the schedule ended after "
-                f"{schedule.steps} steps. To train further, make adamw or lamb "
+                f"{end} steps. To train further, make adamw or lamb "
                 "with the steps of all epochs, and compile again.",
                 stacklevel=2,
             )
+
+
+def _find_end(schedule):
+    """Return the step from which on the rate is 0, or None."""
+    if isinstance(schedule, WarmupLinearDecay):
+        return schedule.steps
+    cosine = keras.optimizers.schedules.CosineDecay
+    if isinstance(schedule, cosine) and schedule.alpha == 0:
+        return schedule.warmup_steps + schedule.decay_steps
+    return None

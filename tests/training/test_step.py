@@ -335,15 +335,27 @@ def test_a_pooler_that_the_user_froze_stays_frozen():
     assert not encoder.pooler.trainable
 
 
-def test_a_step_beyond_the_schedule_warns_once():
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_step_beyond_the_schedule_warns_once(schedule):
     model = classifier()
-    model.compile(adamw(1e-3, steps=4), sparse("mean"), run_eagerly=True)
+    optimizer = adamw(1e-3, steps=4, warmup=1, schedule=schedule)
+    model.compile(optimizer, sparse("mean"), run_eagerly=True)
     model.fit(X, Y, batch_size=2, verbose=0)  # 3 steps
     with pytest.warns(UserWarning, match="ended after 4 steps") as warned:
         model.fit(X, Y, batch_size=2, verbose=0)
     assert len(warned) == 1
     with pytest.warns(UserWarning, match="learning rate is 0"):
         model.fit(X, Y, batch_size=5, verbose=0)
+
+
+def test_a_schedule_without_end_warns_of_none():
+    model = classifier()
+    optimizer = adamw(1e-3, steps=1, warmup=0, schedule="constant")
+    model.compile(optimizer, sparse("mean"), run_eagerly=True)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        model.fit(X, Y, batch_size=2, verbose=0)
+    assert not [w for w in warned if "learning rate" in str(w.message)]
 
 
 def test_without_steps_the_rate_is_constant_for_callbacks_to_set():
