@@ -124,7 +124,7 @@ class Part:
     """Part of a corpus. The keys of its dicts are names of stores."""
 
     documents: dict[str, list[Document]]
-    hashes: dict[str, bytearray]  # content hashes of documents, concatenated
+    hashes: dict[str, bytearray]  # content hashes, with marks; concatenated
     characters: int = 0
 
 
@@ -158,7 +158,9 @@ def iterate_parts(
         is_held_out = is_kept or is_below(digest, held_out_share)
         name = "held_out" if is_held_out else "train"
         part.documents[name].append(document)
-        part.hashes[name] += digest
+        # The same lines as sentences and as paragraphs give different tokens.
+        mark = b"sentences" if document.sentences_given else b""
+        part.hashes[name] += digest + mark
         part.characters += sum(map(len, document.paragraphs))
         if part.characters >= _PART:
             yield part

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import os
 import pickle
@@ -319,6 +320,9 @@ def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
         build_stores(corpus(seed=1), tokenizer, folder)
     with pytest.raises(InputError, match="of other documents"):
         build_stores(corpus()[:-1], tokenizer, folder)
+    lines = [dataclasses.replace(d, sentences_given=True) for d in corpus()]
+    with pytest.raises(InputError, match="of other documents"):
+        build_stores(lines, tokenizer, folder)
     with pytest.raises(
         InputError, match="held_out_share was 0.0 and is now 0.5"
     ):
