@@ -153,19 +153,23 @@ def _get_first_line(error):
     return text.splitlines()[0][:300]
 
 
-def data_set_rows(source: str, split="train") -> Iterator[dict]:
-    """Yield the rows of a data set, as dicts.
+def data_set_rows(
+    source: str, columns: Sequence[str], split="train"
+) -> Iterator[dict]:
+    """Yield the rows of a data set, as dicts of all columns.
 
     Args:
         source: a data set's name.
+        columns: names of the columns that the data set must have.
         split: split to read if the name does not contain a split. "dev" also
             finds the split "validation".
 
     Raises:
-        InputError: the library, data set or split is missing, or the data
-            set cannot be read.
+        InputError: the library, data set, split or a column is missing, or
+            the data set cannot be read.
     """
-    rows = _open(source, split)[1]
+    features, rows = _open(source, split)
+    _check_columns(source, list(features), columns, ())
     with _raise_input_errors(source):
         yield from rows
 

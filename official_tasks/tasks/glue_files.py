@@ -53,6 +53,7 @@ def read_data_set(row, source, split, notes, part=0):
     if len(row.parts.get(split, ())) > 1:
         split = row.parts[split][part].replace("dev", "validation")
     text, pair = row.data_set_texts or (row.text, row.text_pair)
+    columns = [text, *([pair] if row.text_pair else []), "label", "idx"]
     number = float if row.labels is None else int
     return [
         Example(
@@ -63,7 +64,7 @@ def read_data_set(row, source, split, notes, part=0):
             str(int(values["idx"])),
             part,
         )
-        for values in data_set_rows(source, split)
+        for values in data_set_rows(source, columns, split)
     ]
 
 

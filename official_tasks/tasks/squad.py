@@ -20,11 +20,13 @@ def read_squad_data_set(row, source, split, notes):
     """Yield the questions of a data set such as "hf:rajpurkar/squad"."""
     from bert_keras.data.data_sets import data_set_rows
 
-    for qa in data_set_rows(source, split):
+    columns = ["id", "question", "context", "answers"]
+    for qa in data_set_rows(source, columns, split):
         answers = qa["answers"]
-        pairs = zip(answers["text"], answers["answer_start"], strict=True)
-        listed = [{"text": t, "answer_start": int(n)} for t, n in pairs]
-        yield _make_question(qa["context"], qa, listed, qa.get("title"))
+        if isinstance(answers, dict):  # of lists, as on the Hub
+            pairs = zip(answers["text"], answers["answer_start"], strict=True)
+            answers = [{"text": t, "answer_start": n} for t, n in pairs]
+        yield _make_question(qa["context"], qa, answers, qa.get("title"))
 
 
 def read_questions(path) -> list[Question]:

@@ -206,7 +206,7 @@ def test_a_data_set_streams_its_rows_classes_by_name(folder):
     ):
         assert is_data_set(source)
         assert list(column_rows(source, columns)) == rows
-    assert [*data_set_rows(f"hf:{folder}/one", "dev")][1] == {
+    assert [*data_set_rows(f"hf:{folder}/one", ["text"], "dev")][1] == {
         "text": "Three.\nFour.",
         "label": 0,
         "tags": [1, 0],

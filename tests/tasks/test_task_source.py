@@ -130,6 +130,26 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
     assert unanswered.answers == ()
     with pytest.raises(InputError, match=r"\btest\b.*\bvalidation\b"):
         squad.read("test")
+    # JSON has a list of dicts, where the Hub has a dict of lists.
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json/validation.jsonl").write_text(
+        json.dumps(
+            {
+                "id": "1",
+                "question": "Where?",
+                "context": "in Bern",
+                "answers": [{"text": "Bern", "answer_start": 3}],
+            }
+        )
+    )
+    squad = squad_task(SQUAD_2, data_dir=f"hf:{tmp_path}/json")
+    assert squad.read("dev")[0][3:5] == (("Bern",), 3)
+    for task in (
+        glue_task(glue.SST_2, f"hf:{tmp_path}/glue/rte"),
+        squad_task(SQUAD_2, data_dir=f"hf:{tmp_path}/glue/rte"),
+    ):
+        with pytest.raises(InputError, match="its columns are 'sentence1'"):
+            task.read("dev")
     (text,) = tag_task(CONLL_2003, data_dir=f"hf:{tmp_path}/ner").read("dev")
     assert (text.words, text.labels) == (("Ada", "lived"), ("B-PER", "O"))
     with pytest.raises(InputError, match=r"\btrain\b.*\bvalidation\b"):
