@@ -136,9 +136,9 @@ def _build_stores(
 ) -> dict[str, TokenStore]:
     building.find_finished(folder, task.names, task.settings)
     _, paths = corpus.find_files(source)
-    sizes = list(map(files.size, paths))
+    versions = list(map(files.describe_version, paths))
     key = json_files.json_hash(
-        [task.settings, task.layout, task.text_field, paths, sizes]
+        [task.settings, task.layout, task.text_field, paths, versions]
     )[:16]
     parts = os.path.join(folder, PARTS, key)
     targets = [

@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import pickle
+import shutil
 from contextlib import suppress
 
 import pytest
@@ -155,6 +156,26 @@ def test_a_build_by_beam_resumes_with_what_is_missing(
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)
     assert len(made) == len(set(made))  # nothing was made twice
+
+
+def test_a_text_that_changed_after_an_interruption_is_read_again(
+    text, tokenizer, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(text, tmp_path / "text")
+    made: list[str] = []
+    stop_at(10, made, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        create(str(folder), tokenizer, tmp_path / "beam")
+    # The size stays the same.
+    changed = (folder / "00.txt").read_text().replace("1", "2")
+    (folder / "00.txt").write_text(changed)
+    stop_at(None, made, monkeypatch)
+    manifests = create(str(folder), tokenizer, tmp_path / "beam")
+    documents = read_documents(str(folder))
+    local = tmp_path / "local"
+    assert manifests == create_pretraining_data(
+        documents, tokenizer, str(local), RULES, **SETTINGS
+    )
 
 
 def test_finished_data_of_other_documents_is_refused_and_stays(
