@@ -70,7 +70,7 @@ def _make_question(context, qa, answers, title):
     texts = start = None
     if answers is not None:
         impossible = qa.get("is_impossible", False)
-        texts = () if impossible else tuple(a["text"] for a in answers)
+        texts = () if impossible else tuple(str(a["text"]) for a in answers)
         texts = encodable(texts)
         if texts:
             start = answers[0].get("answer_start")

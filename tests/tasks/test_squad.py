@@ -243,6 +243,13 @@ def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
     assert question.answers == ("Ada",)
 
 
+def test_an_answer_may_be_a_number_in_the_file(tmp_path):
+    start = CONTEXT.index("1815")
+    file = squad_file(tmp_path / "train.json", ("year", [(1815, start)]))
+    (question,) = squad_task(SQUAD_1, train=file).read("train")
+    assert answer_span(question) == (start, start + 4)
+
+
 def test_files_of_the_wrong_task_are_refused(tmp_path):
     two = squad_file(tmp_path / "2.json", ("1", []), ("2", [("Ada", 0)]))
     test = squad_file(tmp_path / "test.json", ("1", None))
