@@ -201,7 +201,10 @@ class SpanTask(Problem):
             if left_out
         ]
         if not kept:
-            raise InputError(f"{self.name}: no question is left to train on")
+            raise InputError(
+                f"{self.name}: no question is left to train on: "
+                f"{'; '.join(notes)}"
+            )
         return Examples(kept, notes)
 
     def encode(self, examples, preprocess):

@@ -175,6 +175,9 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     notes = " | ".join(kept.notes)
     assert "not found; the first is 'absent'" in notes
     assert "ambiguous; the first is 'twice'" in notes
+    none = squad_file(tmp_path / "none.json", ("twice", [("in", 0)]))
+    with pytest.raises(InputError, match="left to train on: .* is ambiguous"):
+        squad_task(SQUAD_1, train=none).read("train")
     # On dev, "twice" and "absent" count in the score, but have loss weight 0.
     task = squad_task(SQUAD_1, dev=file)
     encoded = task.encode(task.read("dev"), preprocessor(64))
