@@ -252,10 +252,12 @@ def _find_layout(file, path: str, layout: str) -> str:
     """
     if layout != "auto":
         return layout
-    beginning = file.read(_SAMPLE).decode("utf-8", "replace")
+    beginning = file.read(_SAMPLE)
     file.seek(0)
-    lines = [line.strip() for line in beginning.split("\n")]
-    blocks = list(_split_blocks(lines[:-1]))
+    lines = beginning.decode("utf-8", "replace").split("\n")
+    if len(beginning) == _SAMPLE:
+        lines.pop()  # the last line may be cut
+    blocks = list(_split_blocks(map(str.strip, lines)))
     full = [line for block in blocks for line in block]
     if len(blocks) < 2 or len(full) < 2 * len(blocks):
         return "document"

@@ -67,6 +67,8 @@ def test_the_original_format_is_recognised(tmp_path):
     ]
     assert all(d.sentences_given for d in found)
     assert len({d.name for d in found}) == 3
+    path.write_text(ORIGINAL.rstrip("\n"))
+    assert read(path) == found
     (whole,) = read(path, layout="document")
     assert not whole.sentences_given
 
