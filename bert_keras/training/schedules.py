@@ -139,5 +139,7 @@ def _find_end(schedule):
         return schedule.steps
     cosine = keras.optimizers.schedules.CosineDecay
     if isinstance(schedule, cosine) and schedule.alpha == 0:
-        return schedule.warmup_steps + schedule.decay_steps
+        # Without a target, Keras ignores the steps of the warm-up.
+        is_warmed_up = schedule.warmup_target is not None
+        return schedule.decay_steps + is_warmed_up * schedule.warmup_steps
     return None

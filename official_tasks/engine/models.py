@@ -219,9 +219,9 @@ def predict_split(task, models, split):
             "one."
         )
     # Take the class names from the models, because a test file has no labels.
-    # The loop ends with the first model, whose arguments the task keeps.
+    # The task keeps the names of the first model.
     thresholds = set()
-    for model in reversed(models):
+    for model in models:
         task.take_arguments(open_checkpoint(model).head_arguments)
         names = ("thresholds", "null_threshold")
         thresholds.add(str([getattr(task, name, None) for name in names]))
