@@ -112,8 +112,9 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     Return a note for each file of the split that a model was trained on.
 
     Without a dev file, the dev split is a tenth of --train. A model was trained
-    on rows of this tenth if its run read the same file with a different seed,
-    with a dev file or in a cross-validation, or before the file changed.
+    on rows of this tenth if its run read the same file and one of these is
+    true: the run had a different seed, the run had a dev file, the run was part
+    of a cross-validation, or the file changed after the run.
 
     Raises:
         InputError: a model was trained on rows of this tenth.
@@ -124,18 +125,20 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files
     for model in models:
-        settings = registry.read_run_settings(model)
+        settings = registry.read_run_record(model, "settings")
         trained = split_paths(settings.get("train") or "")
         dev, seed = settings.get("dev"), settings.get("split_seed", 0)
         if is_tenth and holds_out:
             fold = settings.get("fold")
             paths = list(map(str, source.paths("train")))
-            inputs = registry.read_run_settings(model, "inputs")
-            if changed := find_changed(inputs, paths):
+            inputs = registry.read_run_record(model, "inputs")
+            unseen = split_paths(dev or "")  # inputs, but not trained on
+            read = [path for path in paths if path not in unseen]
+            if changed := find_changed(inputs, read):
                 raise InputError(
-                    f"{changed[0]} changed since the run of {model}. Another "
-                    "tenth of its rows would be scored, on which the model was "
-                    "trained. Put the original file back, or give --dev=FILE "
+                    f"{changed[0]} changed after the run of {model}. Other "
+                    "rows would be held out, and the model was trained on most "
+                    "of them. Put the original file back, or give --dev=FILE "
                     "with new rows."
                 )
             is_other = fold or dev or seed != source.split_seed

@@ -124,7 +124,8 @@ class Part:
     """Part of a corpus. The keys of its dicts are names of stores."""
 
     documents: dict[str, list[Document]]
-    hashes: dict[str, bytearray]  # content hashes, with marks; concatenated
+    # For each document, its content hash and the mark of its layout.
+    hashes: dict[str, bytearray]
     characters: int = 0
 
 
@@ -277,8 +278,8 @@ def write_tokens(
         values = [*columns, np.frombuffer(hashes[name], np.uint8)]
         for array, value in zip(ARRAYS, values, strict=True):
             arrays[f"{name} {array}"] = value
-    # Before NumPy 2.2, `np.savez` leaves its zip open when the disk is full,
-    # and Python prints a traceback as it closes the zip.
+    # `np.savez` before NumPy 2.2 leaves its zip open when the disk is full, and
+    # Python prints a traceback as it closes the zip.
     with (
         files.atomic_output(path) as partial,
         zipfile.ZipFile(partial, "w") as file,
@@ -417,8 +418,9 @@ def _check_corpus(parts: Iterator[Part], finished: dict[str, dict], folder):
 
 def _refuse_other_corpus(folder: str):
     raise InputError(
-        f"{folder} holds the tokens of other documents. Give the same "
-        "documents, name another folder, or delete this folder."
+        f"{folder} holds the tokens of other documents, or of documents that "
+        "were split into sentences in another way (layout). Give the same "
+        "documents and layout, name another folder, or delete this folder."
     )
 
 

@@ -119,12 +119,12 @@ def _select_columns(source, schema, columns, optional):
     return [name for name in dict.fromkeys(columns) if name in schema.names]
 
 
-def _check_columns(source, names, columns, optional):
+def _check_columns(source, names, columns, optional, fix="Name one of them"):
     for name in columns:
         if name not in names and name not in optional:
             raise InputError(
                 f"{source}: no column {name!r}: its columns are "
-                f"{', '.join(map(repr, names))}. Name one of them"
+                f"{', '.join(map(repr, names))}. {fix}"
             )
 
 
@@ -169,7 +169,9 @@ def data_set_rows(
             the data set cannot be read.
     """
     features, rows = _open(source, split)
-    _check_columns(source, list(features), columns, ())
+    if features:  # a split without rows may have none
+        fix = f"Name a data set that has {', '.join(columns)}"
+        _check_columns(source, list(features), columns, (), fix)
     with _raise_input_errors(source):
         yield from rows
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
 
 CARD = "README.md"
+OPTIONAL = ("mlm/", "nsp/", "encoder/pooler/")  # may be untrained
 OUTPUT_FILES = (*saving.OUTPUT_FILES, CARD)
 
 
@@ -108,7 +109,7 @@ def _list_untrained(model):
     kind, optional = type(model).__name__, ()
     pools = kind != "BertEmbedder" or model.pools
     if kind in ("BertPretrainer", "BertEncoder") or not pools:
-        optional = ("mlm/", "nsp/", "encoder/pooler/")
+        optional = OPTIONAL
     needed = [
         n
         for n in weights.drop_unused_pooler(model, random)
@@ -119,11 +120,19 @@ def _list_untrained(model):
             f"{', '.join(needed)} of {kind} are untrained. Fine-tune the "
             "model, then publish it."
         )
-    heads = [h for h in optional if any(n.startswith(h) for n in random)]
-    # Return also the biases and scales of an untrained head. `random` lacks
-    # them, because weights of equal values are never marked as untrained.
+    return _list_parts(model, optional)
+
+
+def _list_parts(model, prefixes):
+    """Return the names of all weights of the parts that have an untrained one.
+
+    They include biases and scales, which have equal values and so are never
+    marked as untrained.
+    """
+    random = weights.untrained_weights(model)
+    parts = [p for p in prefixes if any(n.startswith(p) for n in random)]
     names = weights.published_weights(model)
-    return [name for name in names if name.startswith(tuple(heads))]
+    return [name for name in names if name.startswith(tuple(parts))]
 
 
 def _checked_name(name):
@@ -211,8 +220,8 @@ def _find_transformers_class(model):
     If transformers lacks the head, the class loads the encoder only. If
     transformers cannot compute the encoder, the result is (None, None).
     """
-    random = weights.untrained_weights(model)  # not published
-    config, _ = huggingface.describe(model, without=random)
+    without = _list_parts(model, OPTIONAL)  # not published
+    config, _ = huggingface.describe(model, without=without)
     if config["model_type"] != "bert":
         return None, None
     if config["architectures"] == ["BertModel"]:

@@ -231,8 +231,8 @@ def look_up(table, ids):
     if 1 < height <= 4:
         # For few rows, (B, T, V) x (V, D) is faster than a gather. The
         # comparison replaces `ops.one_hot`: ONNX's OneHot crashes ONNX Runtime
-        # before 1.27 on an empty batch. LiteRT cannot convert `ids[..., None]`
-        # of TensorFlow 2.20.
+        # before 1.27 on an empty batch. With TensorFlow 2.20, `ids[..., None]`
+        # becomes an operation that LiteRT lacks.
         ids = ops.expand_dims(ids, -1)  # (B, T, 1)
         one_hot = ops.equal(ids, ops.arange(height))  # (B, T, V)
         return ops.matmul(ops.cast(one_hot, table.dtype), table)

@@ -134,7 +134,7 @@ class ScheduleWatch(keras.callbacks.Callback):
 
 
 def _find_end(schedule):
-    """Return the step from which on the rate is 0, or None."""
+    """Return the first step with the rate 0, or None if there is none."""
     if isinstance(schedule, WarmupLinearDecay):
         return schedule.steps
     cosine = keras.optimizers.schedules.CosineDecay

@@ -58,9 +58,9 @@ class InBatchNegatives(_SimilarityLoss):
     al. 2017, section 4.4, with cosines instead of dot products. It also equals
     `MultipleNegativesRankingLoss` of sentence-transformers.
 
-    Another candidate is no negative if it equals the row's text, the row's
+    A candidate is a false negative if it equals the row's text, the row's
     partner, or the partner of a row with the same text. With `y_true`, the loss
-    excludes such candidates.
+    excludes false negatives.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -102,7 +102,7 @@ class InBatchNegatives(_SimilarityLoss):
         if tuple(y_true.shape[1:]) == (y_pred.shape[1],):
             columns = ops.arange(ops.shape(logits)[1])
             is_label = ops.equal(columns, labels[:, None])  # (B, G (K-1))
-            is_excluded = _is_no_negative(y_true) & ~is_label
+            is_excluded = _is_false_negative(y_true) & ~is_label
             logits = ops.where(is_excluded, -1e9, logits)
         return ops.sparse_categorical_crossentropy(
             labels, logits, from_logits=True
@@ -244,13 +244,13 @@ class Matryoshka(_SimilarityLoss):
         return cls(**{**config, "loss": loss})
 
 
-def _is_no_negative(numbers):
-    """Return bool (B, G (K-1)): True if a candidate is no negative of a row.
+def _is_false_negative(numbers):
+    """Return bool (B, G (K-1)): True if a candidate must not be a negative.
 
     The global batch has G rows. A row has K texts: a query, its partner, and
     hard negatives. The candidates are the partners and hard negatives of all
-    rows. A candidate is no negative of a row if it equals the row's query, the
-    row's partner, or the partner of a row with the same query.
+    rows. A candidate must not be a negative of a row if it equals the row's
+    query, the row's partner, or the partner of a row with the same query.
 
     Args:
         numbers: int (B, K), a number for each text. Equal texts have equal

@@ -143,8 +143,9 @@ def compute_divisors(model, batch):
 
     The first divisor is the number of rows. The others are for the losses: the
     sum of the sample weights if the reduction divides by it, else the number of
-    rows. A mean over elements may also use the number of rows, because all rows
-    have equally many elements and only ratios of divisors are used.
+    rows. A mean over elements also has the number of rows as its divisor: only
+    ratios of divisors are used, and all rows of a batch have equally many
+    elements.
     """
     count = count_rows(batch)
     values = [count]
@@ -235,9 +236,11 @@ def _has_rows(loss, labels, predictions):
 def track(model, values, divisors, replicas=1):
     """Add a global batch's losses to the means that `fit` shows.
 
-    A batch's total has the weight of its number of rows, as in Keras. A single
-    loss has the weight of its divisor, so its mean over many batches is the
-    mean over all their rows. Each replica adds its values with a weight. Keras
+    The total loss of a batch is weighted by its number of rows, as in Keras. A
+    single loss is weighted by its divisor. So if the reduction divides by the
+    sum of the sample weights, the mean over several batches is also the sum of
+    weight x loss, divided by the sum of weights. The weighted losses need not
+    add up to the total. Each replica adds its values with a weight. Keras
     divides the sum of the weighted values of all replicas by the sum of the
     weights.
     """

@@ -77,7 +77,7 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
             )
         ]
     classes = results.get("classes") or {}
-    # A row may have several labels, or an entity for each of several words.
+    # A row may have several labels or several entities.
     labels = sum(scores["support"] for scores in classes.values())
     return [
         f"{scores['support'] / labels:.0%} of the labels of dev are {name!r}, "

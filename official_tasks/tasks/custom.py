@@ -244,14 +244,15 @@ class TextTable(Table):
         ]
 
     def _note_others(self, split, rows) -> list[str]:
-        """Return a note on the rows of dev with a class that is no label."""
-        each = [self._get_names(row) - {*self.labels} for _, row in rows]
+        """Return a note on the rows with a class that is rare or unknown."""
+        labels = {*self.labels}
+        each = [self._get_names(row) - labels for _, row in rows]
         others = set().union(*each)
         if not others:
             return []
         return [
-            f"{sum(map(bool, each))} rows of the {split} file have classes "
-            f"that are not learned; these classes are {self._rare_fate()}: "
+            f"{sum(map(bool, each))} rows of the {split} file have rare or "
+            f"unknown classes, which are {self._rare_fate()}: "
             f"{', '.join(map(repr, sorted(others)[:20]))}"
         ]
 

@@ -275,23 +275,17 @@ class EmbeddingTask(RetrievalTask):
         for first in range(0, len(queries), step):
             cosines = queries[first : first + step] @ passages.T
             for row, query in zip(cosines, examples[first:], strict=False):
-                itself = number.get(query.text)
-                if itself is not None and itself not in query.relevant:
-                    row[itself] = -1.0  # a query does not find its own text
+                if _skips_own_text(query, number):
+                    row[number[query.text]] = -1.0
             parts.append(Ranking.best(cosines, depth))
         return Ranking(*map(np.concatenate, zip(*parts, strict=True)))
 
     def score(self, examples, predictions):
         if isinstance(examples[0], Query):
-            passages = {*examples[0].passages}
-            counts = []
-            for query in examples:
-                partners = {query.passages[i] for i in query.relevant}
-                # `decode` leaves the query's own text out of the search.
-                is_left_out = (
-                    query.text in passages and query.text not in partners
-                )
-                counts.append(len(passages) - is_left_out)
+            number = {text: i for i, text in enumerate(examples[0].passages)}
+            counts = [
+                len(number) - _skips_own_text(q, number) for q in examples
+            ]
             return self._score_rankings(
                 list(zip(*predictions, strict=True)),
                 [query.relevant for query in examples],
@@ -352,6 +346,18 @@ class EmbeddingTask(RetrievalTask):
         )
         header = ["text", "rank", "passage", "cosine"]
         write_csv(Path(folder) / "predictions.csv", [header, *rows])
+
+
+def _skips_own_text(query, number):
+    """Return True if the search leaves out the query's own text.
+
+    A query finds its own text only if the text is also its partner.
+
+    Args:
+        query: a `Query`.
+        number: dict of each passage -> its index.
+    """
+    return number.get(query.text, -1) not in {-1, *query.relevant}
 
 
 class Ranking(NamedTuple):

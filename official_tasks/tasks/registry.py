@@ -174,10 +174,11 @@ def task_from_flags(values, task=None):
     return entry.make(**options), options
 
 
-def read_run_settings(model, field="settings") -> dict:
-    """Return the settings of the run that made a model; {} if unknown.
+def read_run_record(model, field) -> dict:
+    """Return a field of the record of the run that made a model.
 
-    The field "inputs" has the files that the run read; see `find_changed`.
+    The field is "settings", or "inputs" for the files that the run read. The
+    result is {} if the model has no record.
     """
     # `model` is a run folder, or the model folder inside a run folder.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
@@ -197,7 +198,7 @@ def complete_flags(values):
         values: absl's FLAGS.
     """
     model, *_ = files.split_paths(values.model or "") or [""]
-    settings = read_run_settings(model)
+    settings = read_run_record(model, "settings")
     task = settings.get("task")
     if task is None and values.task is None and model:
         raise InputError(

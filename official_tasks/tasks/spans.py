@@ -164,8 +164,8 @@ class SpanTask(Problem):
             if question.id in seen:
                 raise InputError(
                     f"The {split} split of {self.name}: expected each question "
-                    f"once, got the id {question.id!r} again. If it has "
-                    "several files, make the ids differ"
+                    f"once, got the id {question.id!r} again. If the split "
+                    "has several files, give their questions different ids"
                 )
             seen.add(question.id)
 

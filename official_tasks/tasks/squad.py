@@ -70,19 +70,26 @@ def _make_question(context, qa, answers, title):
     texts = start = None
     if answers is not None:
         impossible = qa.get("is_impossible", False)
-        texts = () if impossible else tuple(str(a["text"]) for a in answers)
-        texts = encodable(texts)
+        texts = (
+            () if impossible else tuple(_read_text(a["text"]) for a in answers)
+        )
         if texts:
             start = answers[0].get("answer_start")
             start = None if start is None else int(start)
     return Question(
         str(qa["id"]),
-        encodable(str(qa["question"])),
-        encodable(str(context)),
+        _read_text(qa["question"]),
+        _read_text(context),
         texts,
         start,
         str(title or ""),
     )
+
+
+def _read_text(value):
+    if not isinstance(value, str | int | float):
+        raise InputError(f"expected a text, got {value!r}")
+    return encodable(str(value))
 
 
 class SquadRow(NamedTuple):

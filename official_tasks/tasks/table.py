@@ -337,8 +337,8 @@ def write_csv(path, rows) -> None:
 def make_csv_writer(file, **dialect):
     """Return a `csv.writer` with these arguments, whose lines end in "\\n".
 
-    Python 3.11 quotes a cell with a lone "\\r" only if lines end in "\\r\\n".
-    Without quotes, the "\\r" would end the row.
+    `csv` before Python 3.13 quotes a cell with a lone "\\r" only if lines end
+    in "\\r\\n". Without quotes, the "\\r" would end the row.
     """
 
     def write(line):

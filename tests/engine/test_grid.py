@@ -11,7 +11,7 @@ from test_devices import tf_configs
 from bert_keras import InputError
 from official_tasks.engine import finetuning, grid, leaderboard
 from official_tasks.tasks.custom import custom_task
-from official_tasks.tasks.registry import read_run_settings
+from official_tasks.tasks.registry import read_run_record
 
 
 def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
@@ -55,7 +55,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     assert (tmp_path / "run" / "report.html").is_file()
     written = json.loads((tmp_path / "run" / "results.json").read_text())
     assert written["runs"].keys() == results["runs"].keys()
-    (inputs,) = read_run_settings(tmp_path / "run", "inputs")
+    (inputs,) = read_run_record(tmp_path / "run", "inputs")
     assert inputs == str(tmp_path / "a.csv")
     for output in (tmp_path, None):
         with pytest.raises(InputError, match="leave --learning_rate or --grid"):

@@ -23,7 +23,7 @@ from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import License
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.weights import mark_new_weights, published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
 
 
@@ -179,6 +179,18 @@ def test_a_card_names_the_encoder_where_transformers_lacks_the_head(option):
     text = model_card(model, "org/toy")
     assert "import AutoTokenizer, AutoModel\n" in text
     assert "ForSequenceClassification" not in text
+
+
+def test_a_card_names_the_class_of_the_folder_without_untrained_heads(
+    tmp_path,
+):
+    model = BertPretrainer(tiny.encoder())
+    mark_new_weights(model, ["mlm/dense/kernel", "nsp/kernel"])
+    write_model_and_card(tmp_path / "a", model, tiny.preprocessor(), "org/toy")
+    config = json.loads((tmp_path / "a/config.json").read_text())
+    assert config["architectures"] == ["BertModel"]
+    card = (tmp_path / "a/README.md").read_text()
+    assert "import AutoTokenizer, AutoModel\n" in card
 
 
 def test_a_card_names_the_encoder_where_the_masked_lm_head_differs():

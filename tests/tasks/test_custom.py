@@ -390,7 +390,7 @@ def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
     assert left.labels == ["x", "y"]
     assert [e.text for e in left.read("dev")] == ["a", "b", "c", "d"]
     assert "'rare' (1)" in "".join(read_notes(left))
-    (note,) = (n for n in left.read("dev").notes if "not learned" in n)
+    (note,) = (n for n in left.read("dev").notes if "unknown" in n)
     assert note.startswith("2 rows of the dev file")
     assert note.endswith("left out: 'rare', 'unseen'")
     merged = custom_task(train, dev, min_rows_per_class=2, rare_class="other")

@@ -253,8 +253,16 @@ def test_a_training_file_that_changed_holds_out_other_rows(tmp_path):
     assert evaluate._check_held_out(custom_task(train=path), models) == []
     with open(path, "a") as file:
         file.write("one more,good\n")
-    with pytest.raises(InputError, match="a.csv changed since the run"):
+    with pytest.raises(InputError, match="a.csv changed after the run"):
         evaluate._check_held_out(custom_task(train=path), models)
     new = write_reviews(tmp_path / "new.csv", 20, seed=1)
     task = custom_task(train=path, dev=new)
     assert evaluate._check_held_out(task, models) == []
+    # The file was the run's dev file, so the model was not trained on it.
+    settings = {"train": new, "dev": path}
+    with RunFolder(tmp_path / "other", settings, [new, path]):
+        pass
+    with open(path, "a") as file:
+        file.write("two more,good\n")
+    models = [tmp_path / "other"]
+    assert evaluate._check_held_out(custom_task(train=path), models) == []

@@ -70,8 +70,8 @@ def test_a_partner_of_the_same_text_is_no_negative(texts):
 
 
 def test_a_text_is_no_negative_of_itself():
-    # The query of row 1 is the partner of row 0. All vectors of one meaning are
-    # equal, and others are opposite, so no loss is left.
+    # The query of row 1 is the partner of row 0. The vectors of texts 0, 1 and
+    # 2 are equal, and those of 3 and 4 are opposite.
     numbers = np.array([[0, 1], [1, 2], [3, 4]])
     x = np.array([[[1.0], [1.0]], [[1.0], [1.0]], [[-1.0], [-1.0]]], "float32")
     loss = InBatchNegatives(reduction=None)

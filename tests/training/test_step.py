@@ -348,6 +348,17 @@ def test_a_step_beyond_the_schedule_warns_once(schedule):
         model.fit(X, Y, batch_size=5, verbose=0)
 
 
+def test_keras_ignores_warmup_steps_without_a_target():
+    schedule = keras.optimizers.schedules.CosineDecay(1e-3, 4, warmup_steps=2)
+    assert float(schedule(3)) > 0 and float(schedule(4)) == 0
+    model = classifier()
+    model.compile(
+        keras.optimizers.SGD(schedule), sparse("mean"), run_eagerly=True
+    )
+    with pytest.warns(UserWarning, match="ended after 4 steps"):
+        model.fit(X, Y, batch_size=2, epochs=2, verbose=0)
+
+
 def test_a_schedule_without_end_warns_of_none():
     model = classifier()
     optimizer = adamw(1e-3, steps=1, warmup=0, schedule="constant")
