@@ -20,18 +20,19 @@ def rank_value(metric, scores) -> float:
 
 def check_metric(task, metric, scores):
     """Raise InputError if the dev scores `scores` lack the metric."""
-    value = scores.get(metric)
-    if not isinstance(value, float) or metric == "majority_baseline":
-        names = [
-            name
-            for name, number in scores.items()
-            if isinstance(number, float) and name != "majority_baseline"
-        ]
-        if task.has_dev_loss:
+    names = [
+        name
+        for name, value in scores.items()
+        if isinstance(value, float)
+        and name not in ("majority_baseline", "temperature")
+        and not name.endswith("_threshold")
+    ]
+    if metric not in names:
+        if task.has_dev_loss and LOSS not in names:
             names.append(LOSS)
         raise InputError(
             f"--metric={metric} is not a metric of --task={task.name}. Name "
-            f"one of {', '.join(dict.fromkeys(names))}"
+            f"one of {', '.join(names)}"
         )
 
 

@@ -137,3 +137,9 @@ def test_a_metric_that_a_task_lacks_is_refused_before_training(
     search = embedding_task()
     with pytest.raises(InputError, match="--metric=loss is .* ndcg_at_10$"):
         check_metric(search, "loss", {"ndcg_at_10": 0.5})
+
+
+@pytest.mark.parametrize("name", ["temperature", "best_f1_threshold"])
+def test_a_score_that_measures_no_quality_is_no_metric(task, name):
+    with pytest.raises(InputError, match="one of accuracy, loss$"):
+        check_metric(task, name, {"accuracy": 0.5, name: 1.5})
