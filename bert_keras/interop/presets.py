@@ -328,6 +328,10 @@ def _select_head(cls, checkpoint, arguments):
         _check_stored_arguments(cls, checkpoint, arguments)
     order = _order_labels(stored.get("labels"), arguments.get("labels"))
     differs = "labels" if order is None else None
+    kept = stored.get("thresholds")
+    if kept and "thresholds" not in new:  # one threshold for each label
+        fits = order is not None and arguments.get("problem") == "multi"
+        arguments["thresholds"] = [kept[i] for i in order] if fits else None
     has_one = len(stored.get("labels") or "1") == 1
     was_score = stored.get("problem") in ("regression", "ranking")
     # The stored head returns a score. If the caller passes other labels and no

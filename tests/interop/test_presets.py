@@ -143,6 +143,20 @@ def test_a_head_follows_its_labels_into_another_order(tmp_path, name, recwarn):
     assert not recwarn.list
 
 
+def test_thresholds_follow_their_labels(tmp_path):
+    model = BertClassifier(
+        encoder(), ["a", "b", "c"], "multi", thresholds=[0.1, 0.5, 0.9]
+    )
+    folder = saved(tmp_path / "a", model)
+    after = BertClassifier.from_preset(folder, labels=["c", "b", "a"])
+    assert after.thresholds == [0.9, 0.5, 0.1]
+    after = BertClassifier.from_preset(folder, problem="single")
+    assert after.thresholds is None
+    with pytest.warns(UntrainedWarning):
+        after = BertClassifier.from_preset(folder, labels=["x", "y", "z"])
+    assert after.thresholds is None
+
+
 @pytest.mark.parametrize(
     ("name", "lost"),
     [
