@@ -344,6 +344,10 @@ def _read_arguments(config, head, found):
         count = math.prod(bias.shape) if bias else None
         arguments["labels"] = _read_labels(config, count)
     if head == "BertClassifier":
+        # With left-to-right attention, our class reads the last token instead
+        # of the pooled output.
+        if config.boolean("is_decoder", False):
+            config.refuse("is_decoder", "false for a classifier", "true")
         # In transformers, one output without `problem_type` is a regression.
         has_one = len(arguments["labels"]) == 1
         arguments["problem"] = "regression" if has_one else "single"
@@ -378,6 +382,8 @@ def _read_labels(config, count=None):
     if not all(isinstance(label, str) for label in labels):
         expected = f"a name for each index from 0 to {len(by_index) - 1}"
         config.refuse("id2label", expected, by_index)
+    if len(set(labels)) < len(labels):
+        config.refuse("id2label", "a different name for each index", by_index)
     return labels
 
 
@@ -522,6 +528,8 @@ def _choose_architecture(model, weights):
     )
     changes = (getattr(model, name, None) for name in ("bilstm_dim", "recipe"))
     is_same = is_same and not any(changes)
+    if head == "BertClassifier":  # in transformers, it reads the pooled output
+        is_same = is_same and model.pools
     if head == "BertPretrainer" and is_same:
         return {
             (True, True): "BertForPreTraining",

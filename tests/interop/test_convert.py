@@ -89,9 +89,16 @@ def test_what_hugging_face_lacks_is_in_the_block(tmp_path, problem):
             "BertForPreTraining",
             "bert_keras",
         ),
-        # transformers lacks the next three heads. It must load the
+        # transformers lacks the next four heads. It must load the
         # encoder alone.
         ("BertClassifier", {}, {"bilstm_dim": 3}, "BertModel", "bert"),
+        (
+            "BertClassifier",  # it reads the last token
+            {"attention": "left_to_right"},
+            {},
+            "BertModel",
+            "bert",
+        ),
         (
             "BertClassifier",
             {},

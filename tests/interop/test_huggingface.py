@@ -177,7 +177,9 @@ def test_a_trained_head_without_names_takes_the_callers_labels(
     [
         {"architectures": ["BertForVision"]},
         {"id2label": {"0": "a", "5": "b"}},
+        {"id2label": {"0": "a", "1": "b", "2": "a"}},
         {"problem_type": "guess"},
+        {"is_decoder": True},  # our class would read another token
         {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
     ],
 )
