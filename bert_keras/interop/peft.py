@@ -133,7 +133,10 @@ def _make_config(model, layers, modules, saved):
     """
     first = next(iter(layers.values()))
     row = HEADS.get(type(model).__name__)
-    origin = getattr(model, "encoder", model).origin or ""
+    encoder = getattr(model, "encoder", model)
+    # The tensors have BERT's names, so no DistilBERT can be the base model.
+    is_bert = encoder.pooler_activation == "tanh"
+    origin = (encoder.origin if is_bert else None) or ""
     base, _, revision = origin.removeprefix("hf://").partition("@")
     return {
         "peft_type": "LORA",
@@ -309,6 +312,7 @@ def _normalize(name):
 def _check_config(config):
     """Raise `WeightsError` if adapted kernels are not W + alpha / r B A."""
     config.choice("peft_type", ["LORA"])
+    config.choice("bias", ["none"], "none")
     for name in REFUSED:
         if config.raw(name):
             config.refuse(name, "none or false", config.raw(name))
@@ -327,7 +331,7 @@ def _read_alpha(config, adapted, ranks):
     `adapted` has each layer's name in transformers, and `ranks` has the ranks.
     """
     default = _check_alpha(config, "lora_alpha", config.raw("lora_alpha", 8))
-    alpha = dict.fromkeys(adapted, default)
+    alpha = {}
     pattern = config.object("alpha_pattern", {})
     for key, value in pattern.values.items():
         value = _check_alpha(config, f"alpha_pattern of {key}", value)
@@ -335,7 +339,9 @@ def _read_alpha(config, adapted, ranks):
         matching = [n for n, s in adapted.items() if f".{s}".endswith(ends)]
         if not matching:
             config.refuse("alpha_pattern", "names of adapted layers", key)
-        alpha |= dict.fromkeys(matching, value)
+        # As in PEFT, the first key that matches a layer counts.
+        alpha = dict.fromkeys(matching, value) | alpha
+    alpha = dict.fromkeys(adapted, default) | alpha
     if config.boolean("use_rslora", False):
         alpha = {name: a * math.sqrt(ranks[name]) for name, a in alpha.items()}
     return alpha
@@ -388,9 +394,10 @@ def _check_shapes(path, found, expected):
     for name in sorted({*found, *expected}):
         shape = tuple(found[name].shape) if name in found else "none"
         if shape != expected.get(name):
+            size = "the file is for a model of another size"
             raise WeightsError(
                 path,
-                "the file is for a model of another size",
+                size if name in expected else "the model lacks this tensor",
                 USE_SAME_MODEL,
                 tensor=name,
                 expected=expected.get(name, "none"),

@@ -4,6 +4,7 @@ record_distilbert.py next to this file records the outputs of transformers.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +76,22 @@ def test_other_model_types_are_refused_with_a_package(
     edit_config(tmp_path / "a", model_type=model_type, bert_keras=None)
     with pytest.raises(bert_keras.InputError, match=package):
         bert_keras.BertEncoder.from_preset(tmp_path / "a")
+
+
+def test_a_distilbert_has_two_segments_whatever_its_settings_say(tmp_path):
+    shutil.copytree(HERE / "distilbert" / "spans", tmp_path / "a")
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text()) | {"type_vocab_size": 2**31 - 1}
+    path.write_text(json.dumps(config))
+    model = bert_keras.BertSpanPredictor.from_preset(tmp_path / "a")
+    assert model.encoder.num_segments == 2
+
+
+def test_lora_of_a_distilbert_names_no_base_model(tmp_path):
+    folder = HERE / "distilbert" / "classes"
+    model = bert_keras.BertClassifier.from_preset(folder)
+    model.encoder.origin = "hf://org/distilbert"
+    bert_keras.enable_lora(model, 2)
+    bert_keras.save_lora(model, tmp_path / "lora")
+    config = json.loads((tmp_path / "lora/adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] is None

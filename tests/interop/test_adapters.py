@@ -199,10 +199,11 @@ B = A.replace("_A", "_B")
         ({"tensors": {"more": np.zeros(3, "f4")}}, "none, found .3"),
         (
             {"tensors": {A.replace("query", "x"): np.zeros((2, 8), "f4")}},
-            "self.x.* another size",
+            "self.x.* the model lacks this tensor",
         ),
         ({"config": {"peft_type": "LOHA"}}, "peft_type"),
         ({"config": {"use_dora": True}}, "use_dora"),
+        ({"config": {"bias": "lora_only"}}, "bias.*found lora_only"),
         ({"config": {"init_lora_weights": "pissa"}}, "init_lora_weights"),
         ({"config": {"lora_alpha": -1}}, "lora_alpha"),
         ({"config": {"lora_dropout": 1}}, "lora_dropout"),
@@ -240,3 +241,16 @@ def test_missing_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
         save_lora(classifier(), tmp_path / "none")
     with pytest.raises(InputError, match="has LoRA already"):
         enable_lora(adapted(), 2)
+
+
+def test_the_first_alpha_pattern_of_a_layer_counts(tmp_path):
+    """PEFT, too, takes the first key that matches."""
+    query = A.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+    patterns = {query.removeprefix("bert."): 4, "query": 8}
+    for keys, alpha in ((list(patterns), 4), (list(patterns)[::-1], 8)):
+        pattern = {key: patterns[key] for key in keys}
+        folder = change(tmp_path / keys[0], {"alpha_pattern": pattern})
+        model = classifier()
+        load_lora(model, folder)
+        attention = model.encoder.transformer_layers[0].attention
+        assert attention.query.lora_alpha == alpha
