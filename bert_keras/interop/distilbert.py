@@ -47,7 +47,7 @@ _SEGMENTS = "embeddings.token_type_embeddings.weight"
 
 def translate_config(config):
     """Return DistilBERT's settings as `Fields` with BERT's names."""
-    values = dict(config.values)
+    values = {**config.values, "type_vocab_size": 2}
     for name, (other, default) in _SETTINGS.items():
         values[name] = config.raw(other, default)
     names = config.texts("architectures", [])
