@@ -20,7 +20,11 @@ from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
 from bert_keras.modeling.recipes import find_recipe
 
-LICENSE_LINE = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
+# The value is a name or a list of names, in one line or one name on each line.
+LICENSE_LINE = re.compile(
+    r"^license:[ \t]*(?:\n[ \t]*-|\[)?[ \t]*['\"]?([^\s'\"#\[\],]+)",
+    re.MULTILINE,
+)
 LICENSE = "LICENSE"  # name of the license file that bert_keras writes
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
 MAX_BYTES = 200_000  # maximum bytes read from a text file
@@ -38,7 +42,8 @@ def read_license(folder):
     """Return the `License` of a folder of weights, or None.
 
     The name is in the front matter of README.md (the lines between two `---`),
-    for example `license: apache-2.0`. The text is in one of `LICENSE_FILES`.
+    for example `license: apache-2.0`; of a list of names, the first counts. The
+    text is in one of `LICENSE_FILES`.
     """
     readme, name = _read_start(folder, "README.md") or "", None
     if readme.startswith("---"):

@@ -38,6 +38,22 @@ def test_a_folder_states_its_license(tmp_path):
     assert read_license(tmp_path) == License(None, TEXT)
 
 
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("license: 'mit'  # free", "mit"),
+        ("license:\n- mit\ntags:\n- x", "mit"),
+        ("license: [mit, gpl]", "mit"),
+        ("license:\nlanguage: en", None),
+        ("license:", None),
+    ],
+)
+def test_a_license_may_be_a_list_or_missing(tmp_path, line, name):
+    (tmp_path / "LICENSE").write_text(TEXT)
+    (tmp_path / "README.md").write_text(f"---\n{line}\n---\n")
+    assert read_license(tmp_path) == License(name, TEXT)
+
+
 def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
     model = BertClassifier.from_preset(home, labels=["bad", "good"])
     for name in ("first", "second"):  # written, read and written again
