@@ -186,7 +186,8 @@ def _read_task(folder):
     count = config.integer("num_classes", maximum=2**20)
     arguments = tensors.unnamed_labels(count)
     if activation == "sigmoid":
-        arguments["problem"] = "multi"
+        labels = [f"LABEL_{index}" for index in range(count)]
+        arguments |= {"problem": "multi", "labels": labels}
     arguments["dropout"] = config.fraction("dropout", 0.1)
     return head, arguments, None
 

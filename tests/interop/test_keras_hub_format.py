@@ -121,6 +121,15 @@ def test_a_text_embedder_is_an_encoder_that_pools_as_it_says(tmp_path, pooling):
     assert model.load_report.skipped == model.load_report.initialised == []
 
 
+def test_a_single_sigmoid_output_is_one_label(tmp_path):
+    text_embedder(tmp_path, num_classes=1, activation="sigmoid")
+    path = tmp_path / "task.json"
+    path.write_text(path.read_text().replace("TextEmbedder", "TextClassifier"))
+    arguments = open_checkpoint(tmp_path).head_arguments
+    assert arguments["labels"] == ["LABEL_0"]
+    assert arguments["problem"] == "multi"
+
+
 def test_a_pooling_that_is_not_known_is_refused(tmp_path):
     text_embedder(tmp_path, pooling_mode="attention")
     with pytest.raises(WeightsError, match="pooling_mode.*attention"):
