@@ -78,7 +78,14 @@ def _read_settings(folder):
             f"{config.path}: the unknown setting {name} is not applied.",
             stacklevel=2,
         )
-    config.choice("similarity_fn_name", SIMILARITIES, SIMILARITIES[0])
+    cosine, *_ = SIMILARITIES
+    similarity = config.choice("similarity_fn_name", SIMILARITIES, cosine)
+    if similarity != cosine:
+        warnings.warn(
+            f"{config.path}: similarity_fn_name is {similarity!r}. bert_keras "
+            f"does not keep it: folders that it writes state {cosine!r}.",
+            stacklevel=2,
+        )
     return config
 
 
@@ -108,10 +115,13 @@ def _read_modules(folder):
         if inner and not files.is_plain_name(inner):
             fields.refuse("path", "a folder in this folder", inner)
         if kind not in KINDS:
+            load = "pass the folder of the Transformer"
+            if not found.get("Transformer"):  # it is this folder
+                load = f"pass a copy of the folder without {MODULES}"
             raise WeightsError(
                 path,
                 f"the folder has the module {kind}, which is not supported",
-                "To load only the encoder, pass the folder of the Transformer",
+                f"To load only the encoder, {load}",
                 expected=", ".join(KINDS),
                 found=kind,
             )

@@ -21,6 +21,7 @@ from bert_keras.interop.presets import (
     open_checkpoint,
 )
 from bert_keras.interop.saving import save_model
+from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.portable_formats import export_on_ids
@@ -229,3 +230,24 @@ def test_a_classifier_is_not_served_with_a_prompt(tmp_path):
         export_saved_model(
             model, preprocess, tmp_path / "a", allow_untrained=True
         )
+
+
+def test_another_similarity_is_not_kept(tmp_path):
+    sentence_folder(tmp_path)
+    name = "config_sentence_transformers.json"
+    write_json(tmp_path, name, {"similarity_fn_name": "dot"})
+    with pytest.warns(UserWarning, match="is 'dot'.* state 'cosine'"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("inner", "fix"),
+    [
+        ("0_Transformer", "folder of the Transformer"),
+        ("", "copy of the folder"),
+    ],
+)
+def test_an_unknown_module_names_a_folder_to_load(tmp_path, inner, fix):
+    sentence_folder(tmp_path, inner, kinds=("Pooling", "Dense"))
+    with pytest.raises(WeightsError, match=f"module Dense.*{fix}"):
+        open_checkpoint(tmp_path)
