@@ -72,6 +72,10 @@ def push_to_hub(
                 repo_id=name,
                 folder_path=folder,
                 revision=revision,
+                # An earlier model may have embedded sentences.
+                delete_patterns=[
+                    f"{n}*" for n in sentence_transformers.OUTPUT_FILES
+                ],
                 commit_message="Upload of bert_keras",
             )
     return commit.commit_url

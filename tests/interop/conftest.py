@@ -67,8 +67,14 @@ class Hub:
         if self.refusal:
             raise self.refusal
 
-    def upload_folder(self, api, *, repo_id, folder_path, **arguments):
-        shutil.copytree(folder_path, self.folder)
+    def upload_folder(
+        self, api, *, repo_id, folder_path, delete_patterns, **arguments
+    ):
+        for path in filter(pathlib.Path.is_file, self.folder.rglob("*")):
+            name = path.relative_to(self.folder)
+            if any(fnmatch.fnmatch(name, old) for old in delete_patterns):
+                path.unlink()
+        shutil.copytree(folder_path, self.folder, dirs_exist_ok=True)
         url = f"https://huggingface.co/{repo_id}/commit/{self.commit}"
         return types.SimpleNamespace(commit_url=url)
 
