@@ -6,7 +6,6 @@ from the original BERT's ids, and warns about an unknown setting.
 """
 
 import json
-import math
 import os
 import warnings
 
@@ -134,7 +133,7 @@ def read_folder(folder):
         return None
     if os.path.exists(os.path.join(folder, "config.json")):
         return None
-    read = make_reader(folder, Fields({}, folder), math.inf)
+    read = make_reader(folder, Fields({}, folder), 2**31)  # no model, no limit
     return None if read is None else read()
 
 

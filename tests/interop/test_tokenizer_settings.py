@@ -97,3 +97,13 @@ def test_a_lone_tokenizer_states_its_accents_in_its_own_file(tmp_path):
         (tmp_path / cases.CONFIG).write_text(json.dumps(settings))
         found = read_folder(str(tmp_path)).tokenizer["strip_accents"]
         assert found is strips
+
+
+def test_a_lone_tokenizer_ignores_the_length_that_stands_for_none(tmp_path):
+    """transformers writes int(1e30) if it knows no length."""
+    cases.write_folder(tmp_path, ())
+    (tmp_path / "config.json").unlink()
+    path = tmp_path / cases.CONFIG
+    settings = json.loads(path.read_text()) | {"model_max_length": int(1e30)}
+    path.write_text(json.dumps(settings))
+    assert read_folder(str(tmp_path)).sequence_length is None
