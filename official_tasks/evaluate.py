@@ -132,8 +132,9 @@ def _check_held_out(task, models, split="dev") -> list[str]:
             fold = settings.get("fold")
             paths = list(map(str, source.paths("train")))
             inputs = registry.read_run_record(model, "inputs")
-            unseen = split_paths(dev or "")  # inputs, but not trained on
-            read = [path for path in paths if path not in unseen]
+            # The run read its dev files, but was not trained on them.
+            dev_paths = split_paths(dev or "")
+            read = [path for path in paths if path not in dev_paths]
             if changed := find_changed(inputs, read):
                 raise InputError(
                     f"{changed[0]} changed after the run of {model}. Other "

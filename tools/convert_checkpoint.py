@@ -8,10 +8,10 @@ is from this package (model or run), Hugging Face, sentence-transformers or
 keras-hub. A checkpoint is from the original BERT or Model Garden. A SavedModel
 is from TF Hub. A name is org/name on the Hugging Face Hub, or an original
 release. Out: a folder with weights, head, label names and tokenizer, as
-`save_preset` writes it. transformers can open this folder, unless the source is
-a right-to-left encoder or a DistilBERT with a classifier or without a head. The
-script loads the folder again and prints the greatest difference between its
-outputs and the outputs of the source, on fixed random rows.
+`save_preset` writes it. transformers can open this folder, except if the
+model is right-to-left or a DistilBERT that uses the pooler. The script loads
+the folder again and prints the greatest difference between its outputs and the
+outputs of the source, on fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
 about the case of the text. Then set --lowercase or --nolowercase.

@@ -136,7 +136,7 @@ def _build_stores(
 ) -> dict[str, TokenStore]:
     building.find_finished(folder, task.names, task.settings)
     _, paths = corpus.find_files(source)
-    # If a file has a new modification time, all parts are made again.
+    # One changed file changes the key, so all parts are made again.
     versions = list(map(files.describe_version, paths))
     key = json_files.json_hash(
         [task.settings, task.layout, task.text_field, paths, versions]

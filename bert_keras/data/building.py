@@ -124,7 +124,7 @@ class Part:
     """Part of a corpus. The keys of its dicts are names of stores."""
 
     documents: dict[str, list[Document]]
-    # For each document, its content hash and the mark of its layout.
+    # For each document: its content hash, and a mark if it has sentences.
     hashes: dict[str, bytearray]
     characters: int = 0
 
@@ -418,9 +418,9 @@ def _check_corpus(parts: Iterator[Part], finished: dict[str, dict], folder):
 
 def _refuse_other_corpus(folder: str):
     raise InputError(
-        f"{folder} holds the tokens of other documents, or of documents that "
-        "were split into sentences in another way (layout). Give the same "
-        "documents and layout, name another folder, or delete this folder."
+        f"{folder} holds the tokens of other documents, or of the same with "
+        "another layout. Give the same documents and layout, name another "
+        "folder, or delete this folder."
     )
 
 

@@ -133,7 +133,8 @@ def read_folder(folder):
         return None
     if os.path.exists(os.path.join(folder, "config.json")):
         return None
-    read = make_reader(folder, Fields({}, folder), 2**31)  # no model, no limit
+    # Ignore lengths from 2**31 on: without a length, transformers writes 1e30.
+    read = make_reader(folder, Fields({}, folder), 2**31)
     return None if read is None else read()
 
 

@@ -184,10 +184,8 @@ def _read_task(folder):
     if activation not in ("linear", "softmax", "sigmoid"):
         config.refuse("activation", "linear, softmax or sigmoid", activation)
     count = config.integer("num_classes", maximum=2**20)
-    arguments = tensors.unnamed_labels(count)
-    if activation == "sigmoid":
-        labels = [f"LABEL_{index}" for index in range(count)]
-        arguments |= {"problem": "multi", "labels": labels}
+    problem = "multi" if activation == "sigmoid" else None
+    arguments = tensors.unnamed_labels(count, problem)
     arguments["dropout"] = config.fraction("dropout", 0.1)
     return head, arguments, None
 

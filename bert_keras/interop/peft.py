@@ -339,8 +339,8 @@ def _read_alpha(config, adapted, ranks):
         matching = [n for n, s in adapted.items() if f".{s}".endswith(ends)]
         if not matching:
             config.refuse("alpha_pattern", "names of adapted layers", key)
-        # As in PEFT, the first key that matches a layer counts.
-        alpha = dict.fromkeys(matching, value) | alpha
+        for name in matching:  # as in PEFT, the first matching key counts
+            alpha.setdefault(name, value)
     alpha = dict.fromkeys(adapted, default) | alpha
     if config.boolean("use_rslora", False):
         alpha = {name: a * math.sqrt(ranks[name]) for name, a in alpha.items()}
@@ -394,10 +394,14 @@ def _check_shapes(path, found, expected):
     for name in sorted({*found, *expected}):
         shape = tuple(found[name].shape) if name in found else "none"
         if shape != expected.get(name):
-            size = "the file is for a model of another size"
+            problem = "the file is for a model of another size"
+            if name not in expected:
+                problem = "the model lacks this tensor"
+            elif name not in found:
+                problem = "the file lacks this tensor"
             raise WeightsError(
                 path,
-                size if name in expected else "the model lacks this tensor",
+                problem,
                 USE_SAME_MODEL,
                 tensor=name,
                 expected=expected.get(name, "none"),

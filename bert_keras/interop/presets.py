@@ -328,10 +328,6 @@ def _select_head(cls, checkpoint, arguments):
         _check_stored_arguments(cls, checkpoint, arguments)
     order = _order_labels(stored.get("labels"), arguments.get("labels"))
     differs = "labels" if order is None else None
-    kept = stored.get("thresholds")
-    if kept and "thresholds" not in new:  # one threshold for each label
-        fits = order is not None and arguments.get("problem") == "multi"
-        arguments["thresholds"] = [kept[i] for i in order] if fits else None
     has_one = len(stored.get("labels") or "1") == 1
     was_score = stored.get("problem") in ("regression", "ranking")
     # The stored head returns a score. If the caller passes other labels and no
@@ -343,6 +339,10 @@ def _select_head(cls, checkpoint, arguments):
     for name in input_names:
         if stored.get(name) != arguments.get(name):
             differs = name
+    kept = stored.get("thresholds")
+    if kept and "thresholds" not in new:  # one threshold for each label
+        fits = differs is None and arguments["problem"] == "multi"
+        arguments["thresholds"] = [kept[i] for i in order] if fits else None
     if differs is not None:
         why = (
             f"the weights are for {differs}={stored.get(differs)}, "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
 
 CARD = "README.md"
-OPTIONAL = ("mlm/", "nsp/", "encoder/pooler/")  # may be untrained
+OPTIONAL_PARTS = ("mlm/", "nsp/", "encoder/pooler/")  # may be untrained
 OUTPUT_FILES = (*saving.OUTPUT_FILES, CARD)
 
 
@@ -72,9 +72,12 @@ def push_to_hub(
                 repo_id=name,
                 folder_path=folder,
                 revision=revision,
-                # An earlier model may have embedded sentences.
+                # Files of an earlier model, which this model may lack. Files
+                # that are uploaded again are not deleted.
                 delete_patterns=[
-                    f"{n}*" for n in sentence_transformers.OUTPUT_FILES
+                    pattern
+                    for name in sentence_transformers.OUTPUT_FILES
+                    for pattern in (name, f"{name}/*")
                 ],
                 commit_message="Upload of bert_keras",
             )
@@ -113,7 +116,7 @@ def _list_untrained(model):
     kind, optional = type(model).__name__, ()
     pools = kind != "BertEmbedder" or model.pools
     if kind in ("BertPretrainer", "BertEncoder") or not pools:
-        optional = OPTIONAL
+        optional = OPTIONAL_PARTS
     needed = [
         n
         for n in weights.drop_unused_pooler(model, random)
@@ -124,14 +127,14 @@ def _list_untrained(model):
             f"{', '.join(needed)} of {kind} are untrained. Fine-tune the "
             "model, then publish it."
         )
-    return _list_parts(model, optional)
+    return _list_untrained_parts(model, optional)
 
 
-def _list_parts(model, prefixes):
-    """Return the names of all weights of the parts that have an untrained one.
+def _list_untrained_parts(model, prefixes):
+    """Return the names of all weights of each part with an untrained weight.
 
-    They include biases and scales, which have equal values and so are never
-    marked as untrained.
+    Biases and scales are included. They are never marked as untrained, because
+    their values are equal.
     """
     random = weights.untrained_weights(model)
     parts = [p for p in prefixes if any(n.startswith(p) for n in random)]
@@ -224,7 +227,7 @@ def _find_transformers_class(model):
     If transformers lacks the head, the class loads the encoder only. If
     transformers cannot compute the encoder, the result is (None, None).
     """
-    without = _list_parts(model, OPTIONAL)  # not published
+    without = _list_untrained_parts(model, OPTIONAL_PARTS)  # not published
     config, _ = huggingface.describe(model, without=without)
     if config["model_type"] != "bert":
         return None, None

@@ -46,7 +46,7 @@ def open_sentence_transformers(folder):
     checkpoint = open_huggingface(inner)
     checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
     if "Pooling" in modules:  # a CrossEncoder has only a Transformer
-        settings = _read_settings(folder)
+        settings = _read_settings(folder, "Normalize" in modules)
         checkpoint.embedding = {
             "pooling": _read_pooling(os.path.join(folder, modules["Pooling"])),
             "normalize": "Normalize" in modules,
@@ -71,19 +71,19 @@ def open_sentence_transformers(folder):
     return checkpoint
 
 
-def _read_settings(folder):
+def _read_settings(folder, normalizes):
     config = read_json(os.path.join(folder, EMBEDDING), optional=True)
     for name in sorted(set(config.values) - KNOWN):
         warnings.warn(
             f"{config.path}: the unknown setting {name} is not applied.",
             stacklevel=2,
         )
-    cosine, *_ = SIMILARITIES
-    similarity = config.choice("similarity_fn_name", SIMILARITIES, cosine)
-    if similarity != cosine:
+    similarity = config.choice("similarity_fn_name", SIMILARITIES, "cosine")
+    # With unit vectors, the dot product is the cosine.
+    if similarity not in ("cosine", *(["dot"] if normalizes else [])):
         warnings.warn(
-            f"{config.path}: similarity_fn_name is {similarity!r}. bert_keras "
-            f"does not keep it: folders that it writes state {cosine!r}.",
+            f"{config.path}: similarity_fn_name is {similarity!r}, but "
+            "bert_keras compares by cosine and writes 'cosine' to folders.",
             stacklevel=2,
         )
     return config
@@ -115,9 +115,9 @@ def _read_modules(folder):
         if inner and not files.is_plain_name(inner):
             fields.refuse("path", "a folder in this folder", inner)
         if kind not in KINDS:
-            load = "pass the folder of the Transformer"
-            if not found.get("Transformer"):  # it is this folder
-                load = f"pass a copy of the folder without {MODULES}"
+            load = f"pass a copy of the folder without {MODULES}"
+            if inner := found.get("Transformer"):
+                load = f"pass its folder {inner}"
             raise WeightsError(
                 path,
                 f"the folder has the module {kind}, which is not supported",

@@ -20,9 +20,9 @@ from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
 from bert_keras.modeling.recipes import find_recipe
 
-# The value is a name or a list of names, in one line or one name on each line.
+# The value is `mit`, `[mit, gpl]`, or one name on each line after `- `.
 LICENSE_LINE = re.compile(
-    r"^license:[ \t]*(?:\n[ \t]*-|\[)?[ \t]*['\"]?([^\s'\"#\[\],]+)",
+    r"^license:[ \t]*(?:\r?\n[ \t]*-|\[)?[ \t]*['\"]?([^\s'\"#\[\],]+)",
     re.MULTILINE,
 )
 LICENSE = "LICENSE"  # name of the license file that bert_keras writes
@@ -42,8 +42,8 @@ def read_license(folder):
     """Return the `License` of a folder of weights, or None.
 
     The name is in the front matter of README.md (the lines between two `---`),
-    for example `license: apache-2.0`; of a list of names, the first counts. The
-    text is in one of `LICENSE_FILES`.
+    for example `license: apache-2.0`. If it is a list, the first name is used.
+    The text is in one of `LICENSE_FILES`.
     """
     readme, name = _read_start(folder, "README.md") or "", None
     if readme.startswith("---"):
@@ -259,13 +259,14 @@ def hide_default_label(labels, problem):
     return None if has_one and labels == ["LABEL_0"] else labels
 
 
-def unnamed_labels(count):
+def unnamed_labels(count, problem=None):
     """Return dict of "labels" and "problem" for a head without label names.
 
-    `from_preset(labels=[...])` accepts any `count` names for such a head.
+    `from_preset(labels=[...])` accepts any `count` names for such a head. By
+    default, a head with one output is a regression.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
-    problem = "regression" if count == 1 else "single"
+    problem = problem or ("regression" if count == 1 else "single")
     return {"labels": hide_default_label(labels, problem), "problem": problem}
 
 

@@ -245,12 +245,12 @@ class Matryoshka(_SimilarityLoss):
 
 
 def _is_false_negative(numbers):
-    """Return bool (B, G (K-1)): True if a candidate must not be a negative.
+    """Return bool (B, G (K-1)): True at false negatives.
 
     The global batch has G rows. A row has K texts: a query, its partner, and
     hard negatives. The candidates are the partners and hard negatives of all
-    rows. A candidate must not be a negative of a row if it equals the row's
-    query, the row's partner, or the partner of a row with the same query.
+    rows. A false negative of a row equals the row's query, the row's partner,
+    or the partner of a row with the same query.
 
     Args:
         numbers: int (B, K), a number for each text. Equal texts have equal

@@ -237,10 +237,11 @@ def track(model, values, divisors, replicas=1):
     """Add a global batch's losses to the means that `fit` shows.
 
     The total loss of a batch is weighted by its number of rows, as in Keras. A
-    single loss is weighted by its divisor. So if the reduction divides by the
-    sum of the sample weights, the mean over several batches is also the sum of
-    weight x loss, divided by the sum of weights. The weighted losses need not
-    add up to the total. Each replica adds its values with a weight. Keras
+    single loss is weighted by its divisor: with `mean_with_sample_weight`, the
+    shown mean is sum(weight x loss) / sum(weight) over all batches. The sum of
+    the single losses can differ from the total.
+
+    Each replica adds its values with a weight. Keras
     divides the sum of the weighted values of all replicas by the sum of the
     weights.
     """

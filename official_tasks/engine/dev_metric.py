@@ -7,6 +7,8 @@ import numpy as np
 from bert_keras.errors import InputError
 
 LOSS = "loss"  # loss on dev, only for tasks with `has_dev_loss`
+# Scores that measure no quality, like those that end in "_threshold".
+NO_METRICS = ("majority_baseline", "temperature")
 LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 
@@ -19,12 +21,12 @@ def rank_value(metric, scores) -> float:
 
 
 def check_metric(task, metric, scores):
-    """Raise InputError if the dev scores `scores` lack the metric."""
+    """Raise InputError unless the dev scores `scores` have the metric."""
     names = [
         name
         for name, value in scores.items()
         if isinstance(value, float)
-        and name not in ("majority_baseline", "temperature")
+        and name not in NO_METRICS
         and not name.endswith("_threshold")
     ]
     if metric not in names:

@@ -170,8 +170,8 @@ class Run:
             return_dict=True,
         )
         # Keras weights the total of a batch by its rows. This would count the
-        # rows that only fill up the last batch. A model with one output has no
-        # single loss, so the loss is computed from the perplexity.
+        # rows that only fill up the last batch. Keras logs no separate loss for
+        # a model with one output, so the loss is computed from the perplexity.
         perplexity = metrics[f"{self.source.objective.headline}_perplexity"]
         metrics["loss"] = math.log(perplexity) + metrics.get("nsp_loss", 0.0)
         return metrics

@@ -357,7 +357,8 @@ def _skips_own_text(query, number):
         query: a `Query`.
         number: dict of each passage -> its index.
     """
-    return number.get(query.text, -1) not in {-1, *query.relevant}
+    index = number.get(query.text)
+    return index is not None and index not in query.relevant
 
 
 class Ranking(NamedTuple):

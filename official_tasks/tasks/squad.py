@@ -71,24 +71,28 @@ def _make_question(context, qa, answers, title):
     if answers is not None:
         impossible = qa.get("is_impossible", False)
         texts = (
-            () if impossible else tuple(_read_text(a["text"]) for a in answers)
+            ()
+            if impossible
+            else tuple(_read_text(a["text"], qa) for a in answers)
         )
         if texts:
             start = answers[0].get("answer_start")
             start = None if start is None else int(start)
     return Question(
         str(qa["id"]),
-        _read_text(qa["question"]),
-        _read_text(context),
+        _read_text(qa["question"], qa),
+        _read_text(context, qa),
         texts,
         start,
         str(title or ""),
     )
 
 
-def _read_text(value):
+def _read_text(value, qa):
     if not isinstance(value, str | int | float):
-        raise InputError(f"expected a text, got {value!r}")
+        raise InputError(
+            f"question {qa['id']!r}: expected a text, got {value!r}"
+        )
     return encodable(str(value))
 
 

@@ -43,9 +43,9 @@ def test_a_folder_states_its_license(tmp_path):
     [
         ("license: 'mit'  # free", "mit"),
         ("license:\n- mit\ntags:\n- x", "mit"),
+        ("license:\r\n- mit\r", "mit"),
         ("license: [mit, gpl]", "mit"),
         ("license:\nlanguage: en", None),
-        ("license:", None),
     ],
 )
 def test_a_license_may_be_a_list_or_missing(tmp_path, line, name):

@@ -152,9 +152,10 @@ def test_thresholds_follow_their_labels(tmp_path):
     assert after.thresholds == [0.9, 0.5, 0.1]
     after = BertClassifier.from_preset(folder, problem="single")
     assert after.thresholds is None
-    with pytest.warns(UntrainedWarning):
-        after = BertClassifier.from_preset(folder, labels=["x", "y", "z"])
-    assert after.thresholds is None
+    for new in ({"labels": ["x", "y", "z"]}, {"bilstm_dim": 3}):
+        with pytest.warns(UntrainedWarning):
+            after = BertClassifier.from_preset(folder, **new)
+        assert after.thresholds is None
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,15 @@ def test_what_is_published_is_loaded_with_equal_weights(hub):
 def test_no_module_of_an_earlier_model_stays(hub):
     embedder = BertEmbedder(tiny.model("BertEncoder"), normalize=True)
     push_to_hub(embedder, tiny.preprocessor(), "org/toy")
-    assert (hub.folder / "2_Normalize").is_dir()
+    old = {"modules.json", "config_sentence_transformers.json"}
+    assert old <= {p.name for p in hub.folder.rglob("*")}
     assert (hub.folder / "1_Pooling/config.json").is_file()
+    (hub.folder / "LICENSE").write_text("kept")
     push_to_hub(tiny.model("BertClassifier"), tiny.preprocessor(), "org/toy")
     left = {p.name for p in hub.folder.rglob("*") if p.is_file()}
-    assert not {"modules.json", "sentence_bert_config.json"} & left
+    assert not old & left
     assert not (hub.folder / "1_Pooling/config.json").exists()
-    assert {"config.json", "model.safetensors", "vocab.txt"} <= left
+    assert {"config.json", "vocab.txt", "LICENSE"} <= left
 
 
 @pytest.mark.parametrize(

@@ -232,18 +232,23 @@ def test_a_classifier_is_not_served_with_a_prompt(tmp_path):
         )
 
 
-def test_another_similarity_is_not_kept(tmp_path):
-    sentence_folder(tmp_path)
-    name = "config_sentence_transformers.json"
-    write_json(tmp_path, name, {"similarity_fn_name": "dot"})
-    with pytest.warns(UserWarning, match="is 'dot'.* state 'cosine'"):
-        open_checkpoint(tmp_path)
+def test_a_similarity_that_is_no_cosine_gives_a_warning(tmp_path, recwarn):
+    name, settings = "config_sentence_transformers.json", {}
+    settings["similarity_fn_name"] = "dot"
+    sentence_folder(tmp_path / "unit")
+    write_json(tmp_path / "unit", name, settings)
+    open_checkpoint(tmp_path / "unit")
+    assert not recwarn.list
+    sentence_folder(tmp_path / "any", kinds=("Pooling",))
+    write_json(tmp_path / "any", name, settings)
+    with pytest.warns(UserWarning, match="is 'dot', but .* by cosine"):
+        open_checkpoint(tmp_path / "any")
 
 
 @pytest.mark.parametrize(
     ("inner", "fix"),
     [
-        ("0_Transformer", "folder of the Transformer"),
+        ("0_Transformer", "its folder 0_Transformer"),
         ("", "copy of the folder"),
     ],
 )

@@ -191,7 +191,12 @@ FILES = [
         "test file can only be used to predict",
     ),
     (SQUAD1, "a.json", squad(("1", [{**ANSWER, "text": "x"}])), "no question"),
-    (SQUAD1, "a.json", squad(("1", [{**ANSWER, "text": None}])), "got None"),
+    (
+        SQUAD1,
+        "a.json",
+        squad(("1", [{**ANSWER, "text": None}])),
+        "question .1.: expected a text, got None",
+    ),
     # Columns of words.
     (tag_task, "a.txt", "a O\nb\n", "line 2: expected 2 columns"),
     (tag_task, "a.txt", "a\nb\n", "got only 'a'"),
