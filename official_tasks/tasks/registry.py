@@ -131,7 +131,7 @@ def find_shown_options(values, more) -> dict[str, str]:
 
 def _find_name(task, values):
     """Return the name of the task that --task and --problem select."""
-    problem = f"{task}{values['problem'].value}"
+    problem = _normalize(f"{task}{values['problem'].value}")
     return problem if problem in TASKS else task
 
 
@@ -205,7 +205,8 @@ def complete_flags(values):
             f"--task is missing, and {model} has no run settings that name a "
             "task. Give --task"
         )
-    if task not in TASKS or values.task not in (None, task):
+    named = values.task and _normalize(_find_name(values.task, values))
+    if task not in TASKS or named not in (None, task):
         return
     # Do not copy long_text: it would count as set by the user and replace the
     # value in the model's folder.
@@ -226,13 +227,18 @@ def find_task(name: str) -> Entry:
     if name.endswith(".py"):
         cls = load_task_class(name)
         return Entry(cls, cls.options)
-    plain = name.lower().replace("-", "").replace("_", "")
+    plain = _normalize(name)
     if plain not in TASKS:
         raise InputError(
             f"There is no task {name!r}: expected one of {', '.join(TASKS)}, "
             "or a Python file with a task that you wrote"
         )
     return TASKS[plain]
+
+
+def _normalize(name):
+    """Return a task's name as `TASKS` spells it: "SST-2" is "sst2"."""
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def load_task_class(path):

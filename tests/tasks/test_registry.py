@@ -78,6 +78,27 @@ def test_spans_tags_and_choices_are_problems_of_custom_data():
     assert task.problem == "multi" and settings == {"problem": "multi"}
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "stride"),
+    [
+        ("customspans", ["--task=custom", "--problem=spans"], 64),
+        ("customspans", ["--task=Custom-Spans"], 64),
+        ("squad2", ["--task=SQuAD-2"], 64),
+        ("squad2", [], 64),
+        ("squad2", ["--task=squad1"], 128),
+    ],
+)
+def test_the_runs_options_apply_to_its_task_in_every_spelling(
+    tmp_path, name, words, stride
+):
+    settings = {"task": name, "stride": 64}
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
+    words = (f"--model={tmp_path}", *words)
+    values = parse(*words, define=predict.define_flags)
+    registry.complete_flags(values)
+    assert task_from_flags(values)[0].stride == stride
+
+
 OWN = """
 from official_tasks.tasks.base import Option, Task
 
