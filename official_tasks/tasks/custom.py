@@ -385,6 +385,12 @@ def _word_columns(chosen) -> Columns:
         )
         if not words:
             raise InputError(f"{where}: expected at least one word, got none")
+        for word in (*words, *(labels or ())):
+            if not {*"\t\r\n"}.isdisjoint(word):
+                raise InputError(
+                    f"{where}: expected words and labels without tabs and line "
+                    f"breaks, got {word!r}. Write a blank instead"
+                )
         if labels is not None:
             if len(labels) != len(words):
                 raise InputError(

@@ -254,9 +254,10 @@ class TagTask(Problem):
     def write(self, examples, predictions, folder):
         """Write predictions.txt for conlleval: word, truth, prediction.
 
-        Blanks separate the columns, or tabs if a word has a blank. Without
-        labels, the column of truth is left out. For texts with character spans,
-        also write predictions.jsonl, with each text and its spans.
+        Blanks separate the columns, or tabs if a word or label has a blank.
+        Without labels, the column of truth is left out. For texts with
+        character spans, also write predictions.jsonl, with each text and its
+        spans.
         """
         if examples and examples[0].offsets:
             with open(
@@ -266,14 +267,17 @@ class TagTask(Problem):
                     spans = find_spans(example, tags.labels)
                     row = {"text": example.text, "spans": spans}
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        words = (word for example in examples for word in example.words)
-        between = "\t" if any(" " in word for word in words) else " "
+        columns = (
+            (example.words, example.labels, tags.labels)
+            for example, tags in zip(examples, predictions, strict=True)
+        )
+        tables = [list(zip(*filter(None, c), strict=True)) for c in columns]
+        cells = (cell for rows in tables for row in rows for cell in row)
+        between = "\t" if any(" " in cell for cell in cells) else " "
         with open(
             Path(folder) / "predictions.txt", "w", encoding="utf-8", newline=""
         ) as file:
-            for example, tags in zip(examples, predictions, strict=True):
-                columns = [example.words, example.labels, tags.labels]
-                rows = list(zip(*filter(None, columns), strict=True))
+            for example, rows in zip(examples, tables, strict=True):
                 for sentence in example.split_sentences(rows):
                     lines = [between.join(row) + "\n" for row in sentence]
                     file.write("".join(lines) + "\n")

@@ -14,7 +14,7 @@ from official_tasks.tasks.conll import (
     read_columns,
 )
 from official_tasks.tasks.custom import custom_tags
-from official_tasks.tasks.tagging import tag_task
+from official_tasks.tasks.tagging import Tags, tag_task
 
 CONLL = """\
 -DOCSTART- -X- -X- O
@@ -185,6 +185,20 @@ def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
     other = file(tmp_path / "other.txt", text.replace("Ada", "Eve"))
     with pytest.raises(InputError, match="sentence 1 is 'Eve Lovelace"):
         task.read_predictions(other, examples)
+
+
+@pytest.mark.parametrize(
+    ("true", "predicted"), [("B-JOB TITLE", "O"), ("O", "B-JOB TITLE")]
+)
+def test_a_label_with_a_blank_is_written_and_read_again(
+    tmp_path, true, predicted
+):
+    text = TaggedText(("Ada", "leads"), (true, "O"))
+    labels = [predicted, "O"]
+    task = tag_task(NER)
+    task.write([text], [Tags(labels)], tmp_path)
+    (read,) = task.read_predictions(tmp_path / "predictions.txt", [text])
+    assert read.labels == labels
 
 
 def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
