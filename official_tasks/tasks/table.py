@@ -221,15 +221,27 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     indices = [
         header.index(name) if name in header else None for name in columns
     ]
-    for row in rows:
-        if not row and len(header) > 1:
-            continue
-        line = rows.line_num
-        row = row or [""]  # with one column, an empty line is an empty cell
-        if len(row) != len(header):
-            yield line, f"expected {len(header)} columns, got {len(row)}"
-        else:
-            yield line, [None if i is None else row[i] for i in indices]
+    line = rows.line_num
+    try:
+        for row in rows:
+            line = rows.line_num
+            if not row and len(header) > 1:
+                continue
+            row = row or [""]  # with one column, an empty line is an empty cell
+            if len(row) != len(header):
+                yield line, f"expected {len(header)} columns, got {len(row)}"
+            else:
+                yield line, [None if i is None else row[i] for i in indices]
+    except csv.Error as error:  # after it, the rows are unknown
+        yield line + 1, f"the row that begins here {_quote_fault(error)}"
+
+
+def _quote_fault(error):
+    return (
+        f"cannot be read ({error}): a quote opens but is not closed, or text "
+        "follows a closing quote. Double each quote inside quotes. If the file "
+        "does not quote cells, rename it to .tsv"
+    )
 
 
 def _separator_hint(header, kind, dialect):
@@ -274,11 +286,7 @@ def plain_errors(path, dialect=None):
             f"{byte:#04x}{where}: {advice}convert the file to UTF-8"
         ) from error
     except csv.Error as error:
-        raise InputError(
-            f"{path} cannot be read ({error}): a quote opens but is not "
-            "closed, or text follows a closing quote. Double each quote inside "
-            "quotes. If the file does not quote cells, rename it to .tsv"
-        ) from error
+        raise InputError(f"{path} {_quote_fault(error)}") from error
     # UTF-16 without a byte order mark raises UnicodeError.
     except (UnicodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}") from error

@@ -382,6 +382,15 @@ def test_all_faults_of_both_files_are_listed_with_their_lines(tmp_path):
     assert str(error.value).endswith("and 10 more faults")
 
 
+def test_a_stray_quote_hides_no_fault_before_it(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('text,label\nab,1\n,\n"x" y,0\nc,1\n')
+    with pytest.raises(InputError) as error:
+        custom_task(str(path)).read("train")
+    assert f"{path}, line 3: 1 rows have no label" in str(error.value)
+    assert f"{path}, line 4: the row that begins here" in str(error.value)
+
+
 def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
     rows = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"), ("e", "rare")]
     train = str(write(tmp_path / "train.csv", rows))

@@ -85,7 +85,7 @@ FILES = [
         "tabs between .* name it .tsv",
     ),
     (custom_task, "a.tsv", "text,label\na,1\n", "commas .* name it .csv"),
-    (custom_task, "a.csv", 'text,label\n"a,1\nb,2\n', "a quote opens"),
+    (custom_task, "a.csv", 'text,label\n"a,1\nb,2\n', "line 2: .*quote opens"),
     (custom_task, "a.jsonl", '{"text": ["a"], "label": "x"}', "expected text"),
     # Labels in tables.
     (custom_task, "a.csv", "text,label\n", "at least one row"),
