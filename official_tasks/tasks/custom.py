@@ -450,7 +450,7 @@ def custom_choices(**options) -> ChoiceTask:
     def parse(where, number, cells):
         texts = tuple(cells[name] for name in names)
         cell = cells.get(label)
-        index = None if cell is None else _choose(where, cell.strip(), texts)
+        index = None if cell is None else _choose(where, cell, texts)
         return ChoiceExample(cells[prompt], texts, index)
 
     columns = Columns("customchoices", [prompt, *names], [label], parse)
@@ -465,8 +465,11 @@ def custom_choices(**options) -> ChoiceTask:
 
 
 def _choose(where, label, choices) -> int:
+    label, *choices = (text.strip() for text in (label, *choices))
     readings = {choices.index(label)} if label in choices else set()
-    number = read_index(label, len(choices))
+    # pandas writes a column with gaps as 1.0.
+    index = label if readings else label.removesuffix(".0")
+    number = read_index(index, len(choices))
     if number is not None:
         readings.add(number)
     if len(readings) == 1:

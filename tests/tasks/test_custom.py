@@ -364,6 +364,18 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
     assert [e.label for e in own.read("dev")] == [1]
 
 
+def test_labels_of_choices_are_read_with_blanks_and_as_floats(tmp_path):
+    rows = [
+        ("It", "so ", "but", "so"),
+        ("It", "so", " but", "but "),
+        ("It", "so", "but", "1.0"),  # as pandas writes a column with gaps
+        ("It is", "1.0", "2.0", "1.0"),
+    ]
+    file = write(tmp_path / "t.csv", rows, ("prompt", "a", "b", "label"))
+    task = custom_choices(dev=file, choices="a,b")
+    assert [e.label for e in task.read("dev")] == [0, 1, 1, 0]
+
+
 def test_all_faults_of_both_files_are_listed_with_their_lines(tmp_path):
     rows = [("a fine film", "good"), ("a dull film", "bad")] * 3
     train = write(
