@@ -313,7 +313,8 @@ def custom_spans(**options) -> SpanTask:
             answers = (cells[answer],) if cells[answer].strip() else ()
         if answers and start:
             try:
-                first = int(cells[start])
+                # pandas writes a column with gaps as 5.0.
+                first = int(cells[start].strip().removesuffix(".0"))
             except ValueError:
                 raise InputError(
                     f"{where}: expected a whole number in column {start!r}, "

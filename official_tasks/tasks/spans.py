@@ -200,6 +200,13 @@ class SpanTask(Problem):
             for problem, left_out in problems.items()
             if left_out
         ]
+        if moved := [q for q in questions if _has_wrong_start(q)]:
+            notes.append(
+                f"the start of {len(moved)} answers does not match the "
+                "context, which is searched instead (expected the index of a "
+                "character, from 0); the first is "
+                f"{self.source.describe(moved[0])}"
+            )
         if not kept:
             raise InputError(
                 f"{self.name}: no question is left to train on: "
@@ -361,14 +368,23 @@ def answer_span(question: Question) -> tuple[int, int] | str:
     if not text.strip():
         return "not found"
     start = question.start
-    # In some data sets, a negative start means unknown.
-    if start is None or start < 0 or not context.startswith(text, start):
+    if start is None or start < 0 or _has_wrong_start(question):
         start = context.find(text)
         if start < 0:
             return "not found"
         if context.find(text, start + 1) >= 0:
             return "ambiguous"
     return start, start + len(text)
+
+
+def _has_wrong_start(question):
+    """Return True if the context lacks the answer at the question's start."""
+    start = question.start
+    # In some data sets, a negative start means unknown.
+    is_known = start is not None and start >= 0
+    return is_known and not question.context.startswith(
+        question.answers[0], start
+    )
 
 
 class Window(NamedTuple):

@@ -315,6 +315,18 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     assert f"not found; the first is {file}, line 3" in notes[-1]
 
 
+def test_starts_that_the_context_contradicts_are_noted(tmp_path):
+    file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "12")  # from 1
+    notes = custom_spans(train=file, dev=file, start="at").read("train").notes
+    assert "the start of 2 answers" in notes[-1]
+    assert notes[-1].endswith(f"{file}, line 2")
+    # pandas writes a column with gaps as floats.
+    file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "11.0")
+    train = custom_spans(train=file, dev=file, start="at").read("train")
+    assert [question.start for question in train] == [11, 11]
+    assert not [note for note in train.notes if "the start of" in note]
+
+
 @pytest.mark.parametrize("unanswered", range(4))
 def test_an_unanswered_question_may_be_held_out(tmp_path, unanswered):
     answers = ["Ada"] * 4
