@@ -22,11 +22,12 @@ def format_lines(locations) -> str:
     return f"{file}, {line_or_row(file)} {', '.join(numbers)}"
 
 
-def note_rows(rows) -> list[str]:
+def note_rows(rows, column) -> list[str]:
     """Return notes on empty texts, numbers as texts, and repeated texts.
 
     Args:
         rows: list of ((file, line number), example).
+        column: name of the column of the first texts.
     """
     notes = []
     empty = [
@@ -38,8 +39,9 @@ def note_rows(rows) -> list[str]:
         notes.append(f"{format_lines(empty)}: the text is empty")
     if rows and all(_is_number(example.texts[0]) for _, example in rows):
         notes.append(
-            "every text is a number, such as "
-            f"{rows[0][1].texts[0]!r}: name the column of texts with --text"
+            f"every text in column {column!r} is a number, such as "
+            f"{rows[0][1].texts[0]!r}. If it is the wrong column, set the flag "
+            "of this column to another one"
         )
     first: dict = {}
     again, contradicting = [], []

@@ -126,7 +126,8 @@ class Table(Source):
             `Examples` with ((file, line), example) for each row.
         """
         rows = self.prepare(split, self.read_files(split))
-        return Examples(rows, rows.notes + note_rows(rows))
+        notes = note_rows(rows, self.columns.required[0])
+        return Examples(rows, rows.notes + notes)
 
     def prepare(self, split, rows: Examples) -> Examples:
         """Return the rows of `read_files`; a subclass may change the rows."""

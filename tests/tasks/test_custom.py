@@ -277,9 +277,13 @@ def test_numbers_in_the_column_of_texts_are_noted(tmp_path):
     rows = [("17", "a"), ("2.5", "b"), ("4", "a"), ("-1e3", "b")]
     task = custom_task(train=write(tmp_path / "t.csv", rows))
     note = next(n for n in read_notes(task) if "every text" in n)
-    assert "17" in note and "--text" in note
+    assert "17" in note and "column 'text'" in note
     task = custom_task(train=write(tmp_path / "u.csv", [*rows, ("so", "b")]))
     assert not [n for n in read_notes(task) if "every text" in n]
+    header = ("question", "context", "answer")
+    file = write(tmp_path / "s.csv", [("7", "7 a", "7")], header)
+    (note,) = custom_spans(dev=file).read("dev").notes
+    assert "column 'question'" in note
 
 
 def spans_file(path, answers, start=None):
