@@ -60,10 +60,8 @@ def read_choices(row, path, split, notes):
     ]
     if not cells:
         raise InputError(f"{path}: expected at least one row, got none")
-    labels = [one[row.label] for _, one in cells]
-    # In a file without labels, the cells of labels are empty or -1.
-    unknown = {"" if text is None else text.strip() for text in labels}
-    labelled = labelled or not unknown <= {"", "-1"}
+    labels = {one[row.label].strip() for _, one in cells}
+    labelled = labelled or not labels <= UNKNOWN
     return [
         ChoiceExample(
             one[row.prompt],
@@ -72,7 +70,12 @@ def read_choices(row, path, split, notes):
                 for column in row.choices
             ),
             _parse_index(
-                one[row.label], len(row.choices), format_lines([(path, line)])
+                one[row.label],
+                len(row.choices),
+                format_lines([(path, line)]),
+                ". A test file without labels can only be used to predict"
+                if one[row.label].strip() in UNKNOWN
+                else "",
             )
             if labelled
             else None,
@@ -112,6 +115,7 @@ SWAG = ChoiceRow(
 )
 ROWS = (SWAG,)
 HEADER = ["pred"]  # the column of predictions.csv
+UNKNOWN = {"", "-1"}  # cells of labels in a file without labels
 
 
 def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
@@ -198,18 +202,22 @@ class ChoiceTask(Problem):
                 f"{len(examples)} examples, got {len(rows)}"
             )
         chosen = [
-            _parse_index(row[-1], self.num_choices, f"{path}, line {number}")
+            _parse_index(
+                row[-1],
+                self.num_choices,
+                f"{path}, line {number}",
+                ". Is it a file of another task?",
+            )
             for number, row in rows
         ]
         return np.eye(self.num_choices)[chosen]
 
 
-def _parse_index(label, count, where) -> int:
-    index = read_index((label or "").strip(), count)
+def _parse_index(label, count, where, advice) -> int:
+    index = read_index(label.strip(), count)
     if index is None:
-        spelled = "none" if label is None else repr(label)
         raise InputError(
             f"{where}: expected a label from 0 to {count - 1}, got "
-            f"{spelled}. A test file without labels can only be used to predict"
+            f"{label!r}{advice}"
         )
     return index

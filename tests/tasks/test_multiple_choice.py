@@ -95,7 +95,7 @@ def test_predictions_of_another_form_are_refused(tmp_path):
         task.read_predictions(predictions, task.read("dev"))
     for text, line in (("9\n", 1), ("pred\n9\n", 2), ("pred\n\n\n9\n", 4)):
         predictions.write_text(text)
-        with pytest.raises(InputError, match=f"line {line}: .* got '9'"):
+        with pytest.raises(InputError, match=f"line {line}: .* '9'. Is it a"):
             task.read_predictions(predictions, task.read("dev"))
     predictions.write_bytes(b"pred\n\xff\n")
     with pytest.raises(InputError, match="UTF-8 text, got the byte 0xff"):

@@ -222,8 +222,9 @@ FILES = [
         CHOOSE,
         "a.csv",
         f"{SENTENCES}a,b,c,d,e,f,4\n",
-        "line 2: .* 0 to 3, got '4'",
+        "line 2: .* 0 to 3, got '4'$",
     ),
+    (CHOOSE, "a.csv", f"{SENTENCES}a,b,c,d,e,f,\n", "got ''. A test file"),
     (CHOOSE, "a.csv", SENTENCES, "at least one row"),
     (CHOOSE, "a.csv", "id\n", "no column 'sent1'"),
 ]
