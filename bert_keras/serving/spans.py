@@ -70,7 +70,7 @@ def _find_answers(model, rows, top_k, question, context):
         context, unit="bytes"
     )
     room = rows.sequence_length - 3 - question_ids.row_lengths()
-    cut = windows(ids, room, tf.minimum(room, STRIDE))
+    cut = windows(ids, room, STRIDE)
     scores, first, last, null = _find_spans(
         model, rows, question_ids, cut, top_k
     )

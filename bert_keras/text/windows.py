@@ -62,12 +62,13 @@ def overlapping_stride(room):
 def windows(ids, room, stride):
     """Cut ragged ids (B, None) into windows of `room` ids, `stride` apart.
 
-    `room` and `stride` are integers, or (B,) with a value for each text. The
-    first window that reaches a text's end is the text's last window.
+    `room` and `stride` are integers, or (B,) with a value for each text. A
+    stride above `room` counts as `room`, so that no id is lost. The first
+    window that reaches a text's end is the text's last window.
     """
     lengths = ids.row_lengths()
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
-    stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
+    stride = tf.minimum(room, tf.cast(stride, tf.int64))  # (B,)
     beyond = tf.maximum(lengths - room, 0)
     # (B,): one window, and one more for each full or partial stride after it.
     counts = 1 + -(-beyond // stride)

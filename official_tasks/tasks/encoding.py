@@ -195,10 +195,9 @@ def _cut_windows(preprocess, texts, stride, lead):
     from bert_keras.text.windows import best_context, windows
 
     packer = preprocess.packer
-    room = packer.room(1 if lead is None else 2)
     lead_lengths = 0 if lead is None else lead.row_lengths()
-    room = tf.fill([texts.nrows()], tf.constant(room, tf.int64)) - lead_lengths
-    cut = windows(texts, room, tf.minimum(room, stride))
+    room = packer.room(1 if lead is None else 2) - lead_lengths
+    cut = windows(texts, room, stride)
     segments = [cut.ids]
     before = tf.ones_like(cut.text)  # [CLS]
     if lead is not None:

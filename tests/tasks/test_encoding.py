@@ -2,6 +2,7 @@ import numpy as np
 import tensorflow as tf
 from toy_words import preprocessor
 
+from bert_keras.text.windows import windows
 from official_tasks.tasks import encoding
 
 TEXTS = ["ada lived in bern . " * n + "and it" for n in (1, 4, 2, 5, 3)]
@@ -42,3 +43,9 @@ def test_every_token_counts_in_one_window_and_has_its_place():
         np.testing.assert_array_equal(tokens[5:-1], window)
         first = ids.row_starts()[rows.text[row]] + rows.start[row]
         assert place[0] == first
+
+
+def test_windows_lose_no_token_to_a_stride_longer_than_a_window():
+    cut = windows(tf.ragged.constant([[*range(10)], [*range(4)]]), 3, 5)
+    expected = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9], [0, 1, 2], [3]]
+    assert cut.ids.to_list() == expected
