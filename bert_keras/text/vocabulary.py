@@ -93,14 +93,23 @@ def write_vocabulary(tokens, path):
 
 
 def write_settings(path, lowercase, strip_accents):
-    """Write the settings file of the vocabulary at `path`."""
-    settings = {
+    """Write the settings of the vocabulary at `path`; keep other settings.
+
+    A file that states these settings stays unchanged, because the manifest of
+    a model folder has its hash.
+    """
+    stated = {"lowercase": lowercase, "strip_accents": strip_accents}
+    if _read_settings(path) == stated:
+        return
+    path = _settings_path(path)
+    settings = read_json(path) if is_file(path) else {}
+    settings |= {
         "do_lower_case": lowercase,
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": True,
         "tokenizer_class": "BertTokenizer",
     }
-    with atomic_output(_settings_path(path)) as partial:
+    with atomic_output(path) as partial:
         write_json(settings, partial)
 
 

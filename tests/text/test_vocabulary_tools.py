@@ -130,6 +130,17 @@ def test_the_settings_are_read_or_refused(tmp_path, content, expected):
         assert resolve_settings(tmp_path / "vocab.txt") == expected
 
 
+def test_a_settings_file_keeps_what_else_it_states(tmp_path):
+    path = tmp_path / SETTINGS
+    stated = {"do_lower_case": True, "model_max_length": 512}
+    path.write_text(json.dumps(stated))
+    write_settings(tmp_path / "vocab.txt", True, True)
+    assert path.read_text() == json.dumps(stated)
+    write_settings(tmp_path / "vocab.txt", True, False)
+    assert settings_of(tmp_path) == (True, False)
+    assert json.loads(path.read_text())["model_max_length"] == 512
+
+
 def test_counts_without_accents_are_those_of_text_without_accents():
     texts = [s.decode("utf-8", "ignore") for s in strange_strings(400, 3)]
     counts = learning.count_words(texts, True, False)
