@@ -66,9 +66,10 @@ def main(values):
     pieces = extension.extend_vocabulary(tokenizer.vocabulary, words).vocabulary
     write_settings(values.output, *settings)
     write_vocabulary(pieces, values.output)
+    examples = f", such as {', '.join(words[:5])}" if words else ""
     progress.console.print(
-        f"{values.output}: {len(pieces):,} tokens, {len(words):,} of them new,"
-        f" such as {', '.join(words[:5])}"
+        f"{values.output}: {len(pieces):,} tokens, {len(words):,} of them new"
+        f"{examples}"
     )
 
 

@@ -8,8 +8,8 @@ hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the installed
 documentation of Python and its libraries. Out: a file with one token on each
 line, first [PAD] [UNK] [CLS] [SEP] [MASK]. tokenizer_config.json next to it has
 the settings for case and accents, which every reader of the vocabulary uses.
-By default, text is lower-cased, and accents are stripped if at most 1 % of the
-words have accents. Otherwise accents are kept, because they can tell letters
+By default, text is lower-cased, and accents are stripped if this changes at
+most 1 % of the words. Otherwise accents are kept, because they can tell letters
 apart, such as Russian й and и. --nolowercase keeps case and accents.
 --strip_accents and --nostrip_accents override the rule for accents. The same
 text and flags write the same file with any number of workers. --unused=994
@@ -88,7 +88,7 @@ def main(values):
     progress.console.print(line)
     accents = "stripped" if strip else "kept"
     if values.strip_accents is None and fraction:
-        accents += f", which {fraction:.1%} of the words have"
+        accents += f"; stripping accents changes {fraction:.1%} of the words"
     progress.console.print(
         f"{SETTINGS} next to it: {'lower case' if lowercase else 'case kept'}, "
         f"accents {accents}"

@@ -21,10 +21,10 @@ MAX_WORDS = 4_000_000  # maximum of distinct words; they need about 500 MB
 CHARACTERS = 1_000_000  # texts of about this total length are counted at once
 # Learning is refused if more than this fraction of the words would be [UNK].
 MAX_UNKNOWN = 0.5
-# If more than this fraction of the words has accents, accents are kept. In the
-# Universal Declaration of Human Rights, the fraction is below 0.001 in English,
-# Dutch and Indonesian. It is at least 0.04 in Italian, Russian, French and
-# Vietnamese.
+# If stripping accents changes more than this fraction of the words, accents are
+# kept. In the Universal Declaration of Human Rights, the fraction is below
+# 0.001 in English, Dutch and Indonesian. It is at least 0.04 in Italian,
+# Russian, French and Vietnamese.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # maximum number of unused tokens before "[UNK]"
 

@@ -166,3 +166,18 @@ def test_a_model_names_a_vocabulary(run, tmp_path, source):
     assert new.vocabulary[: old.vocabulary_size] == old.vocabulary
     assert new.vocabulary[-1].casefold() == "zymurgy"
     assert new.lowercase == old.lowercase
+
+
+def test_messages_are_true_of_korean_and_of_no_new_word(run, tmp_path, capsys):
+    text = "한국어 나라 사람 " * 9
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    run(train_vocabulary, "--input=text.txt --output=vocab.txt --workers=1")
+    printed = "".join(capsys.readouterr())
+    assert "stripping accents changes 100.0% of the words" in " ".join(
+        printed.split()
+    )
+    run(
+        extend_vocabulary,
+        "--vocabulary=vocab.txt --input=text.txt --output=new.txt --workers=1",
+    )
+    assert "".join(capsys.readouterr()).strip().endswith("0 of them new")
