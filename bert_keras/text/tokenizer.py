@@ -324,7 +324,7 @@ def as_strings(value):
     """Return a string, list, array or pandas column as a string tensor.
 
     A ragged tensor is returned as it is. Halves of surrogate pairs in Python's
-    strings are dropped.
+    strings become U+FFFD, which the tokenizers drop.
 
     Raises:
         InputError: `value` contains something that is not a string.

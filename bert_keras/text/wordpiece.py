@@ -174,16 +174,17 @@ def _split_punctuation(word):
 
 
 def encodable(value):
-    """Drop halves of surrogate pairs from strings.
+    """Replace halves of surrogate pairs in strings by U+FFFD.
 
-    JSON may contain such halves, but UTF-8 files and tensors cannot.
+    JSON may contain such halves, but UTF-8 files and tensors cannot. The
+    tokenizers drop U+FFFD, and character offsets stay as they are.
 
     Args:
         value: a string, or a list or tuple of strings, nested to any depth;
             other values stay as they are.
     """
     if isinstance(value, str):
-        return value.encode("utf-8", "ignore").decode("utf-8")
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
     if isinstance(value, list | tuple):
         return type(value)(map(encodable, value))
     return value

@@ -177,7 +177,7 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     asked = read("a.jsonl", both, ["prompt", "choices"], [False, True])
     assert asked == [["p", ["x", "y"]]]
     line = b'{"choices": ["x", 4, null, true, "\\ud83dy"]}\n'
-    texts = ["x", "4", "", "true", "y"]
+    texts = ["x", "4", "", "true", "\ufffdy"]
     assert read("a.jsonl", line, ["choices"], [True]) == [[texts]]
     assert read("a.jsonl", b'{"i": [3, 4]}', ["i"], [int]) == [[[3, 4]]]
     assert read("a.jsonl", b'{"i": [[3], [4]]}', ["i"], [int]) == [[[[3], [4]]]]

@@ -195,12 +195,16 @@ def tensors(name, rows):
         np.array(["an", "hour"]),
         tf.constant(["an", "hour"]),
         iter([b"an", "hour"]),
-        ["an", "\ud800hour"],
     ],
 )
 def test_a_served_model_takes_texts_of_any_holder(texts):
     found = tensors("text", texts)["text"]
     assert found.numpy().tolist() == [b"an", b"hour"]
+
+
+def test_half_of_a_surrogate_pair_is_served_as_u_fffd():
+    found = tensors("text", ["\ud800an"])["text"]
+    assert found.numpy().tolist() == ["\ufffdan".encode()]
 
 
 @pytest.mark.parametrize(

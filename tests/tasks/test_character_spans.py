@@ -61,6 +61,14 @@ def test_a_span_inside_a_word_labels_the_entire_word():
     assert text.labels == ("O", "B-LOC") and text.num_inexact == 1
 
 
+def test_half_of_a_surrogate_pair_shifts_no_span(tmp_path):
+    path = tmp_path / "dev.jsonl"
+    row = {"text": "\ud83d Anna lives in Oslo", "spans": [[16, 20, "LOC"]]}
+    path.write_text(json.dumps(row))
+    (text,) = custom_tags(dev=str(path), spans="spans").read("dev")
+    assert text.words[-1] == "Oslo" and text.labels[-1] == "B-LOC"
+
+
 @pytest.mark.parametrize(
     ("spans", "word"),
     [

@@ -236,15 +236,18 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
     assert written.keys() == {"2", "3"}
 
 
-def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
+def test_halves_of_surrogate_pairs_are_replaced(tmp_path):
     asked = {"id": "1", "question": "Who\ud800?", "answers": []}
     asked["answers"] = [{"text": "A\udfffda", "answer_start": 4}]
     paragraph = {"context": "Was \ud800Ada.", "qas": [asked]}
     path = tmp_path / "dev.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     (question,) = read_questions(path)
-    assert (question.question, question.context) == ("Who?", "Was Ada.")
-    assert question.answers == ("Ada",)
+    assert (question.question, question.context) == (
+        "Who\ufffd?",
+        "Was \ufffdAda.",
+    )
+    assert question.answers == ("A\ufffdda",)
 
 
 def test_an_answer_may_be_a_number_in_the_file(tmp_path):

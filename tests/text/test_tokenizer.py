@@ -204,6 +204,9 @@ def test_halves_of_surrogate_pairs_are_dropped_as_their_bytes_are():
         for strings in ([form], np.array([form]), [raw]):
             assert TOKENIZER(strings).to_list() == [[5, 6]]
         assert TOKENIZER(form).numpy().tolist() == [5, 6]
+    ids, starts, _ = TOKENIZER.tokenize_with_offsets("\ud83d an hour")
+    assert ids.numpy().tolist() == [5, 6]
+    assert starts.numpy().tolist() == [2, 5]
 
 
 def test_no_character_becomes_longer_than_the_fast_path_expects():
