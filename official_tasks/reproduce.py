@@ -23,8 +23,6 @@ import os
 import re
 import shlex
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +33,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
 from official_tasks import script
 
-RESULTS = "results.json"  # a finished run has this file
+RESULTS = "results.json"  # file with the scores of a finished run
 BASE = "hf://google-bert/bert-base-uncased"
 LARGE = "hf://google-bert/bert-large-uncased"
 CASED = "hf://google-bert/bert-base-cased"
@@ -316,9 +314,12 @@ class Commands:
             folder, _ = self.make_finetune(row, column, seed)
             path = os.path.join(folder, RESULTS)
             if files.is_file(path):
-                scores.append(100 * json_files.read_json(path)[column.metric])
+                scores.append(json_files.read_json(path)[column.metric])
         if not scores:
             return "-" if row.only not in (None, column.name) else "not run"
+        if None in scores:  # a score was not finite
+            return "failed"
+        scores = [100 * score for score in scores]
         std = f" ± {statistics.stdev(scores):.1f}" if scores[1:] else ""
         return f"{statistics.mean(scores):.1f}{std}"
 
@@ -359,14 +360,11 @@ def define_flags():
 
 def main(values):
     commands = Commands(values)
-    for folder, words in commands.list_all().items():
-        is_done = files.is_file(os.path.join(folder, RESULTS))
-        if values.dry_run or not is_done:
-            print(f"python -m {shlex.join(words)}", flush=True)
-        if not (values.dry_run or is_done):
-            code = subprocess.run([sys.executable, "-m", *words]).returncode
-            if code:  # the script has printed the reason
-                sys.exit(code)
+    for words in commands.list_all().values():
+        print(f"python -m {shlex.join(words)}", flush=True)
+        if not values.dry_run:
+            # A finished run only checks its settings and its files.
+            script.run_module(words)
     if not values.dry_run:
         text = commands.format_table()
         path = Path(values.output, f"table{values.table}.md")

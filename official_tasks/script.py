@@ -13,6 +13,7 @@ import gc
 import os
 import platform
 import re
+import subprocess
 import sys
 import typing
 import warnings
@@ -78,6 +79,22 @@ def start(main, define_flags, arguments=()):
         lambda words: _run(main, words[1:]),
         flags_parser=functools.partial(_parse, arguments),
     )
+
+
+def run_module(words):
+    """Run `python -m WORDS`; if it fails, end with its exit code.
+
+    After Ctrl-C or SIGTERM, wait until the process has saved its work.
+    """
+    process = subprocess.Popen([sys.executable, "-m", *words])
+    try:
+        code = process.wait()
+    except Stopped:
+        process.terminate()
+        process.wait()
+        raise
+    if code:  # the process has printed the reason
+        sys.exit(code)
 
 
 def define_overwrite():

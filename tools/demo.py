@@ -17,7 +17,6 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 import collections
 import os
 import shlex
-import subprocess
 import sys
 
 import numpy as np
@@ -122,9 +121,7 @@ def main(values):
         command = f"bert-keras {name} {shlex.join(words)}"
         progress.console.print(command, soft_wrap=True)
         module, _ = modules[name]
-        code = subprocess.run([sys.executable, "-m", module, *words]).returncode
-        if code:
-            sys.exit(code)
+        script.run_module([module, *words])
     python = f"{shlex.quote(sys.executable)} -m official_tasks"
     quoted = shlex.quote(folder)
     lines = [

@@ -70,6 +70,18 @@ except BaseException:
             os.mkdir(path)
             open(path + "/a", "w").close()
             reached()
+    elif stage == "module_runs":
+        open("saving.py", "w").write('''
+import signal, sys, time
+def save(*_):
+    time.sleep(0.2)
+    open("saved", "w").close()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+print("reached", flush=True)
+time.sleep(60)
+''')
+        script.run_module(["saving"])
     elif stage == "ended":
         import atexit
         atexit.register(reached)
@@ -153,6 +165,15 @@ def test_a_stopped_script_leaves_nothing_half_written(tmp_path):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_script_waits_until_the_script_that_it_runs_has_saved(tmp_path):
+    process = start("module_runs", tmp_path)
+    assert process.stdout.readline() == "reached\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert (tmp_path / "saved").exists()
 
 
 def test_a_signal_after_the_work_changes_nothing(tmp_path):
