@@ -1,8 +1,9 @@
 """Flags, one-line messages and exit codes that all scripts share.
 
 `--help` prints a script's module docstring. Exit code 0 means success, 2 means
-a user error or a full disk, and 75 means that Ctrl-C or SIGTERM stopped the
-script. After 75, the same command resumes from saved work, or starts again.
+a user error, a full disk or an I/O error, and 75 means that Ctrl-C or SIGTERM
+stopped the script. After 75, the same command resumes from saved work, or
+starts again.
 """
 
 import atexit
@@ -42,6 +43,9 @@ PATH_ERRORS = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
+# Errors of a disk or a network that may pass. `gfile` raises EIO for each error
+# of TensorFlow that has no errno.
+PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # After this call, absl assigns this file's flags to the calling script.
 # Otherwise the script's --help would not list them.
@@ -396,14 +400,21 @@ def _run(main, words):
     except InputError as error:
         return _print_error(_with_flags(str(error)))
     except Exception as error:
-        if getattr(error, "errno", None) in PATH_ERRORS and error.filename:
+        number = getattr(error, "errno", None)
+        if number in PATH_ERRORS and error.filename:
             return _print_error(
                 f"{error.filename} cannot be written or read: {error.strerror}"
             )
         reason = _find_full_disk(error)
-        if reason is None:
+        if reason is None and number not in PASSING:
             raise
         drop_output()
+        if reason is None:
+            return _print_error(
+                f"{error.filename or 'A file'} could not be read or written "
+                f"({error.strerror}). Finished work is kept. Run the command "
+                "again."
+            )
         # Do not return exit code 75, because a job queue would then run the
         # command again, on the full disk.
         return _print_error(

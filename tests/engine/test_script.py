@@ -155,3 +155,17 @@ def test_accelerators_of_all_makes_are_known():
 def test_scripts_start_without_a_line_of_tensorflow(tmp_path, no_level):
     done = start(tmp_path, [])
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+@pytest.mark.parametrize("name", ["EIO", "ETIMEDOUT"])
+def test_an_error_of_a_disk_or_a_network_gives_one_line(name):
+    program = (
+        "import errno\nfrom official_tasks import script\n"
+        "def main(values):\n"
+        f"    raise OSError(errno.{name}, 'no answer', 'gs://bucket/run')\n"
+        "script.start(main, lambda: None)\n"
+    )
+    done = run_program(program, {**os.environ, "PYTHONPATH": str(ROOT)})
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert "gs://bucket/run could not be read or written (no answer)" in line
