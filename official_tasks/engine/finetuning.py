@@ -125,7 +125,7 @@ def run(
     }
     progress.show_devices(strategy, arguments["dtype"])
     identity = {"task": task.name, **arguments, **(settings or {})}
-    inputs = [*task.data_files(), *models.list_weight_files(init)]
+    inputs = [*task.data_files(), *models.list_model_files(init)]
     if output is None:
         _Run(task, None, strategy, hyperparameters, **arguments).describe()
         return {}

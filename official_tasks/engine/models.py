@@ -1,4 +1,4 @@
-"""Loads models of a task, predicts with them, and lists their weight files."""
+"""Loads models of a task, predicts with them, and lists their files."""
 
 import glob
 import os
@@ -269,25 +269,34 @@ def _mean(outputs):
     return np.mean(outputs, axis=0)
 
 
-# TensorFlow's file `checkpoint` is included: it names the newest checkpoint.
-_WEIGHTS = re.compile(
+# Files of weights, settings and tokens. TensorFlow's file `checkpoint` is
+# included: it names the newest checkpoint.
+_MODEL_FILE = re.compile(
     r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
+    r"|\.json$|/vocab(ulary)?\.txt$"
 )
-# Folders with weights: the folder itself, or a subfolder of a SavedModel or of
-# a sentence-transformers folder.
-_FOLDERS = ("", "variables", "0_*")
+# Folders of these files: the folder itself, or a subfolder of a SavedModel, of
+# a keras-hub folder or of a sentence-transformers folder.
+_FOLDERS = ("", "variables", "assets", "assets/tokenizer", "[0-9]_*")
 
 
-def list_weight_files(init) -> list:
-    """Return the weight files of a folder, checkpoint or packaged preset."""
-    from bert_keras.interop import downloads
+def list_model_files(init) -> list:
+    """Return the files of `init`, a local or packaged preset."""
+    from bert_keras.interop import downloads, google
 
     preset = os.fspath(find_model_folder(init))
     if not os.path.exists(preset) and preset in downloads.packaged_names():
         preset = os.path.join(downloads.PACKAGED, preset)
     name = glob.escape(preset)
-    patterns = [f"{name}.*"]  # `init` may be a checkpoint's path without .index
+    patterns = []
     if os.path.isdir(preset):
         patterns = [os.path.join(name, folder, "*") for folder in _FOLDERS]
+    elif os.path.isfile(f"{preset}.index"):
+        folder = os.path.dirname(name)
+        patterns = [
+            f"{name}.*",
+            os.path.join(folder, google.CONFIG),
+            os.path.join(folder, google.VOCABULARY),
+        ]
     paths = [path for pattern in patterns for path in glob.glob(pattern)]
-    return sorted(filter(_WEIGHTS.search, paths))
+    return sorted(filter(_MODEL_FILE.search, paths))

@@ -44,14 +44,14 @@ def run(data, output, callbacks=(), **arguments) -> dict:
         "parameters" is the number of parameters, and "curve" holds the logs of
         each evaluation.
     """
-    from official_tasks.engine.models import list_weight_files
+    from official_tasks.engine.models import list_model_files
     from official_tasks.pretraining.source import list_manifests
 
     require_tensorflow("Pre-training")
     settings, execution, strategy = prepare(arguments)
     progress.show_devices(strategy, settings.dtype)
     check_settings(settings, strategy.num_replicas)
-    weights = list_weight_files(settings.init) if settings.init else []
+    weights = list_model_files(settings.init) if settings.init else []
     identity = {"data": str(data), **settings._asdict()}
     inputs = [*weights, *list_manifests(data, settings)]
     with RunFolder(output, identity, inputs, strategy.is_chief) as folder:

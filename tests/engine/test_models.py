@@ -1,4 +1,4 @@
-"""Models from presets, averaged outputs, and lists of weight files."""
+"""Models from presets, averaged outputs, and lists of their files."""
 
 import os
 
@@ -14,11 +14,10 @@ from bert_keras import (
     BertPreprocessor,
     InputError,
 )
-from bert_keras.interop.presets import open_checkpoint
 from bert_keras.run_folder import RunFolder
 from official_tasks.engine.models import (
     average_outputs,
-    list_weight_files,
+    list_model_files,
     load_model,
 )
 from official_tasks.evaluate import evaluate
@@ -84,24 +83,26 @@ def test_a_model_of_other_labels_or_of_another_kind_is_refused(
         evaluate(other, [place / "init"])
 
 
-@pytest.mark.parametrize("format", ["google", "keras_hub"])
-def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, format):
+@pytest.mark.parametrize("format", ["google", "keras_hub", "own"])
+def test_a_change_of_any_file_of_a_model_is_noticed(tmp_path, format):
     init = tmp_path / "init"
     if format == "google":
         write_google(init)
+    elif format == "own":
+        save_toy_model(init)
     else:
         own = save_toy_model(tmp_path / "own")
         model = BertClassifier(BertEncoder.from_preset(own), ["a", "b"])
         write_keras_hub(str(init), model, BertPreprocessor.from_preset(own))
-    read = {t.file for t in open_checkpoint(init).tensors.values()}
-    assert read and read <= set(list_weight_files(init))
-    for number, path in enumerate(sorted(read)):
+    read = sorted(str(path) for path in init.rglob("*") if path.is_file())
+    assert list_model_files(init) == read
+    for number, path in enumerate(read):
         run = tmp_path / str(number)
-        RunFolder(run, {}, list_weight_files(init)).close()
+        RunFolder(run, {}, list_model_files(init)).close()
         with open(path, "ab") as file:
             file.write(b" ")
         with pytest.raises(InputError, match=f"{path} changed since"):
-            RunFolder(run, {}, list_weight_files(init))
+            RunFolder(run, {}, list_model_files(init))
 
 
 @pytest.mark.parametrize(
@@ -120,11 +121,12 @@ def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, format):
         ("", ["0_Transformer/model.safetensors"]),
     ],
 )
-def test_the_weight_files_of_each_format_are_listed_and_no_others(
+def test_the_files_of_each_format_are_listed_and_no_others(
     tmp_path, init, names
 ):
-    for name in (*names, "vocab.txt", "tuned/model/model.safetensors"):
+    names = [*names, "vocab.txt"]
+    for name in (*names, "notes.txt", "tuned/model/model.safetensors"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    files = list_weight_files(os.path.join(tmp_path, init))
+    files = list_model_files(os.path.join(tmp_path, init))
     assert sorted(files) == sorted(str(tmp_path / name) for name in names)

@@ -17,7 +17,7 @@ import bert_keras
 from bert_keras.errors import UntrainedWarning
 from bert_keras.interop import downloads
 from bert_keras.modeling.weights import published_weights
-from official_tasks.engine.models import list_weight_files
+from official_tasks.engine.models import list_model_files
 
 sys.path.insert(0, str(ROOT / "tools" / "maintenance"))
 from pack_preset import pack  # noqa: E402
@@ -94,5 +94,6 @@ def test_packing_rounds_each_weight_to_bfloat16(packed):
 
 def test_a_run_from_it_is_bound_to_its_bytes(packed):
     _, folder = packed
-    found = list_weight_files("toy_en")
-    assert found == [str(folder / "model.safetensors")]
+    found = list_model_files("toy_en")
+    names = ("model.safetensors", "vocab.txt")
+    assert {str(folder / name) for name in names} <= set(found)
