@@ -257,24 +257,31 @@ class TrainingState(keras.callbacks.Callback):
         # With `steps_per_execution`, `step` may pass a multiple of `every`.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
-        self._check_stop_request()
+        self.check_stop_request()
 
     def on_test_batch_end(self, batch, logs=None):
-        self._check_stop_request()
+        self.check_stop_request()
 
     def on_train_end(self, logs=None):
-        self._check_stop_request()
+        self.check_stop_request()
         if self.step > self._saved_step:
             self.save()
         self._end()
 
-    def _check_stop_request(self):
-        # All workers call this after the same step, so they stop together.
+    def check_stop_request(self, saves=True):
+        """Raise `Preempted` after a signal to any worker.
+
+        All workers call this after the same step, so they stop together.
+
+        Args:
+            saves: False to save nothing. A later call must save the state.
+        """
         if not self.any_worker(self._stop_request.is_set):
             return
-        if self.step > self._saved_step:
-            self.save()
-        self._end()
+        if saves:
+            if self.step > self._saved_step:
+                self.save()
+            self._end()
         raise Preempted(self.step)
 
     def _end(self):

@@ -13,6 +13,7 @@ from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.weights import copy_weights
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.loop import averaged_weights, take_averages
+from bert_keras.training.state import Preempted
 from bert_keras.training.strategy import choose_dtype, make_strategy
 from official_tasks import page, progress
 from official_tasks.engine import (
@@ -335,11 +336,14 @@ class _Run:
             self.examples, self.encoded["train"], self.preprocess
         )
         _print_notes(lines)
+        self.state = training.training_state(
+            self.folder, self.strategy, SAVE_EVERY
+        )
         curve = training.train(
             self.folder,
             self.model,
             self._batches,
-            training.training_state(self.folder, self.strategy, SAVE_EVERY),
+            self.state,
             steps=self.steps,
             steps_per_epoch=self.steps_per_epoch,
             validation=self._evaluate,
@@ -381,14 +385,15 @@ class _Run:
             )
         )
 
-    def _predict_and_score(self):
+    def _predict_and_score(self, check=lambda: None):
         """Return the predictions and scores of dev.
 
         With `calibrate`, the temperature is fitted on dev first. With
         `tune_thresholds`, thresholds are chosen on dev before scoring.
         """
         encoded = self.encoded["dev"]
-        examples, outputs = self.examples["dev"], self.predictor(encoded)
+        examples = self.examples["dev"]
+        outputs = self.predictor(encoded, check=check)
         if self.hyperparameters.calibrate:
             before = self.task.decode(examples, encoded, outputs)
             self._fit_temperature(outputs)
@@ -435,11 +440,16 @@ class _Run:
 
     def _evaluate(self, step) -> dict:
         """Score the dev split; save the weights if they are the best so far."""
-        with averaged_weights(self.model):
-            _, scores = self._predict_and_score()
-            if self.strategy.is_chief:
-                value = rank_value(self.metric, scores)
-                self.best.update(step, value, self._save)
+        check = functools.partial(self.state.check_stop_request, saves=False)
+        try:
+            with averaged_weights(self.model):
+                _, scores = self._predict_and_score(check=check)
+                if self.strategy.is_chief:
+                    value = rank_value(self.metric, scores)
+                    self.best.update(step, value, self._save)
+        except Preempted:
+            # Save only here, because in the block the weights may be averages.
+            self.state.check_stop_request()  # raises again
         return scalars(scores)
 
     def _save(self):

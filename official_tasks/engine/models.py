@@ -174,8 +174,13 @@ class Predictor:
             lambda inputs: model(inputs, training=False), autograph=False
         )
 
-    def __call__(self, encoded, batch_size=PREDICTION_BATCH):
-        """Return float32 outputs in row order, see `Task.decode`."""
+    def __call__(
+        self, encoded, batch_size=PREDICTION_BATCH, check=lambda: None
+    ):
+        """Return float32 outputs in row order, see `Task.decode`.
+
+        `check` is called after each batch; it may raise an error.
+        """
         lengths = row_lengths(encoded.inputs)
         order = np.argsort(lengths, kind="stable")
         positions = np.argsort(order)
@@ -196,7 +201,10 @@ class Predictor:
         )
         # Trace once for all shapes, because each trace takes seconds.
         call = self._call.get_concrete_function(batches.element_spec)
-        outputs = [call(batch) for batch in batches]
+        outputs = []
+        for batch in batches:
+            outputs.append(call(batch))
+            check()
         if not isinstance(outputs[0], dict):
             return in_row_order(outputs)
         return {

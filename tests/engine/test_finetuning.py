@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import types
 from unittest import mock
 
@@ -31,7 +32,7 @@ from bert_keras import (
     BertPreprocessor,
     InputError,
 )
-from bert_keras.training.state import TrainingState
+from bert_keras.training.state import Preempted, TrainingState
 from bert_keras.training.strategy import Strategy
 from official_tasks.engine import finetuning, models, notes, training
 from official_tasks.engine.best_weights import TargetScale
@@ -76,6 +77,25 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     for name in ("model/model.safetensors", "predictions/predictions.csv"):
         expected = (place / "whole" / name).read_bytes()
         assert (run / name).read_bytes() == expected
+    assert again["curve"] == whole["curve"]
+
+
+def test_a_signal_while_dev_is_scored_saves_the_step(
+    place, task, tmp_path, monkeypatch, eagerly
+):
+    arguments = {"epochs": 2, "ema": 0.9, **QUICK}
+    whole = finetuning.run(task, place / "init", tmp_path / "a", **arguments)
+    score, run = finetuning._Run._predict_and_score, tmp_path / "run"
+
+    def signalled(self, **arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, **arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(Preempted) as raised:
+        patch.setattr(finetuning._Run, "_predict_and_score", signalled)
+        finetuning.run(task, place / "init", run, **arguments)
+    assert raised.value.step == 10
+    again = finetuning.run(task, place / "init", run, **arguments)
     assert again["curve"] == whole["curve"]
 
 
