@@ -182,22 +182,14 @@ class RunFolder:
 
     def _take(self, settings, inputs):
         files.remove_partials(self.path)
-        path = self.file(SETTINGS)
         # Skip missing files. The run raises an error when it reads them.
         inputs = list(filter(files.is_file, inputs))
-        if files.is_file(path):
-            try:
-                old = read_manifest(path, "run", _check_settings)
-            except InputError as error:
-                raise InputError(
-                    f"{error} Name a new or empty folder, or the folder of an "
-                    "earlier run."
-                ) from None
+        if old := _read_run(self.path):
             check_same_settings(old["settings"], settings, self.path)
             self._check_inputs(old["inputs"], inputs)
             return
         write_manifest(
-            path,
+            self.file(SETTINGS),
             {
                 "settings": settings,
                 "inputs": {name: _describe_input(name) for name in inputs},
@@ -212,6 +204,29 @@ class RunFolder:
                 f"{', '.join(changed)} changed since then. Name another folder "
                 "for the current files, or put the original files back."
             )
+
+
+def resume_dtype(dtype, folder):
+    """Return the dtype of the run in `folder` instead of "auto".
+
+    Return `dtype` unchanged if it is not "auto", or if there is no run.
+    """
+    old = _read_run(folder) if dtype == "auto" and folder else None
+    return old["settings"].get("dtype", dtype) if old else dtype
+
+
+def _read_run(folder):
+    """Return the record of the run in `folder`, or None if there is no run."""
+    path = os.path.join(folder, SETTINGS)
+    if not files.is_file(path):
+        return None
+    try:
+        return read_manifest(path, "run", _check_settings)
+    except InputError as error:
+        raise InputError(
+            f"{error} Name a new or empty folder, or the folder of an earlier "
+            "run."
+        ) from None
 
 
 def _check_settings(record):

@@ -11,7 +11,7 @@ from bert_keras import files, json_files
 from bert_keras.errors import InputError, collect_faults, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.weights import copy_weights
-from bert_keras.run_folder import RunFolder
+from bert_keras.run_folder import RunFolder, resume_dtype
 from bert_keras.training.loop import averaged_weights, take_averages
 from bert_keras.training.state import Preempted
 from bert_keras.training.strategy import choose_dtype, make_strategy
@@ -82,7 +82,8 @@ def run(
             models, see `scale_rate`.
         sequence_length: maximum number of tokens of a row.
         seed: seed of new weights, of the order of rows, and of dropout.
-        dtype: Keras policy, or "auto"; see `choose_dtype`.
+        dtype: Keras policy, or "auto"; see `choose_dtype`. A resumed run with
+            "auto" keeps its dtype.
         pad_to_longest: True to bucket rows by length and pad each batch to its
             longest row; False to pad all rows to `sequence_length`. None means
             True, except on a TPU, which compiles each new shape.
@@ -120,7 +121,7 @@ def run(
         "from_scratch": from_scratch,
         **arguments,
         "seed": seed,
-        "dtype": choose_dtype(dtype, strategy.name),
+        "dtype": choose_dtype(resume_dtype(dtype, output), strategy.name),
         "pad_to_longest": pad_to_longest,
         **hyperparameters.changed(),
     }

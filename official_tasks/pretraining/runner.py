@@ -48,7 +48,7 @@ def run(data, output, callbacks=(), **arguments) -> dict:
     from official_tasks.pretraining.source import list_manifests
 
     require_tensorflow("Pre-training")
-    settings, execution, strategy = prepare(arguments)
+    settings, execution, strategy = prepare(arguments, output)
     progress.show_devices(strategy, settings.dtype)
     check_settings(settings, strategy.num_replicas)
     weights = list_model_files(settings.init) if settings.init else []

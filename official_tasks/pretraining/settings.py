@@ -126,13 +126,17 @@ def split(arguments):
     return Settings(**settings), Execution(**rest)
 
 
-def prepare(arguments):
-    """Choose the dtype; return `Settings`, `Execution` and `Strategy`."""
+def prepare(arguments, output=None):
+    """Choose the dtype; return `Settings`, `Execution` and `Strategy`.
+
+    A run in the folder `output` keeps its dtype.
+    """
+    from bert_keras.run_folder import resume_dtype
     from bert_keras.training.strategy import choose_dtype, make_strategy
 
     settings, execution = split(arguments)
     strategy = make_strategy(execution.distribution, execution.tpu)
-    dtype = choose_dtype(settings.dtype, strategy.name)
+    dtype = choose_dtype(resume_dtype(settings.dtype, output), strategy.name)
     return settings._replace(dtype=dtype), execution, strategy
 
 

@@ -163,6 +163,8 @@ def test_a_finished_run_is_not_trained_again(
     finetuning.run(task, place / "init", run, epochs=3, **QUICK)
     assert "report.html is missing" in capsys.readouterr().out
     (run / "report.html").write_bytes(report)
+    monkeypatch.setattr(finetuning, "choose_dtype", lambda dtype, _: dtype)
+    finetuning.run(task, place / "init", run, epochs=3, dtype="auto", **QUICK)
     with pytest.raises(InputError, match="epochs was 3 and is now 4"):
         finetuning.run(task, place / "init", run, epochs=4, **QUICK)
 

@@ -13,7 +13,7 @@ from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 
 from bert_keras import InputError, files
 from bert_keras.data.batches import check_source
-from bert_keras.training import checkpoint
+from bert_keras.training import checkpoint, strategy
 from bert_keras.training.strategy import describe_devices, make_strategy
 from official_tasks import pretrain
 from official_tasks.engine import training
@@ -28,6 +28,7 @@ from official_tasks.pretraining.settings import (
     model_sizes,
     note_masks,
     phases,
+    prepare,
     tokens_until,
 )
 
@@ -250,6 +251,18 @@ def test_a_run_is_resumed_with_its_settings_and_data_alone(finished, data):
     shutil.rmtree(data)
     write_data(data)  # the same bytes with new modification times
     assert runner.run(data, folder, **SMALLEST) == results
+
+
+def test_a_resumed_run_keeps_its_dtype(finished, data, monkeypatch):
+    monkeypatch.setattr(
+        strategy,
+        "choose_dtype",
+        lambda dtype, _: "mixed_bfloat16" if dtype == "auto" else dtype,
+    )
+    auto = {**SMALLEST, "dtype": "auto"}
+    assert prepare(auto)[0].dtype == "mixed_bfloat16"
+    folder, results = finished
+    assert runner.run(data, folder, **auto) == results  # float32
 
 
 def test_a_resumed_run_reads_all_bytes_of_changed_files_alone(
