@@ -99,7 +99,8 @@ def run(
         The scores of the task on its dev split, with "rows", "dev_rows",
         "best_step", "cut" (fraction of the training texts that are cut),
         "notes", and "curve", the logs of each epoch. The dict is empty if
-        `output` is None.
+        `output` is None, and in workers other than the chief, because they have
+        no best weights.
     """
     require_tensorflow("Fine-tuning")
     hyperparameters = Hyperparameters(**hyperparameters)
@@ -354,6 +355,8 @@ class _Run:
                 self.hyperparameters.has_stopped, self.metric
             ),
         )
+        if not self.strategy.is_chief:
+            return {}
         best_step = self._take_best(curve)
         predictions, scores = self._predict_and_score()
         results = {
@@ -368,8 +371,7 @@ class _Run:
         more = notes.note_results(self.metric, results, self.steps, rate)
         _print_notes(more)
         results["notes"] = lines + more
-        if self.strategy.is_chief:
-            self._write(results, predictions)
+        self._write(results, predictions)
         return results
 
     def _batches(self, step):
@@ -465,7 +467,7 @@ class _Run:
 
     def _take_best(self, curve) -> int:
         """Load the best weights into the model; return their step."""
-        step = self.best.check() if self.strategy.is_chief else self.steps
+        step = self.best.check()
         if step != self.steps:
             best = type(self.model).from_preset(
                 self.folder.file("model"), **self.model.arguments()

@@ -89,7 +89,8 @@ def run(
     metric = arguments.get("metric") or task.metric
     if len(plan) == 1:
         results = run_one(output, *plan[0])
-        _show(task.name, metric, {task.name: results})
+        if results:  # only the chief worker has any
+            _show(task.name, metric, {task.name: results})
         return results
     identity = {
         "task": task.name,

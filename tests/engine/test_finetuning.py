@@ -371,17 +371,21 @@ def test_from_scratch_takes_no_weight_and_a_tpu_gets_rows_of_one_length(
 
 
 AGAIN = """
+import json
+import os
 import sys
 from official_tasks.engine import finetuning
 from official_tasks.tasks.custom import custom_task
 
 place = sys.argv[1]
+is_chief = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0
 task = custom_task(f"{place}/train.csv", f"{place}/dev.csv")
 for name in sys.argv[2]:
-    finetuning.run(
+    results = finetuning.run(
         task, f"{place}/init", f"{place}/{name}",
         epochs=0.5, batch_size=8, distribution="multi_worker",
     )
+    assert bool(results) == is_chief
 """
 
 

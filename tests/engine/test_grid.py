@@ -91,6 +91,12 @@ def test_one_process_trains_twice_on_devices(tmp_path):
     assert first == second
 
 
+def test_a_worker_without_results_prints_none(monkeypatch, capsys):
+    monkeypatch.setattr(finetuning, "run", lambda *_, **__: {})
+    assert grid.run(custom_task("a.csv"), "init", "run") == {}
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("distribution", ["multi_worker", "auto"])
 def test_runs_in_a_row_are_refused_on_several_hosts(
     tmp_path, monkeypatch, distribution
