@@ -64,15 +64,16 @@ def fit(
         # `build_metrics` needs the shapes of a batch, but reads no batch.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
-    if step % steps_per_epoch == 0 or step in ends:
-        epoch = (step - 1) // steps_per_epoch
-        _add_missing_line(history, model, validation, state, callbacks, epoch)
     # Add the held-out metrics to `logs`, which all later callbacks read too.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
             _evaluate(validation, state.step)
         )
     )
+    callbacks = [evaluation, *callbacks]
+    if step % steps_per_epoch == 0 or step in ends:
+        epoch = (step - 1) // steps_per_epoch
+        _add_missing_line(history, model, state, callbacks, epoch)
     most_at_once = model.steps_per_execution
     should_end = should_end or (lambda lines: False)
     # At the end of `fit`, Keras would replace the weights by their moving
@@ -97,7 +98,7 @@ def fit(
                 epochs=epoch + epochs,
                 # The order matters: `history` writes the logs that `callbacks`
                 # add, and `stop` reads the lines that `history` wrote.
-                callbacks=[evaluation, *callbacks, state, history, stop],
+                callbacks=[*callbacks, state, history, stop],
                 shuffle=False,
                 verbose=0,
             )
@@ -151,18 +152,17 @@ def _find_averaging_optimizer(model):
     return optimizer if optimizer.use_ema else None
 
 
-def _add_missing_line(history, model, validation, state, callbacks, epoch):
+def _add_missing_line(history, model, state, callbacks, epoch):
     """Add the line of the last epoch to `history`, unless it is there."""
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
-    # Convert to floats now, because the evaluation resets the metrics.
-    logs = {name: float(value) for name, value in logs.items()}
-    logs |= _evaluate(validation, state.step)
-    for callback in callbacks:  # they add logs, such as the learning rate
-        callback.set_model(model)
-        callback.on_epoch_end(epoch, logs)
-    history.add(logs)
+    # As in `fit`, callbacks add logs, such as the learning rate.
+    callbacks = keras.callbacks.CallbackList(
+        [*callbacks, history], model=model, epochs=epoch + 1, steps=None
+    )
+    callbacks.on_train_begin()
+    callbacks.on_epoch_end(epoch, logs)
 
 
 def _evaluate(validation, step):

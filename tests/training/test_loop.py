@@ -32,7 +32,7 @@ def batches(first_step):
 
 
 class Stop(keras.callbacks.Callback):
-    """A callback that raises KeyboardInterrupt after some steps."""
+    """A callback that raises KeyboardInterrupt after some steps, if not 0."""
 
     def __init__(self, after):
         super().__init__()
@@ -45,7 +45,12 @@ class Stop(keras.callbacks.Callback):
 
 
 def train(
-    folder, stop_after=None, at_once=1, distribution="off", optimizer="adam"
+    folder,
+    stop_after=0,
+    at_once=1,
+    distribution="off",
+    optimizer="adam",
+    callbacks=(),
 ):
     """Start or resume a run; return the weights and the history."""
     keras.utils.set_random_seed(0)
@@ -71,7 +76,7 @@ def train(
         lambda step: model.evaluate(
             batches(STEPS - 2), callbacks=[state], verbose=0, return_dict=True
         ),
-        [Stop(stop_after)] if stop_after else [],
+        [*callbacks, Stop(stop_after)],
     )
     return [np.array(w) for w in model.get_weights()], history
 
@@ -213,3 +218,17 @@ def test_a_finished_run_trains_no_further(uninterrupted, tmp_path):
     again, lines = train(tmp_path, stop_after=1)
     assert lines == history
     np.testing.assert_array_equal(again[0], weights[0])
+
+
+def test_callbacks_begin_before_an_evaluation_that_a_kill_cut_off(
+    uninterrupted, tmp_path
+):
+    _, history, folder = uninterrupted
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]))
+    log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    assert train(tmp_path, callbacks=[log])[1] == history
+    (row,) = (tmp_path / "log.csv").read_text().splitlines()[1:]
+    assert row.startswith("3,")  # the epoch, counted from 0
