@@ -105,7 +105,7 @@ EXECUTION = {
     "steps_per_execution": "Number of steps that Python starts in one call.",
     "save_every": "Steps between checkpoints.",
     "keep": "Number of newest checkpoints to keep.",
-    "keep_every": "Also keep checkpoints at multiples of this step.",
+    "keep_every": "Also keep a checkpoint for each multiple of this step.",
 }
 
 

@@ -4,6 +4,7 @@ The folder `step-00001234/` holds a safetensors file for each group of tensors,
 and `manifest.json`, which is written last.
 """
 
+import itertools
 import logging
 import os
 import re
@@ -162,12 +163,13 @@ def read_newest(folder):
 def prune(folder, newest, keep, keep_every=None):
     """Remove the checkpoints up to step `newest`, except the last `keep`.
 
-    Checkpoints at multiples of `keep_every` stay. Checkpoints after `newest`
-    also stay. They are damaged, so the run resumed from an earlier checkpoint.
+    The first checkpoint at or after each multiple of `keep_every` stays.
+    Checkpoints after `newest` also stay. They are damaged, so the run resumed
+    from an earlier checkpoint.
     """
     upto = [step for step in steps(folder) if step <= newest]
-    for step in upto[:-keep]:
-        if keep_every and step % keep_every == 0:
+    for last, step in itertools.pairwise([0, *upto[:-keep]]):
+        if keep_every and step // keep_every > last // keep_every:
             continue
         path = step_path(folder, step)
         if files.is_remote(folder):

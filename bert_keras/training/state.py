@@ -63,7 +63,8 @@ class TrainingState(keras.callbacks.Callback):
         folder: path of the folder of all checkpoints.
         every: number of steps from one checkpoint to the next.
         keep: number of the newest checkpoints to keep.
-        keep_every: checkpoints at multiples of this number are never removed.
+        keep_every: the first checkpoint at or after each multiple of this
+            number is never removed.
         settings: JSON dict that must be the same when the run resumes.
         check: function that is called before each save, such as
             `RunFolder.check`. It raises an error if nothing may be written.

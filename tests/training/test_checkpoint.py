@@ -229,3 +229,10 @@ def test_a_failure_at_any_change_of_a_remote_save_leaves_a_sound_one(
             break
     assert newest[0] == 2 and newest[-1] == 3
     assert len(newest) > 5
+
+
+def test_the_first_checkpoint_at_or_after_each_multiple_is_kept(tmp_path):
+    for step in (512, 1008, 1504, 2000, 2512, 3008, 3504, 4000):
+        (tmp_path / f"step-{step:08d}").mkdir()
+        checkpoint.prune(tmp_path, step, keep=1, keep_every=1000)
+    assert checkpoint.steps(tmp_path) == [1008, 2000, 3008, 4000]
