@@ -184,7 +184,11 @@ def encodable(value):
             other values stay as they are.
     """
     if isinstance(value, str):
-        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+        try:
+            value.encode()  # faster than a search for halves
+        except UnicodeEncodeError:
+            return re.sub("[\ud800-\udfff]", "\ufffd", value)
+        return value
     if isinstance(value, list | tuple):
         return type(value)(map(encodable, value))
     return value
