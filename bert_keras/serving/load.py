@@ -1,6 +1,7 @@
 """Load a SavedModel and call it with lists of strings."""
 
 import os
+import re
 import reprlib
 from collections.abc import Callable, Iterable
 from numbers import Integral
@@ -158,7 +159,7 @@ class ServedModel:
             except tf.errors.InvalidArgumentError as error:
                 raise InputError(
                     f"{name} cannot answer these rows: "
-                    f"{error.message.split('unavailable>')[-1].strip()}"
+                    f"{clean_message(error.message)}"
                 ) from None
             # TensorFlow does not keep the order of outputs.
             ordered = {name: outputs[name] for name in entry["outputs"]}
@@ -176,6 +177,15 @@ class ServedModel:
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.signatures]
+
+
+def clean_message(message):
+    """Return a message of TensorFlow without its stack trace and graph nodes.
+
+    Of a failed assertion, only the first part is kept, our own message.
+    """
+    message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
+    return re.sub(r"assertion failed: \[(.*?)\].*", r"\1", message)
 
 
 def _name_columns(name, order, texts, named):

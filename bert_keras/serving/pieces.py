@@ -227,20 +227,12 @@ def ids(model, rows, style):
             "without ids_signature."
         )
     names = output_names(model, style)
-    size = getattr(model, "encoder", model).vocabulary_size
+    encoder = getattr(model, "encoder", model)
 
     def function(*tensors):
         inputs = dict(zip(ID_INPUTS, tensors, strict=True))
-        ids = inputs["token_ids"]
-        # In an int8 table, a negative id would index from the end, so check
-        # the ids here.
-        message = f"Token ids must be numbers from 0 to {size - 1}"
-        checks = [
-            tf.debugging.assert_non_negative(ids, message),
-            tf.debugging.assert_less(ids, size, message),
-        ]
-        with tf.control_dependencies(checks):
-            inputs["token_ids"] = tf.identity(ids)
+        with tf.control_dependencies(_check_ids(inputs, encoder)):
+            inputs = {name: tf.identity(x) for name, x in inputs.items()}
         return dict(
             zip(names, compute_outputs(model, inputs, style), strict=True)
         )
@@ -265,6 +257,29 @@ def ids(model, rows, style):
             | task_models.BertEmbedder,
         ),
     )
+
+
+def _check_ids(inputs, encoder):
+    """Return operations that fail for ids outside the encoder's tables."""
+    # In an int8 table, a negative id would index from the end.
+    most = encoder.max_sequence_length
+    checks = [
+        tf.debugging.assert_less_equal(
+            tf.shape(inputs["token_ids"])[-1],
+            most,
+            f"A row must have at most {most} token ids",
+        )
+    ]
+    for noun, name, size in (
+        ("Token", "token_ids", encoder.vocabulary_size),
+        ("Segment", "segment_ids", encoder.num_segments),
+    ):
+        message = f"{noun} ids must be numbers from 0 to {size - 1}"
+        checks += [
+            tf.debugging.assert_non_negative(inputs[name], message),
+            tf.debugging.assert_less(inputs[name], size, message),
+        ]
+    return checks
 
 
 def output_names(model, style):

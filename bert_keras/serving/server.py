@@ -21,7 +21,12 @@ from starlette.routing import Route
 
 from bert_keras import json_files
 from bert_keras.errors import InputError
-from bert_keras.serving.load import read_columns, read_signatures, to_tensors
+from bert_keras.serving.load import (
+    clean_message,
+    read_columns,
+    read_signatures,
+    to_tensors,
+)
 
 PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
 KEYS = {"signature_name", "instances", "inputs"}
@@ -111,10 +116,7 @@ class _Service:
                 f"{error.detail}: {request.method} {request.url.path[:200]}. "
                 f"Expected POST /v1/models/{self.name}:predict."
             )
-        # Remove TensorFlow's note on stack traces and its list of graph nodes.
-        message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
-        # Of a failed assertion, keep its first part, our own message.
-        message = re.sub(r"assertion failed: \[(.*?)\].*", r"\1", message)
+        message = clean_message(message)
         # Else the unread rest of a body would be read as the next request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 

@@ -107,9 +107,17 @@ def test_choices_are_three_axes():
     assert [spec.shape.rank for spec in signature.specs()] == [3, 3, 3]
 
 
-@pytest.mark.parametrize("wrong", [-1, 10_000])
-def test_an_id_that_the_vocabulary_has_not_is_refused(wrong):
+@pytest.mark.parametrize(
+    ("tokens", "segments", "message"),
+    [
+        ([2, -1, 3], [0] * 3, "Token ids must be numbers from 0"),
+        ([2, 10_000, 3], [0] * 3, "Token ids must be numbers from 0"),
+        ([2, 5, 3], [0, 2, 0], "Segment ids must be numbers from 0 to 1"),
+        ([2] * 33, [0] * 33, "at most 32 token ids"),
+    ],
+)
+def test_ids_outside_the_tables_are_refused(tokens, segments, message):
     signature = ids(spread(encoder()), rows(), "ours")
-    request = [[[2, wrong, 3]], [[1] * 3], [[0] * 3]]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="numbers from 0"):
+    request = [[tokens], [[1] * len(tokens)], [segments]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signature.function(*map(tf.constant, request))

@@ -147,6 +147,8 @@ def asked(name, row):
         (asked("ids", IDS | {"input_ids": [True, 1]}), "row 0", 400),
         (asked("ids", IDS | {"input_ids": [2**31, 1]}), "row 0", 400),
         (asked("ids", IDS | {"input_ids": [999, 1]}), "from 0 to 23", 400),
+        (asked("ids", IDS | {"token_type_ids": [0, 2]}), "from 0 to 1", 400),
+        (asked("ids", dict.fromkeys(IDS, [1] * 33)), "at most 32", 400),
         (asked("ids", IDS | {"input_ids": [1]}), "row 0", 400),
         (asked("ids", dict.fromkeys(IDS, [])), "no row has any", 400),
         ({"instances": ["a" * 131_073]}, "bytes", 413),
