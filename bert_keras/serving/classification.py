@@ -181,6 +181,7 @@ def rank(model, rows):
         logits = logits[..., 0]  # (B, K)
         return {
             "score": tf.sigmoid(logits),
+            # Stable, so that the padding of a shorter list comes last.
             "order": tf.argsort(
                 logits, axis=-1, direction="DESCENDING", stable=True
             ),

@@ -153,7 +153,8 @@ class ServedModel:
         def call(*texts, **named):
             refuse_fork(self._process)
             columns = _name_columns(name, entry["input_order"], texts, named)
-            tensors = to_tensors(entry, read_columns(name, entry, columns))
+            columns = read_columns(name, entry, columns)
+            tensors = to_tensors(entry, columns)
             try:
                 outputs = function(**tensors)
             except tf.errors.InvalidArgumentError as error:
@@ -163,7 +164,7 @@ class ServedModel:
                 ) from None
             # TensorFlow does not keep the order of outputs.
             ordered = {name: outputs[name] for name in entry["outputs"]}
-            return _to_python(ordered, entry["padded"])
+            return _to_python(ordered, entry, columns)
 
         call.__name__ = name
         return call
@@ -319,12 +320,24 @@ def as_tensor(rows, spec):
     return tf.ragged.constant(rows, spec.dtype, inner).to_tensor()
 
 
-def _to_python(outputs, padded):
-    """Return the outputs with strings decoded and padding removed."""
+def _to_python(outputs, entry, columns):
+    """Return the outputs with strings decoded and padding removed.
+
+    Args:
+        outputs: dict of output name -> tensor, padded.
+        entry: entry of the signature in the card.
+        columns: the checked inputs; see `read_columns`.
+    """
     values = {key: _decode(value.numpy()) for key, value in outputs.items()}
-    for key in padded:
-        rows = zip(values[key], values["count"], strict=True)
-        values[key] = [row[:count].tolist() for row, count in rows]
+    counts = dict.fromkeys(entry["padded"], values.get("count"))
+    *_, lists = columns.values()
+    for key, text in entry["outputs"].items():
+        # Such an output has a value for each entry of a row's list.
+        if text.partition(":")[0].endswith("(B, K)"):
+            counts[key] = list(map(len, lists))
+    for key, lengths in counts.items():
+        rows = zip(values[key], lengths, strict=True)
+        values[key] = [row[:length].tolist() for row, length in rows]
     for key, value in values.items():
         if isinstance(value, np.ndarray) and value.dtype == object:
             values[key] = value.tolist()

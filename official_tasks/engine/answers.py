@@ -281,6 +281,10 @@ def _find_best(probabilities, labels):
 
 def _as_json(value):
     """Return an output as a JSON value, with float32 in its shortest form."""
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    if type(value) is float:  # of an output without padding
+        value = np.float32(value)
     if not hasattr(value, "tolist"):
         return value
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:

@@ -16,7 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
 from official_tasks import predict, progress
 from official_tasks.engine import prediction
-from official_tasks.engine.answers import Answers
+from official_tasks.engine.answers import Answers, _as_json
 from official_tasks.engine.prediction import read_inputs
 from official_tasks.engine.training import Meter
 from official_tasks.tasks.table import make_dialect
@@ -249,6 +249,11 @@ def answer_to(tmp_path, name, content="id,label,text\n7,x,a b\n8,y,\n"):
         answers.finish()
     assert {p.name for p in tmp_path.iterdir()} == {"in.csv", name}
     return path
+
+
+def test_lists_hold_float32_in_its_shortest_form():
+    value = [[float(np.float32(0.3))], ["a"], 3]
+    assert _as_json(value) == [[0.3], ["a"], 3]
 
 
 @pytest.mark.parametrize("count", [100, 101])

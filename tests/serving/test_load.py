@@ -10,7 +10,7 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import encoder, preprocessor
+from served_samples import encoder, live_signatures, preprocessor, spread
 
 from bert_keras import json_files
 from bert_keras.errors import InputError
@@ -20,6 +20,7 @@ from bert_keras.serving import export as exporting
 from bert_keras.serving import load
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import (
+    as_tensor,
     load_saved_model,
     read_columns,
     to_tensors,
@@ -149,6 +150,32 @@ def test_a_fork_refuses_a_model_of_its_parent(toy_served, kind):
     with open(reading) as file:
         assert "forked" in file.read()
     os.waitpid(child, 0)
+
+
+def test_an_answer_has_a_value_for_each_entry_of_its_own_list(toy_served):
+    prompts, choices = ["an hour", "bad"], [["good"], ["film", "", "was"]]
+    found = toy_served.choose(prompts, choices)["probabilities"]
+    for row, expected in enumerate(found):
+        alone = toy_served.choose(prompts[row:][:1], choices[row:][:1])
+        assert expected == pytest.approx(alone["probabilities"][0], abs=1e-5)
+    ranker = spread(BertClassifier(encoder(), problem="ranking", pair=True))
+    signature = live_signatures(ranker, preprocessor())["rank"]
+    passages = [["", "good"], ["film", "", "was", "an"]]
+    columns = {"query": prompts, "passages": passages}
+    tensors = map(as_tensor, columns.values(), signature.specs())
+    entry = {"padded": [], "outputs": signature.outputs}
+    found = load._to_python(signature.function(*tensors), entry, columns)
+    assert found["order"][0] == [1, 0] and found["order"][1][3] == 1
+    assert [len(row) for row in found["score"]] == [2, 4]
+    assert found["score"][0][0] == 0 < found["score"][0][1]
+
+
+def test_a_refusal_of_the_graph_is_one_sentence(toy_served):
+    with pytest.raises(InputError) as raised:
+        toy_served.ids([[2] * 33], [[1] * 33], [[0] * 33])
+    assert str(raised.value) == (
+        "ids cannot answer these rows: A row must have at most 32 token ids"
+    )
 
 
 def test_a_served_model_shows_what_it_answers(toy_served):
