@@ -147,9 +147,7 @@ def export_saved_model(
     functions = {name: s.trace() for name, s in signatures.items()}
     answers = None
     if verify:
-        answers = verification.answer_here(
-            signatures, functions, preprocessor, options
-        )
+        answers = verification.answer_here(signatures, functions, preprocessor)
     if is_exported:
         _check_answers(folder, answers, TOLERANCES[dtype])
         return folder

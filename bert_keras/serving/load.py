@@ -93,7 +93,7 @@ def _check_card(card):
     check_entries(card["files"])
     if PROTO not in card["files"]:
         raise ValueError(f"{PROTO} is not in 'files'")
-    check_fields(card["options"], {"dtype": str, "long_text": str})
+    check_fields(card["options"], {"dtype": str})
     for entry in card["signatures"].values():
         check_fields(entry, ENTRY_FIELDS)
         if sorted(entry["input_order"]) != sorted(entry["inputs"]):

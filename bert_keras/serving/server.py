@@ -38,7 +38,8 @@ NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 # Windows of `answer` start 128 tokens apart. In rows of fewer than 384 tokens,
 # the distance may be smaller, but is at least a third of the row's length.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
-WINDOWED = ("classify", "embed", "tag")
+# These read windows if they lack the output `truncated`.
+WINDOWED = ("classify", "embed", "embed_query", "embed_document", "tag")
 TEXTS_AT_ONCE = 32
 SEND_LESS = "Send fewer or shorter rows."
 INVALID_ARGUMENT = tf.errors.InvalidArgumentError
@@ -308,7 +309,8 @@ def _count_tokens(name, columns, card, tokenize):
     around = around.encode()
     texts = sorted({*_list_texts(columns), around}, key=len)
     lengths = {}
-    kind = next(iter(card["signatures"][name]["inputs"].values()))
+    entry = card["signatures"][name]
+    kind = next(iter(entry["inputs"].values()))
     if kind.startswith("int32"):
         lists = [row[0] for row in rows]
         inner = [len(x) for ids in lists for x in ids if isinstance(x, list)]
@@ -323,7 +325,7 @@ def _count_tokens(name, columns, card, tokenize):
     most, overlap = card["sequence_length"], 0
     if name == "answer":
         overlap = max(most / ANSWER_STRIDE, ANSWER_WINDOWS)
-    elif name in WINDOWED and card["options"]["long_text"] == "windows":
+    elif name in WINDOWED and "truncated" not in entry["outputs"]:
         overlap = 2
     counts = []
     for *first, last in rows:

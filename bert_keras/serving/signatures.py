@@ -133,16 +133,18 @@ def resolve_options(models, options):
                 f"has {', '.join(found)}. Leave {name} out."
             )
     defaults = {
-        "pair": any(getattr(model, "pair", False) for model in models),
+        # Only a `classify` reads this option; `rank` always reads pairs.
+        "pair": any(
+            getattr(model, "pair", False)
+            for model in models
+            if _has_option("pair", find_families(model))
+        ),
         "top_k": 5,
         "pooling": "mean",
         "normalize": False,
         "truncate_dim": None,
         "hypothesis": HYPOTHESIS,
-        "long_text": "truncate",
     }
-    if any(getattr(m, "long_text", None) == "windows" for m in models):
-        defaults["long_text"] = "windows"
     for model in models:
         defaults |= getattr(model, "sentence_embedding", {})
     resolved = defaults | {
@@ -221,6 +223,9 @@ def _find_random_weights(model, options, has_ids):
 def make_signatures(model, rows, options):
     """Return list of the model's `Signature` objects, the default first."""
     _check_top_k(model, rows, options)
+    if options["long_text"] is None:
+        own = getattr(model, "long_text", "truncate")
+        options = options | {"long_text": own}
     families = find_families(model)
     if not options["pair"] and ENTAIL in families:
         families.remove(ENTAIL)  # `entail` needs pairs

@@ -35,22 +35,23 @@ HARD_TEXTS = (
 )
 
 
-def answer_here(signatures, functions, preprocessor, options):
+def answer_here(signatures, functions, preprocessor):
     """Return a list of (signature, request, answer), computed in this process.
 
-    `functions` is a dict of signature name -> traced function. `options` are
-    the export's options.
+    `functions` is a dict of signature name -> traced function.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # Signatures that read windows are slow, so they get shorter texts.
+    # Signatures that read windows are slow, so they get shorter texts. They do
+    # not have the output `truncated`.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
-    in_windows = options["long_text"] == "windows"
     answers = []
     for name, signature in signatures.items():
         if name == "ids":
             request = make_ids_request(signature, preprocessor, few)
         else:
-            chosen = few if in_windows or name == "answer" else texts
+            is_fast = name in ("tokenize", "next_sentence")
+            is_fast = is_fast or "truncated" in signature.outputs
+            chosen = texts if is_fast else few
             request = make_request(signature.inputs, chosen)
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = functions[name](*tensors)

@@ -192,6 +192,23 @@ def test_an_export_that_differs_is_not_written(
     assert os.listdir(tmp_path) == []
 
 
+def test_each_model_of_an_export_keeps_its_own_settings(tmp_path, asked_for):
+    models = [
+        BertClassifier(encoder(), ["bad", "good"], long_text="windows"),
+        BertClassifier(encoder(), problem="ranking", pair=True),
+        encoder(),
+    ]
+    export_saved_model(models, preprocessor(), tmp_path / "own")
+    export_saved_model(
+        models, preprocessor(), tmp_path / "all", long_text="windows"
+    )
+    for made in asked_for:
+        assert list(made["classify"].inputs) == ["text"]
+        assert "truncated" not in made["classify"].outputs
+    cuts = ["truncated" in made["embed"].outputs for made in asked_for]
+    assert cuts == [True, False]
+
+
 @pytest.mark.parametrize("name", ["exp[1]", "a*b?", "x" * 250, b"caf\xe9"])
 def test_any_name_of_a_folder_is_exported_to_and_loaded(
     tmp_path, asked_for, name

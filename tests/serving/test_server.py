@@ -19,11 +19,18 @@ from served_samples import preprocessor, task_models
 from serving_process import PREDICT, call, predict, server, start
 
 from bert_keras.errors import InputError
+from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import read_card
+from bert_keras.serving.pieces import tokenize
 
 pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 
-from bert_keras.serving.server import Limits, parse, to_json  # noqa: E402
+from bert_keras.serving.server import (  # noqa: E402
+    Limits,
+    _count_tokens,
+    parse,
+    to_json,
+)
 
 HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
 BODY = json.dumps({"instances": ["an hour well spent"]})
@@ -178,6 +185,16 @@ def test_texts_are_not_tokenized_before_their_bytes_are_bounded(toy_export):
     body = json.dumps({"instances": ["a" * 99_000] * 10}).encode()
     with pytest.raises(InputError, match="990000 bytes"):
         parse(body, read_card(toy_export), Limits())
+
+
+@pytest.mark.parametrize("name", ["classify", "embed_query", "embed_document"])
+def test_tokens_of_windows_count(name):
+    texts, function = {"text": [b"bad " * 40]}, tokenize(Rows(preprocessor()))
+    for outputs, expected in ({}, 12 + 2 * 43), ({"truncated": ""}, 12):
+        entry = {"inputs": {"text": "string (B,)"}, "outputs": outputs}
+        card = {"signatures": {name: entry}, "sequence_length": 12}
+        counts = _count_tokens(name, texts, card, function.function)
+        assert counts == [expected]
 
 
 def test_answers_are_written_by_row_or_by_output():
