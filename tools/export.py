@@ -163,7 +163,7 @@ def load_model(folder, allow_untrained):
 
 
 def load_preprocessor(folders, sequence_length=None):
-    """Load the first model's preprocessor; raise if the tokenizers differ."""
+    """Load the first model's preprocessor; raise if another one differs."""
     import bert_keras
 
     first, *others = (
@@ -172,21 +172,27 @@ def load_preprocessor(folders, sequence_length=None):
         )
         for folder in folders
     )
-    settings = first.tokenizer.get_config()
+    settings = _list_settings(first)
     for folder, other in zip(folders[1:], others, strict=True):
-        config = other.tokenizer.get_config()
-        different = [
-            name
-            for name in settings
-            if name != "name" and config[name] != settings[name]
-        ]
+        found = _list_settings(other)
+        different = [name for name in settings if found[name] != settings[name]]
         if different:
+            is_length = different == ["sequence_length"]
+            fix = "Set --sequence_length, or export" if is_length else "Export"
             raise InputError(
-                f"The tokenizers of {folders[0]} and {folder} differ in "
-                f"{', '.join(different)}; expected one tokenizer in an export. "
-                "Export the models to two folders."
+                f"The preprocessors of {folders[0]} and {folder} differ in "
+                f"{', '.join(different)}; expected one preprocessor in an "
+                f"export. {fix} the models to two folders."
             )
     return first
+
+
+def _list_settings(preprocess):
+    names = ("sequence_length", "prompts", "prompt", "include_prompt")
+    settings = {name: getattr(preprocess, name) for name in names}
+    settings |= preprocess.tokenizer.get_config()
+    del settings["name"]
+    return settings
 
 
 def export(models, preprocess, values):

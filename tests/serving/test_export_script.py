@@ -3,7 +3,7 @@
 import pytest
 from run_script import ROOT, run_script
 from script_flags import parse_flags
-from served_samples import VOCABULARY, encoder, preprocessor
+from served_samples import VOCABULARY, encoder, preprocessor, tokenizer
 
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning
@@ -25,9 +25,10 @@ def parsed(monkeypatch):
     return parse
 
 
-def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
+def test_models_of_two_preprocessors_are_not_exported_together(tmp_path):
     model = encoder()
-    folders = [str(tmp_path / name) for name in ("a", "same", "other", "cased")]
+    names = ("a", "short", "other", "cased", "prompted")
+    folders = [str(tmp_path / name) for name in names]
     other = VOCABULARY[::-1]
     for folder, preprocess in zip(
         folders,
@@ -39,16 +40,25 @@ def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
                 WordPieceTokenizer(VOCABULARY, lowercase=False),
                 sequence_length=12,
             ),
+            BertPreprocessor(tokenizer(), 12, prompts={"query": "an "}),
         ),
         strict=True,
     ):
         save_model(folder, model, preprocess)
-    a, same, other, cased = folders
-    assert export.load_preprocessor([a, same]).sequence_length == 12
-    with pytest.raises(InputError, match="other differ in vocabulary;"):
-        export.load_preprocessor([a, same, other])
-    with pytest.raises(InputError, match="cased differ in lowercase"):
-        export.load_preprocessor([a, cased])
+    a, short, *_ = folders
+    assert export.load_preprocessor([a, short], 11).sequence_length == 11
+    for folder, message in zip(
+        folders[1:],
+        (
+            "short differ in sequence_length; .* Set --sequence_length, or",
+            "other differ in vocabulary; .* Export the models to two folders",
+            "cased differ in lowercase, ",
+            "prompted differ in prompts;",
+        ),
+        strict=True,
+    ):
+        with pytest.raises(InputError, match=message):
+            export.load_preprocessor([a, folder])
 
 
 def test_every_option_reaches_the_export(parsed, monkeypatch):
