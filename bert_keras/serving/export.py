@@ -326,6 +326,8 @@ def is_present(folder, fingerprint):
     try:
         card = read_card(folder)
     except InputError:
+        if files.is_file(folder):
+            raise InputError(f"{folder} exists and is a file. {fix}") from None
         raise InputError(f"The folder {folder} is not empty. {fix}") from None
     if card["fingerprint"] != fingerprint:
         raise InputError(f"The folder {folder} holds another export. {fix}")

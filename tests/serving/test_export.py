@@ -347,6 +347,8 @@ def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(InputError, match="is not empty"):
         export_saved_model(classifier, preprocessor(), tmp_path)
+    with pytest.raises(InputError, match="thesis.txt exists and is a file"):
+        export_saved_model(classifier, preprocessor(), tmp_path / "thesis.txt")
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
