@@ -257,7 +257,7 @@ def _to_lists(value):
     if hasattr(value, "numpy"):
         value = value.numpy()
     if hasattr(value, "tolist"):
-        return value.tolist()
+        value = value.tolist()  # its items may be arrays
     is_text = isinstance(value, str | bytes)
     # Do not iterate over a dict or a table, because that yields keys, not rows.
     if is_text or hasattr(value, "keys") or not isinstance(value, Iterable):

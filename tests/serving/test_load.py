@@ -230,8 +230,9 @@ def test_a_served_model_takes_texts_of_any_holder(texts):
 
 
 def test_half_of_a_surrogate_pair_is_served_as_u_fffd():
-    found = tensors("text", ["\ud800an"])["text"]
-    assert found.numpy().tolist() == ["\ufffdan".encode()]
+    for holder in (list, np.array):
+        found = tensors("text", holder(["\ud800an"]))["text"]
+        assert found.numpy().tolist() == ["\ufffdan".encode()]
 
 
 @pytest.mark.parametrize(
@@ -263,6 +264,12 @@ def test_a_served_model_names_the_row_that_it_cannot_take(name, rows, message):
             [[[0] * 3] * 2, [[2, 5, 3], [2, 0, 0]]],
         ),
         ("ids", list(np.array([[2, 5], [2, 3]])), [[2, 5], [2, 3]]),
+        (
+            "ids",
+            np.array([np.array([2, 5]), np.array([2])], object),
+            [[2, 5], [2, 0]],
+        ),
+        ("lists", tf.ragged.constant([[], ["a"]]), [[b""], [b"a"]]),
         ("lists", [[], ["a"]], [[b""], [b"a"]]),
         ("lists", [[]], [[]]),
     ],
