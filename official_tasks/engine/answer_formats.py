@@ -54,6 +54,12 @@ def _records(lines):
         yield from map(json.loads, file)
 
 
+def list_columns(keep, inputs, outputs):
+    """Return the names of a table's columns."""
+    record = {"keep": keep, "inputs": inputs, "answer": sorted(outputs)}
+    return list(_columns({k: dict.fromkeys(v) for k, v in record.items()}))
+
+
 def _columns(record):
     """Return a row as a dict: kept columns, then inputs, then the answer."""
     row = {**record.get("keep", {})}
@@ -65,14 +71,15 @@ def _columns(record):
     return row
 
 
-def _write_csv(lines, path):
-    _write_text(lines, path, str)
+def _write_csv(lines, path, columns):
+    _write_text(lines, path, columns, str)
 
 
-def _write_tsv(lines, path):
+def _write_tsv(lines, path, columns):
     _write_text(
         lines,
         path,
+        columns,
         # Replace tabs and line breaks, because TSV has no quotes.
         lambda cell: " ".join(cell.replace("\t", " ").splitlines()),
         delimiter="\t",
@@ -81,13 +88,11 @@ def _write_tsv(lines, path):
     )
 
 
-def _write_text(lines, path, clean, **dialect):
+def _write_text(lines, path, columns, clean, **dialect):
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = make_csv_writer(file, **dialect)
-        for number, record in enumerate(_records(lines)):
-            row = _columns(record)
-            if number == 0:
-                writer.writerow(map(clean, row))
+        writer.writerow(map(clean, columns))
+        for row in map(_columns, _records(lines)):
             writer.writerow(clean(_cell(value)) for value in row.values())
 
 
@@ -96,7 +101,7 @@ def _cell(value):
     return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
-def _write_parquet(lines, path):
+def _write_parquet(lines, path, columns):
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -107,7 +112,7 @@ def _write_parquet(lines, path):
 
     schemas = {pa.Table.from_pylist(batch).schema for batch in batches()}
     if not schemas:
-        schemas = {pa.schema([])}
+        schemas = {pa.schema([(name, pa.null()) for name in columns])}
     schema = pa.unify_schemas(list(schemas), promote_options="permissive")
     schema = pa.schema([(f.name, _narrow(pa, f.type)) for f in schema])
     with pyarrow.parquet.ParquetWriter(path, schema) as file:
@@ -122,7 +127,7 @@ def _narrow(pa, dtype):
     return pa.float32() if pa.types.is_float64(dtype) else dtype
 
 
-def _write_npy(lines, path):
+def _write_npy(lines, path, columns):
     """Write the vectors as one float32 array (rows, dim)."""
     count = sum(1 for _ in _records(lines))
     first = next((r["answer"][VECTOR] for r in _records(lines)), [])

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from official_tasks.engine.answer_formats import find_writer
+from official_tasks.engine.answer_formats import find_writer, list_columns
 
 try:
     import fcntl
@@ -59,6 +59,8 @@ class Answers:
         entry = served.card["signatures"][signature]
         self.inputs, self.keep = entry["input_order"], list(keep)
         self._labels = entry.get("labels", ())
+        # Names of the columns of a table, also if there are no rows.
+        self._columns = list_columns(self.keep, self.inputs, entry["outputs"])
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
         self.done, self.truncated = 0, 0  # answered rows, truncated rows
@@ -112,7 +114,7 @@ class Answers:
             os.replace(self.lines, self.path)
             return
         with files.atomic_output(self.path) as partial:
-            self._write(self.lines, partial)
+            self._write(self.lines, partial, self._columns)
         os.remove(self.lines)
 
     def _read_lines(self):

@@ -342,6 +342,20 @@ def test_answers_are_parquet_with_lists_and_float32(tmp_path):
     np.testing.assert_array_equal(table["scores"].to_numpy(), expected)
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_a_table_without_rows_has_its_columns(tmp_path, name):
+    path = tmp_path / name
+    columns = "label,text,embedding,predicted_label,scores,words"
+    if name == "out.csv":
+        answered(path, Vectors(), [], keep=["label"])
+        assert path.read_text() == columns + "\n"
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        answered(path, Vectors(), [], keep=["label"])
+        table = parquet.read_table(path)
+        assert table.column_names == columns.split(",") and len(table) == 0
+
+
 def test_answers_are_an_array_of_vectors(tmp_path):
     vectors = np.load(answer_to(tmp_path, "out.npy"))
     assert vectors.dtype == np.float32
