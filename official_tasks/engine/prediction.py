@@ -51,7 +51,7 @@ def list_types(entry):
     """
     rows = [entry["request"][key][0] for key in entry["input_order"]]
     return [
-        isinstance(row, list) and (isinstance(row[0], str) or int)
+        isinstance(row, list) and (isinstance(row[0], str) or type(row[0]))
         for row in rows
     ]
 
@@ -93,7 +93,8 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
         kind: "lines", "csv", "tsv" or "jsonl"; None: the file name decides.
         columns: columns of a table: the inputs in order, then columns to keep.
         lists: for each column, True if its values are lists of str in JSON,
-            `int` if they are lists of integers, False if they are str.
+            `int` if they are lists of integers, `list` if they are lists of
+            such lists, False if they are str.
         dialect: `Dialect` of the files; None means UTF-8 and commas.
     """
     for path in paths:
@@ -132,10 +133,12 @@ def _read_table(path, stream, kind, columns, lists, dialect):
         path, columns, listed, dialect=dialect, stream=stream, kind=kind
     ):
         row_name = f"{path}, {line_or_row(path)} {number}"
-        yield [
+        cells = [
             _parse_list(row_name, column, value, is_list) if is_list else value
             for column, value, is_list in zip(columns, row, lists, strict=True)
         ]
+        _check_lengths(row_name, columns, cells, lists)
+        yield cells
 
 
 def find_kind(path, kind=None):
@@ -174,14 +177,31 @@ def _parse_list(row_name, column, value, item_type):
             f"{row_name}: expected a list of {content} in {column!r}, as JSON, "
             f"got {value[:60]!r}"
         )
-    if item_type is not int:
+    if item_type is True:
         return [to_text(row_name, column, item) for item in items]
-    rows = items if isinstance(items[0], list) else [items]
+    rows = items if item_type is list else [items]
     if not all(
-        type(row) is list and set(map(type, row)) == {int} for row in rows
+        type(row) is list
+        and set(map(type, row)) == {int}
+        and 0 <= min(row) <= max(row) < 1 << 31
+        for row in rows
     ):
+        content = "lists of integers" if item_type is list else "integers"
         raise InputError(
-            f"{row_name}: expected a list of integers in {column!r}, or a list "
-            f"of such lists, got {json.dumps(items)[:60]}"
+            f"{row_name}: expected a list of {content} from 0 to 2147483647 in "
+            f"{column!r}, got {json.dumps(items)[:60]}"
         )
     return items
+
+
+def _check_lengths(row_name, columns, cells, lists):
+    lengths = {
+        column: list(map(len, cell)) if kind is list else len(cell)
+        for column, cell, kind in zip(columns, cells, lists, strict=True)
+        if kind in (int, list)
+    }
+    if len(set(map(str, lengths.values()))) > 1:
+        raise InputError(
+            f"{row_name}: expected the same number of integers in each of "
+            f"{', '.join(lengths)}, got {list(lengths.values())}"
+        )

@@ -180,7 +180,9 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     texts = ["x", "4", "", "true", "\ufffdy"]
     assert read("a.jsonl", line, ["choices"], [True]) == [[texts]]
     assert read("a.jsonl", b'{"i": [3, 4]}', ["i"], [int]) == [[[3, 4]]]
-    assert read("a.jsonl", b'{"i": [[3], [4]]}', ["i"], [int]) == [[[[3], [4]]]]
+    assert read("a.jsonl", b'{"i": [[3], [4]]}', ["i"], [list]) == [
+        [[[3], [4]]]
+    ]
     path = tmp_path / "b.csv"
     path.write_bytes("id;text\n1;caf\u00e9\n".encode("cp1252"))
     own = make_dialect(";", "cp1252")
@@ -215,6 +217,14 @@ def test_rows_that_cannot_be_asked_are_refused(tmp_path):
     for ids in ('[3, "a"]', "[3, null]", "[true]", "[[3], 4]", "[[]]"):
         with pytest.raises(InputError, match="line 1: expected a list of int"):
             read(f'{{"ids": {ids}}}', ["ids"], "jsonl", [int])
+    row = '{"ids": [3], "mask": [%s]}\n'
+    for mask, message in (
+        ("-1", "line 2: expected a list of integers from 0"),
+        ("1, 1", "line 2: expected the same number of .* got .1, 2."),
+    ):
+        with pytest.raises(InputError, match=message):
+            content = row % 1 + row % mask
+            read(content, ["ids", "mask"], "jsonl", [int, int])
     with pytest.raises(InputError, match="no such file"):
         prediction.find_inputs(str(tmp_path / "b"))
 
