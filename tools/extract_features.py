@@ -28,6 +28,7 @@ import os
 from absl import flags
 
 import bert_keras
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
@@ -80,6 +81,8 @@ def main(values):
     script.prepare_output(values, inputs=("input", "model"))
     recipe = find_recipe(values.recipe)
     texts = functools.partial(read_words, values.input, values.columns)
+    if os.path.exists(values.input):
+        files.check_file(values.input)  # a pipe can be read only once
     count = sum(1 for _ in texts())
     extract = Extractor(
         bert_keras.BertEncoder.from_preset(values.model),

@@ -60,8 +60,18 @@ def find_inputs(pattern) -> list[str]:
     """Return the matching files, sorted; [pattern] for a pipe or a data set."""
     from bert_keras.data.data_sets import is_data_set
 
-    if pattern == "-" or os.path.exists(pattern) or is_data_set(pattern):
+    if pattern == "-" or os.path.isfile(pattern) or is_data_set(pattern):
         return [pattern]
+    if os.path.isdir(pattern):
+        raise InputError(
+            f"{pattern} is a folder. Name its files, as in "
+            f"'{pattern.rstrip('/')}/*.csv'."
+        )
+    if os.path.exists(pattern):
+        raise InputError(
+            f"{pattern} is a pipe or a device; expected files. Send the rows "
+            "to standard input, and give --input=-."
+        )
     paths = files.find(pattern) if glob.has_magic(pattern) else []
     paths = list(filter(os.path.isfile, paths))
     if not paths:

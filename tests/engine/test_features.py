@@ -160,6 +160,15 @@ def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):
         assert read["row_splits"].tolist() == [0, 4, 4, 6]
 
 
+def test_the_script_refuses_what_can_be_read_only_once(tmp_path):
+    done = call_script(
+        ROOT / "tools/extract_features.py",
+        *("--input=/dev/null", "--model=none", "--output=out.npz"),
+        folder=tmp_path,
+    )
+    assert "/dev/null is a pipe, a device" in done.stderr
+
+
 def test_the_scripts_texts_are_lines_or_columns(tmp_path):
     from tools.extract_features import read_words
 
