@@ -130,12 +130,16 @@ def _answer(values):
     name, entry, columns = prediction.choose_signature(
         served, values.signature, values.columns
     )
+    if values.output.lower().endswith((".csv", ".tsv", ".parquet")):
+        prediction.check_kept(entry, columns, values.keep)
+    notes: list[str] = []
     rows = (
         paths,
         values.format,
         [*columns, *values.keep],
         [*prediction.list_types(entry), *(False for _ in values.keep)],
         make_dialect(values.separator, values.encoding),
+        notes,
     )
     total = prediction.count_rows(*rows)
     with Answers(
@@ -156,6 +160,8 @@ def _answer(values):
             script.drop_output()  # the pipe's reader, such as `head`, has ended
             return
         answers.finish()
+    for note in dict.fromkeys(notes):
+        progress.console.print(f"note: {note}")
     now = answers.done - before
     message = f"{answers.done} rows, {now} of them by this command"
     if answers.counts_truncated and answers.done:

@@ -44,6 +44,24 @@ def choose_signature(served, name, columns):
     return name, entry, columns
 
 
+def check_kept(entry, columns, keep):
+    """Raise if a table of answers would have two columns of the same name.
+
+    Args:
+        entry: the signature's entry in the card.
+        columns: names of the columns to read; see `choose_signature`.
+        keep: names of the columns to write next to the answers.
+    """
+    for name, column in zip(entry["input_order"], columns, strict=True):
+        if name in keep and name != column:
+            raise InputError(
+                f"--keep={name} has the name of an input, which --columns "
+                f"reads from {column!r}. Expected another name, because a "
+                "table has one column of each name. Rename the column in "
+                "--input, or name a .jsonl file as --output."
+            )
+
+
 def list_types(entry):
     """Return the argument `lists` of `read_inputs` for a signature's inputs.
 
@@ -95,7 +113,7 @@ def count_rows(paths, *arguments) -> int | None:
     return sum(1 for _ in read_inputs(paths, *arguments))
 
 
-def read_inputs(paths, kind, columns, lists, dialect=None):
+def read_inputs(paths, kind, columns, lists, dialect=None, notes=None):
     """Yield each row as a list that holds a str or a list for each column.
 
     Args:
@@ -106,12 +124,14 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
             `int` if they are lists of integers, `list` if they are lists of
             such lists, False if they are str.
         dialect: `Dialect` of the files; None means UTF-8 and commas.
+        notes: list to which notes for the user are added.
     """
     for path in paths:
-        yield from _read_file(path, kind, columns, lists, dialect or Dialect())
+        form = dialect or Dialect()
+        yield from _read_file(path, kind, columns, lists, form, notes)
 
 
-def _read_file(path, kind, columns, lists, dialect):
+def _read_file(path, kind, columns, lists, dialect, notes):
     kind = find_kind(path, kind)
     if kind == "lines" and len(columns) > 1:
         raise InputError(
@@ -125,7 +145,7 @@ def _read_file(path, kind, columns, lists, dialect):
             "--separator out, or give --format=csv."
         )
     if kind == "columns":
-        yield from _read_table(path, None, None, columns, lists, dialect)
+        yield from _read_table(path, None, None, columns, lists, dialect, notes)
         return
     with _open(path, kind, dialect.encoding) as text:
         if kind == "lines":
@@ -133,14 +153,20 @@ def _read_file(path, kind, columns, lists, dialect):
                 yield from ([line.rstrip("\r\n")] for line in text)
         else:
             yield from _read_table(
-                path, text, f".{kind}", columns, lists, dialect
+                path, text, f".{kind}", columns, lists, dialect, notes
             )
 
 
-def _read_table(path, stream, kind, columns, lists, dialect):
+def _read_table(path, stream, kind, columns, lists, dialect, notes):
     listed = [c for c, is_list in zip(columns, lists, strict=True) if is_list]
     for number, row in read_rows(
-        path, columns, listed, dialect=dialect, stream=stream, kind=kind
+        path,
+        columns,
+        listed,
+        dialect=dialect,
+        notes=notes,
+        stream=stream,
+        kind=kind,
     ):
         row_name = f"{path}, {line_or_row(path)} {number}"
         cells = [

@@ -227,6 +227,31 @@ def test_rows_that_cannot_be_asked_are_refused(tmp_path):
             read(content, ["ids", "mask"], "jsonl", [int, int])
     with pytest.raises(InputError, match="no such file"):
         prediction.find_inputs(str(tmp_path / "b"))
+    with pytest.raises(InputError, match="give --input=-"):
+        prediction.find_inputs("/dev/null")
+    with pytest.raises(InputError, match=r"is a folder.*/\*.csv"):
+        prediction.find_inputs(str(tmp_path))
+
+
+def test_lists_are_those_of_the_signatures_request():
+    request = {"a": ["x"], "b": [["x"]], "c": [[3]], "d": [[[3]]]}
+    entry = {"input_order": list(request), "request": request}
+    assert prediction.list_types(entry) == [False, True, int, list]
+
+
+def test_columns_of_equal_names_are_noted_or_refused(
+    tmp_path, classifier_export
+):
+    (tmp_path / "in.csv").write_text("a,a,text\nan hour,bad,x\n")
+    command = ["-m", "official_tasks.predict", f"--model={classifier_export}"]
+    command += ["--input=in.csv", "--columns=a", "--keep=text"]
+    done = call_script(*command, "--output=out.csv", folder=tmp_path)
+    assert done.returncode == 2
+    assert "--keep=text has the name of an input" in done.stderr
+    done = call_script(*command, "--output=out.jsonl", folder=tmp_path)
+    assert done.stderr.count("2 columns are called 'a'") == 1
+    (line,) = records(tmp_path / "out.jsonl")
+    assert line["inputs"] == {"text": "an hour"} and line["keep"]["text"] == "x"
 
 
 class Vectors(Served):
