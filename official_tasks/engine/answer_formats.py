@@ -1,5 +1,6 @@
 """Writes answers as CSV, TSV, Parquet or NPY, from a complete JSONL file."""
 
+import base64
 import csv
 import importlib
 import json
@@ -127,19 +128,33 @@ def _narrow(pa, dtype):
     return pa.float32() if pa.types.is_float64(dtype) else dtype
 
 
-def _write_npy(lines, path, columns):
+def encode_vector(vector):
+    """Return a float32 vector as base64, which is faster than JSON's numbers.
+
+    Only the JSONL file of an unfinished .npy file has such text.
+    """
+    return base64.b64encode(np.asarray(vector, "<f4")).decode()
+
+
+def _read_vectors(lines):
+    for record in _records(lines):
+        yield np.frombuffer(base64.b64decode(record["answer"][VECTOR]), "<f4")
+
+
+def write_npy(lines, path, columns):
     """Write the vectors as one float32 array (rows, dim)."""
-    count = sum(1 for _ in _records(lines))
-    first = next((r["answer"][VECTOR] for r in _records(lines)), [])
+    with open(lines, "rb") as file:
+        count = sum(1 for _ in file)
+    dim = next(map(len, _read_vectors(lines)), 0)
     with open(path, "wb") as file:
         header = {
-            "shape": (count, len(first)),
+            "shape": (count, dim),
             "fortran_order": False,
             "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
         }
         np.lib.format.write_array_header_1_0(file, header)
-        for record in _records(lines):
-            file.write(np.array(record["answer"][VECTOR], "<f4").tobytes())
+        for vector in _read_vectors(lines):
+            file.write(vector.tobytes())
 
 
 WRITERS = {
@@ -147,5 +162,5 @@ WRITERS = {
     ".csv": _write_csv,
     ".tsv": _write_tsv,
     ".parquet": _write_parquet,
-    ".npy": _write_npy,
+    ".npy": write_npy,
 }

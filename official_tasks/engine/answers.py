@@ -16,7 +16,13 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from official_tasks.engine.answer_formats import find_writer, list_columns
+from official_tasks.engine.answer_formats import (
+    VECTOR,
+    encode_vector,
+    find_writer,
+    list_columns,
+    write_npy,
+)
 
 try:
     import fcntl
@@ -67,6 +73,7 @@ class Answers:
         self.inputs_hash = hashlib.sha256()  # hash of the answered rows
         self._overwrite = overwrite
         self._write = None  # function that writes the format; None for JSONL
+        self._encoders = {}  # output -> function that replaces `_as_json`
         self.lines = None  # path of the JSONL file; None for a pipe or device
         if path == "-" or os.path.exists(path) and not os.path.isfile(path):
             files.refuse_folder(path)
@@ -80,6 +87,8 @@ class Answers:
             )
         is_separate = self._write or exists and overwrite
         self.lines = path + UNFINISHED if is_separate else path
+        if self._write is write_npy:
+            self._encoders = {VECTOR: encode_vector}
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -176,7 +185,7 @@ class Answers:
         while group := list(islice(rows, size - len(before))):
             inputs = [row[:count] for row in before + group]
             answers = _answer_in_batches(
-                signature, inputs, batch_size, self._labels
+                signature, inputs, batch_size, self._labels, self._encoders
             )
             for row, answer in zip(group, answers[len(before) :], strict=True):
                 self._file.write(
@@ -254,7 +263,7 @@ def _encode(row):
     return json.dumps(row).encode() + b"\n"
 
 
-def _answer_in_batches(signature, rows, batch_size, labels=()):
+def _answer_in_batches(signature, rows, batch_size, labels, encoders):
     lengths = [sum(len(str(value)) for value in row) for row in rows]
     order = np.argsort(lengths, kind="stable")
     answers = [None] * len(rows)
@@ -265,7 +274,8 @@ def _answer_in_batches(signature, rows, batch_size, labels=()):
         for index, i in enumerate(batch):
             # TensorFlow's order of the outputs differs between processes.
             answers[i] = {
-                name: _as_json(outputs[name][index]) for name in sorted(outputs)
+                name: encoders.get(name, _as_json)(outputs[name][index])
+                for name in sorted(outputs)
             }
             if len(labels) > MAX_LABELS and "probabilities" in outputs:
                 answers[i]["probabilities"] = _find_best(
