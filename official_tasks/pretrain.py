@@ -80,7 +80,7 @@ SETTINGS = {
     "steps": "Training steps of both phases together.",
     "phase_2_steps": "Steps of phase 2: a number, or a fraction of --steps. "
     "The default is 0.1, or 0 with --records and no --phase_2_data.",
-    "evaluations": "Number of evaluations on held-out documents.",
+    "evaluations": "Minimum number of evaluations on held-out documents.",
     "evaluation_steps": "Maximum number of batches of an evaluation.",
     "optimizer": ("Optimizer.", ("adamw", "lamb")),
     "learning_rate": "Peak learning rate.",

@@ -30,8 +30,8 @@ class Settings(NamedTuple):
         has longer sequences. A value below 1 is a fraction of `steps`. None
         means a tenth of `steps`, or 0 for `records` without `phase_2_data`.
     phase_2_batch_size: None means the batch size of phase 1.
-    evaluations: number of evaluations on held-out documents, evenly spaced;
-        fewer if it does not divide `steps`. Each phase ends with one.
+    evaluations: minimum number of evaluations on held-out documents, evenly
+        spaced. There are more if it does not divide `steps`.
     evaluation_steps: maximum number of batches in an evaluation.
     optimizer: "adamw" or "lamb".
     warmup: number of warm-up steps; a value below 1 is a fraction of `steps`.
@@ -78,7 +78,7 @@ class Settings(NamedTuple):
 
     @property
     def steps_per_evaluation(self):
-        return -(-self.steps // self.evaluations)  # rounded up
+        return max(1, self.steps // self.evaluations)
 
     @property
     def longest(self):

@@ -55,14 +55,6 @@ def test_the_second_phase_is_a_share_of_the_steps_or_their_number(given, long):
     assert found[-1].last == 250
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"), [(1, 1), (19, 2), (20, 2), (21, 3)]
-)
-def test_there_are_at_most_as_many_evaluations_as_set(steps, expected):
-    settings = Settings(steps=steps, evaluations=10)
-    assert settings.steps_per_evaluation == expected
-
-
 def test_impossible_phases_are_refused():
     with pytest.raises(InputError, match="Phase 1: .* by 3 replicas"):
         check_settings(Settings(**SMALLEST), 3)
@@ -233,7 +225,6 @@ def test_a_resumed_run_logs_the_metrics_of_a_whole_one(
 
 def test_a_run_in_a_remote_folder_is_resumed(data, monkeypatch):
     settings = {**SMALLEST, "steps": 4, "phase_2_steps": 0, "save_every": 1}
-    settings["evaluations"] = 4
     output = "ram://runs/pretrain"
     with object_store(monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(Interrupted):
