@@ -142,6 +142,8 @@ def _answer(values):
         notes,
     )
     total = prediction.count_rows(*rows)
+    for note in dict.fromkeys(notes):
+        progress.console.print(f"note: {note}")
     with Answers(
         values.output, served, name, values.keep, values.overwrite
     ) as answers:
@@ -160,8 +162,6 @@ def _answer(values):
             script.drop_output()  # the pipe's reader, such as `head`, has ended
             return
         answers.finish()
-    for note in dict.fromkeys(notes):
-        progress.console.print(f"note: {note}")
     now = answers.done - before
     message = f"{answers.done} rows, {now} of them by this command"
     if answers.counts_truncated and answers.done:

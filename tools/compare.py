@@ -111,17 +111,22 @@ def compare(records, served, worst=5, label=None):
         If `label` is given, the summary of the output "label" also has
         `accuracy`: [of the recorded answers, of the new answers].
     """
+    from bert_keras.serving.load import has_value_per_entry
+
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():
         for first in range(0, len(group), BATCH):
             batch = group[first : first + BATCH]
             answers = _call(served, signature, batch)
-            labels = served.card["signatures"][signature].get("labels", [])
+            entry = served.card["signatures"][signature]
+            labels, outputs = entry.get("labels", []), entry["outputs"]
             for row, record in enumerate(batch):
                 missing.update(set(record["answer"]) - set(answers))
                 for name in sorted(set(record["answer"]) & set(answers)):
                     old, new = record["answer"][name], answers[name][row]
                     new = new.tolist() if hasattr(new, "tolist") else new
+                    if has_value_per_entry(outputs[name]):
+                        old = old[: len(new)]  # a server's answer is padded
                     if isinstance(old, list) and old and type(old[0]) is dict:
                         old, new = _select_labels(old, new, labels)
                     case = {

@@ -163,7 +163,10 @@ def load_model(folder, allow_untrained):
 
 
 def load_preprocessor(folders, sequence_length=None):
-    """Load the first model's preprocessor; raise if another one differs."""
+    """Load the first model's preprocessor; raise if another's differs.
+
+    A model without prompts fits a preprocessor that puts none before a text.
+    """
     import bert_keras
 
     first, *others = (
@@ -174,8 +177,10 @@ def load_preprocessor(folders, sequence_length=None):
     )
     settings = _list_settings(first)
     for folder, other in zip(folders[1:], others, strict=True):
-        found = _list_settings(other)
-        different = [name for name in settings if found[name] != settings[name]]
+        others_settings = _list_settings(other)
+        different = [n for n in settings if others_settings[n] != settings[n]]
+        if first.prompt is None and not other.prompts:
+            different = [n for n in different if "prompt" not in n]
         if different:
             is_length = different == ["sequence_length"]
             fix = "Set --sequence_length, or export" if is_length else "Export"

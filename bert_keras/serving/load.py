@@ -123,8 +123,9 @@ class ServedModel:
     """Loaded SavedModel. Each signature is a method of the same name.
 
     A method takes a list for each input, by position or by name. It returns a
-    dict of output name -> value. Strings are decoded, in lists. Padded outputs
-    are lists without the padding. All other values are NumPy arrays.
+    dict of output name -> value. Strings are decoded, in lists. Outputs that
+    hold a list for each row, such as the scores of a row's choices, are lists
+    without padding. All other values are NumPy arrays.
 
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.
@@ -183,7 +184,7 @@ class ServedModel:
 def clean_message(message):
     """Return a message of TensorFlow without its stack trace and graph nodes.
 
-    Of a failed assertion, only the first part is kept, our own message.
+    For a failed assertion, return only our message.
     """
     message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
     return re.sub(r"assertion failed: \[(.*?)\].*", r"\1", message)
@@ -330,10 +331,9 @@ def _to_python(outputs, entry, columns):
     """
     values = {key: _decode(value.numpy()) for key, value in outputs.items()}
     counts = dict.fromkeys(entry["padded"], values.get("count"))
-    *_, lists = columns.values()
+    *_, lists = columns.values()  # an input of lists is the last input
     for key, text in entry["outputs"].items():
-        # Such an output has a value for each entry of a row's list.
-        if text.partition(":")[0].endswith("(B, K)"):
+        if has_value_per_entry(text):
             counts[key] = list(map(len, lists))
     for key, lengths in counts.items():
         rows = zip(values[key], lengths, strict=True)
@@ -342,6 +342,14 @@ def _to_python(outputs, entry, columns):
         if isinstance(value, np.ndarray) and value.dtype == object:
             values[key] = value.tolist()
     return values
+
+
+def has_value_per_entry(text):
+    """Return True if an output has a value for each entry of a row's list.
+
+    `text` describes the output in the card.
+    """
+    return text.partition(":")[0].endswith("(B, K)")
 
 
 def _decode(array):

@@ -261,7 +261,6 @@ def ids(model, rows, style):
 
 def _check_ids(inputs, encoder):
     """Return operations that fail for ids outside the encoder's tables."""
-    # In an int8 table, a negative id would index from the end.
     most = encoder.max_sequence_length
     checks = [
         tf.debugging.assert_less_equal(
@@ -276,6 +275,7 @@ def _check_ids(inputs, encoder):
     ):
         message = f"{noun} ids must be numbers from 0 to {size - 1}"
         checks += [
+            # In an int8 table, a negative id would index from the end.
             tf.debugging.assert_non_negative(inputs[name], message),
             tf.debugging.assert_less(inputs[name], size, message),
         ]

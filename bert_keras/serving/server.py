@@ -38,7 +38,7 @@ NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 # Windows of `answer` start 128 tokens apart. In rows of fewer than 384 tokens,
 # the distance may be smaller, but is at least a third of the row's length.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
-# These read windows if they lack the output `truncated`.
+# One of these signatures reads windows if it has no output `truncated`.
 WINDOWED = ("classify", "embed", "embed_query", "embed_document", "tag")
 TEXTS_AT_ONCE = 32
 SEND_LESS = "Send fewer or shorter rows."

@@ -132,13 +132,13 @@ def resolve_options(models, options):
                 f"{name} is an option of {' and '.join(known)}, but the export "
                 f"has {', '.join(found)}. Leave {name} out."
             )
+    # `rank` always reads pairs. It does not read the option.
+    readers = [m for m in models if _has_option("pair", find_families(m))]
+    lengths = {getattr(model, "long_text", "truncate") for model in models}
     defaults = {
-        # Only a `classify` reads this option; `rank` always reads pairs.
-        "pair": any(
-            getattr(model, "pair", False)
-            for model in models
-            if _has_option("pair", find_families(model))
-        ),
+        "pair": any(getattr(m, "pair", False) for m in readers or models),
+        # If the models differ, each keeps its setting; see `make_signatures`.
+        "long_text": lengths.pop() if len(lengths) == 1 else None,
         "top_k": 5,
         "pooling": "mean",
         "normalize": False,
@@ -224,8 +224,8 @@ def make_signatures(model, rows, options):
     """Return list of the model's `Signature` objects, the default first."""
     _check_top_k(model, rows, options)
     if options["long_text"] is None:
-        own = getattr(model, "long_text", "truncate")
-        options = options | {"long_text": own}
+        long_text = getattr(model, "long_text", "truncate")
+        options = options | {"long_text": long_text}
     families = find_families(model)
     if not options["pair"] and ENTAIL in families:
         families.remove(ENTAIL)  # `entail` needs pairs

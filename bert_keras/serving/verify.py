@@ -41,8 +41,8 @@ def answer_here(signatures, functions, preprocessor):
     `functions` is a dict of signature name -> traced function.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # Signatures that read windows are slow, so they get shorter texts. They do
-    # not have the output `truncated`.
+    # Signatures that read windows are slow, so they get shorter texts. They
+    # have no output `truncated`.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     answers = []
     for name, signature in signatures.items():

@@ -129,7 +129,7 @@ def _narrow(pa, dtype):
 
 
 def encode_vector(vector):
-    """Return a float32 vector as base64, which is faster than JSON's numbers.
+    """Return a float32 vector in base64; numbers in JSON are slower.
 
     Only the JSONL file of an unfinished .npy file has such text.
     """
@@ -138,7 +138,11 @@ def encode_vector(vector):
 
 def _read_vectors(lines):
     for record in _records(lines):
-        yield np.frombuffer(base64.b64decode(record["answer"][VECTOR]), "<f4")
+        vector = record["answer"][VECTOR]
+        if isinstance(vector, list):  # from a version without `encode_vector`
+            yield np.array(vector, "<f4")
+        else:
+            yield np.frombuffer(base64.b64decode(vector), "<f4")
 
 
 def write_npy(lines, path, columns):

@@ -65,7 +65,7 @@ class Answers:
         entry = served.card["signatures"][signature]
         self.inputs, self.keep = entry["input_order"], list(keep)
         self._labels = entry.get("labels", ())
-        # Names of the columns of a table, also if there are no rows.
+        # Column names of a table; needed if there are no rows.
         self._columns = list_columns(self.keep, self.inputs, entry["outputs"])
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
@@ -293,10 +293,10 @@ def _find_best(probabilities, labels):
 
 def _as_json(value):
     """Return an output as a JSON value, with float32 in its shortest form."""
-    if isinstance(value, list):
-        return [_as_json(item) for item in value]
-    if type(value) is float:  # of an output without padding
-        value = np.float32(value)
+    if isinstance(value, list):  # `ServedModel` removed the padding
+        if not value or type(value[0]) is not float:
+            return [_as_json(item) for item in value]
+        value = np.array(value, np.float32)
     if not hasattr(value, "tolist"):
         return value
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:

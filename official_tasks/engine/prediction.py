@@ -75,7 +75,7 @@ def list_types(entry):
 
 
 def find_inputs(pattern) -> list[str]:
-    """Return the matching files, sorted; [pattern] for a pipe or a data set."""
+    """Return the matching files, sorted; [pattern] for "-" or a data set."""
     from bert_keras.data.data_sets import is_data_set
 
     if pattern == "-" or os.path.isfile(pattern) or is_data_set(pattern):
@@ -208,7 +208,9 @@ def _parse_list(row_name, column, value, item_type):
     except (ValueError, RecursionError):
         items = None
     if not items or not isinstance(items, list):
-        content = "integers" if item_type is int else "texts"
+        content = {int: "integers", list: "lists of integers"}.get(
+            item_type, "texts"
+        )
         raise InputError(
             f"{row_name}: expected a list of {content} in {column!r}, as JSON, "
             f"got {value[:60]!r}"

@@ -451,6 +451,23 @@ def test_an_interrupted_table_is_continued(tmp_path):
     assert (tmp_path / "cut.csv").read_bytes() == whole
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+def test_an_interrupted_array_is_continued(tmp_path, is_old):
+    """Lines of earlier versions hold a vector as numbers, as .jsonl does."""
+    path, lines = tmp_path / "out.npy", tmp_path / "out.npy.unfinished"
+    if is_old:
+        answered(tmp_path / "a.jsonl", Vectors(), stop_after=0)
+        (tmp_path / "a.jsonl").rename(lines)
+    else:
+        answered(path, Vectors(), stop_after=0)
+    kinds = {type(line["answer"]["embedding"]) for line in records(lines)}
+    assert kinds == {list if is_old else str}
+    answered(path, Vectors())
+    lengths = np.array([len(text) for (text,) in TEXTS], np.float32)
+    expected = np.stack([lengths / 3, -lengths], 1)
+    np.testing.assert_array_equal(np.load(path), expected)
+
+
 def test_a_pattern_names_files_and_rows_are_counted(tmp_path):
     for name in ("b.csv", "a.csv", "x[1].csv"):
         (tmp_path / name).write_text(f"text\n{name}\n\n")

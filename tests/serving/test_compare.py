@@ -23,7 +23,12 @@ def classify(texts):
 SERVED = types.SimpleNamespace(
     card={
         "default": "classify",
-        "signatures": {"classify": {"input_order": ["text"]}},
+        "signatures": {
+            "classify": {
+                "input_order": ["text"],
+                "outputs": {"label": "string (B,)", "probabilities": "(B, C)"},
+            }
+        },
     },
     signatures=["classify"],
     classify=classify,
@@ -50,6 +55,23 @@ def test_shares_differences_and_worst_cases_are_found():
     numbers = found["probabilities"]
     assert numbers["greatest_difference"] == pytest.approx(0.5)
     assert numbers["worst"][0]["inputs"] == {"text": "a" * 35}
+
+
+def test_padding_of_a_recorded_list_is_no_difference():
+    """A server pads the scores of a row to the longest list of its batch."""
+    entry = {
+        "input_order": ["text", "passages"],
+        "outputs": {"score": "float32 (B, K): of each passage"},
+    }
+    served = types.SimpleNamespace(
+        card={"default": "rank", "signatures": {"rank": entry}},
+        signatures=["rank"],
+        rank=lambda text, passages: {"score": [[0.5] for _ in text]},
+    )
+    inputs = {"text": "a", "passages": ["b"]}
+    answers = [{"score": [0.5]}, {"score": [0.5, 0.0]}, {"score": [0.4, 0.5]}]
+    records = [{"inputs": inputs, "answer": answer} for answer in answers]
+    assert compare(records, served)["score"]["equal"] == 2 / 3
 
 
 def test_labels_that_look_like_numbers_are_compared_as_text():

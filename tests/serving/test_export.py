@@ -207,6 +207,15 @@ def test_each_model_of_an_export_keeps_its_own_settings(tmp_path, asked_for):
         assert "truncated" not in made["classify"].outputs
     cuts = ["truncated" in made["embed"].outputs for made in asked_for]
     assert cuts == [True, False]
+    options = read_card(tmp_path / "own")["options"]
+    assert (options["pair"], options["long_text"]) == (False, None)
+
+
+def test_options_that_all_models_agree_on_are_in_the_card(tmp_path):
+    ranker = BertClassifier(encoder(), problem="ranking", pair=True)
+    export_saved_model(ranker, preprocessor(), tmp_path / "a", verify=False)
+    options = read_card(tmp_path / "a")["options"]
+    assert (options["pair"], options["long_text"]) == (True, "truncate")
 
 
 @pytest.mark.parametrize("name", ["exp[1]", "a*b?", "x" * 250, b"caf\xe9"])

@@ -45,7 +45,9 @@ def test_models_of_two_preprocessors_are_not_exported_together(tmp_path):
         strict=True,
     ):
         save_model(folder, model, preprocess)
-    a, short, *_ = folders
+    a, short, *_, prompted = folders
+    # A model without prompts reads no prompt of the first preprocessor.
+    assert export.load_preprocessor([prompted, a]).prompts == {"query": "an "}
     assert export.load_preprocessor([a, short], 11).sequence_length == 11
     for folder, message in zip(
         folders[1:],
