@@ -10,7 +10,8 @@ figure5), and the official files of each column's task, which --option names.
 Out, in --output: a run folder for each pretrain and finetune command, and
 tableN.md with the paper's scores and the mean and standard deviation of the
 runs' scores over seeds. Tables with the same --output share pre-training runs.
-The same command resumes interrupted runs.
+The same command resumes interrupted runs. It checks finished runs, which needs
+their data and weights.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
 weights; --finetune_flags=--init=FOLDER names others. Tables 5 (pre-training

@@ -43,9 +43,9 @@ PATH_ERRORS = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
-# Errors of a disk or a network that may pass. `gfile` raises EIO for each error
-# of TensorFlow that has no errno.
-PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
+# Errors of a disk or a network that may be temporary. `gfile` raises EIO for
+# each error of TensorFlow that has no errno.
+TEMPORARY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # After this call, absl assigns this file's flags to the calling script.
 # Otherwise the script's --help would not list them.
@@ -406,7 +406,7 @@ def _run(main, words):
                 f"{error.filename} cannot be written or read: {error.strerror}"
             )
         reason = _find_full_disk(error)
-        if reason is None and number not in PASSING:
+        if reason is None and number not in TEMPORARY:
             raise
         drop_output()
         if reason is None:

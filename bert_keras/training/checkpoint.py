@@ -168,8 +168,8 @@ def prune(folder, newest, keep, keep_every=None):
     from an earlier checkpoint.
     """
     upto = [step for step in steps(folder) if step <= newest]
-    for last, step in itertools.pairwise([0, *upto[:-keep]]):
-        if keep_every and step // keep_every > last // keep_every:
+    for previous, step in itertools.pairwise([0, *upto[:-keep]]):
+        if keep_every and step // keep_every > previous // keep_every:
             continue
         path = step_path(folder, step)
         if files.is_remote(folder):

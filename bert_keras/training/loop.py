@@ -163,6 +163,7 @@ def _add_missing_line(history, model, state, callbacks, epoch):
     )
     callbacks.on_train_begin()
     callbacks.on_epoch_end(epoch, logs)
+    callbacks.on_train_end()
 
 
 def _evaluate(validation, step):

@@ -99,8 +99,8 @@ def run(
         The scores of the task on its dev split, with "rows", "dev_rows",
         "best_step", "cut" (fraction of the training texts that are cut),
         "notes", and "curve", the logs of each epoch. The dict is empty if
-        `output` is None, and in workers other than the chief, because they have
-        no best weights.
+        `output` is None, and in workers other than the chief after training,
+        because they have no best weights.
     """
     require_tensorflow("Fine-tuning")
     hyperparameters = Hyperparameters(**hyperparameters)

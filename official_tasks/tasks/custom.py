@@ -386,13 +386,13 @@ def _word_columns(chosen) -> Columns:
         )
         if not words:
             raise InputError(f"{where}: expected at least one word, got none")
-        for word in (*words, *(labels or ())):
-            if not {*"\t\r\n"}.isdisjoint(word):
-                raise InputError(
-                    f"{where}: expected words and labels without tabs and line "
-                    f"breaks, got {word!r}. Write a blank instead"
-                )
         if labels is not None:
+            for tag in labels:
+                if not {*"\t\r\n"}.isdisjoint(tag):
+                    raise InputError(
+                        f"{where}: expected labels without tabs and line "
+                        f"breaks, got {tag!r}"
+                    )
             if len(labels) != len(words):
                 raise InputError(
                     f"{where}: expected a label for each of the {len(words)} "
@@ -467,10 +467,10 @@ def custom_choices(**options) -> ChoiceTask:
 
 def _choose(where, label, choices) -> int:
     label, *choices = (text.strip() for text in (label, *choices))
+    if label not in choices:  # pandas writes a column with gaps as 1.0
+        label = label.removesuffix(".0")
     readings = {choices.index(label)} if label in choices else set()
-    # pandas writes a column with gaps as 1.0.
-    index = label if readings else label.removesuffix(".0")
-    number = read_index(index, len(choices))
+    number = read_index(label, len(choices))
     if number is not None:
         readings.add(number)
     if len(readings) == 1:

@@ -200,12 +200,11 @@ class SpanTask(Problem):
             for problem, left_out in problems.items()
             if left_out
         ]
-        if moved := [q for q in questions if _has_wrong_start(q)]:
+        if moved := [q for q in kept if q.answers and _has_wrong_start(q)]:
             notes.append(
-                f"the start of {len(moved)} answers does not match the "
-                "context, which is searched instead (expected the index of a "
-                "character, from 0); the first is "
-                f"{self.source.describe(moved[0])}"
+                f"{len(moved)} answers are not at their start, an index from "
+                "0; they were found at another place of the context; the first "
+                f"is {self.source.describe(moved[0])}"
             )
         if not kept:
             raise InputError(

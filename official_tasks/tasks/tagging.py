@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,10 +255,10 @@ class TagTask(Problem):
     def write(self, examples, predictions, folder):
         """Write predictions.txt for conlleval: word, truth, prediction.
 
-        Blanks separate the columns, or tabs if a word or label has a blank.
-        Without labels, the column of truth is left out. For texts with
-        character spans, also write predictions.jsonl, with each text and its
-        spans.
+        Blanks separate the columns, or tabs if a word or label has a blank. A
+        tab or line break in a word becomes "_". Without labels, the column of
+        truth is left out. For texts with character spans, also write
+        predictions.jsonl, with each text and its spans.
         """
         if examples and examples[0].offsets:
             with open(
@@ -267,11 +268,11 @@ class TagTask(Problem):
                     spans = find_spans(example, tags.labels)
                     row = {"text": example.text, "spans": spans}
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        columns = (
-            (example.words, example.labels, tags.labels)
-            for example, tags in zip(examples, predictions, strict=True)
-        )
-        tables = [list(zip(*filter(None, c), strict=True)) for c in columns]
+        tables = []
+        for example, tags in zip(examples, predictions, strict=True):
+            words = [_as_cell(word) for word in example.words]
+            columns = filter(None, (words, example.labels, tags.labels))
+            tables.append(list(zip(*columns, strict=True)))
         cells = (cell for rows in tables for row in rows for cell in row)
         between = "\t" if any(" " in cell for cell in cells) else " "
         with open(
@@ -294,7 +295,7 @@ class TagTask(Problem):
         for number, (sentence, words) in enumerate(
             zip(sentences, expected, strict=True), 1
         ):
-            if list(sentence.words) != words:
+            if list(sentence.words) != [_as_cell(word) for word in words]:
                 raise InputError(
                     f"{path}: expected the words of the split; sentence "
                     f"{number} is {' '.join(sentence.words)[:60]!r}, not "
@@ -304,6 +305,11 @@ class TagTask(Problem):
         return [
             Tags([x for _ in e.starts for x in next(labels)]) for e in examples
         ]
+
+
+def _as_cell(word):
+    """Return a word without the characters that would end its cell."""
+    return re.sub("[\t\r\n]", "_", word)
 
 
 def _frame(like, values):

@@ -322,13 +322,13 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
 def test_starts_that_the_context_contradicts_are_noted(tmp_path):
     file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "12")  # from 1
     notes = custom_spans(train=file, dev=file, start="at").read("train").notes
-    assert "the start of 2 answers" in notes[-1]
+    assert "2 answers are not at their start" in notes[-1]
     assert notes[-1].endswith(f"{file}, line 2")
     # pandas writes a column with gaps as floats.
     file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "11.0")
     train = custom_spans(train=file, dev=file, start="at").read("train")
     assert [question.start for question in train] == [11, 11]
-    assert not [note for note in train.notes if "the start of" in note]
+    assert not [note for note in train.notes if "at their start" in note]
 
 
 @pytest.mark.parametrize("unanswered", range(4))

@@ -123,18 +123,13 @@ FILES = [
     (
         custom_tags,
         "a.jsonl",
-        '{"words": ["a\\tb"], "tags": ["O"]}',
-        r"line 1: expected words .* got 'a\\tb'",
-    ),
-    (
-        custom_tags,
-        "a.jsonl",
         '{"words": ["a"], "tags": ["B-A\\nB"]}',
-        r"line 1: expected words .* got 'B-A\\nB'",
+        r"line 1: expected labels .* got 'B-A\\nB'",
     ),
     (custom_tags, "a.csv", "words,tags\na,O\n", "one context, text or prompt"),
     (custom_choices, "a.csv", f"{CHOICES}p,a,b,{MANY}\n", "from 0 to 1"),
     (custom_choices, "a.csv", f"{CHOICES}p,1,0,1\n", "text of choice 0 .* '0'"),
+    (custom_choices, "a.csv", f"{CHOICES}p,1,0,1.0\n", "text of choice 0 .*"),
     # Pairs of texts.
     (embedding_task, "a.csv", PAIRS, "no column 'b'", {"text_pair": "b"}),
     (

@@ -190,11 +190,11 @@ def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
 @pytest.mark.parametrize(
     ("true", "predicted"), [("B-JOB TITLE", "O"), ("O", "B-JOB TITLE")]
 )
-def test_a_label_with_a_blank_is_written_and_read_again(
+def test_words_and_labels_with_white_space_are_written_and_read_again(
     tmp_path, true, predicted
 ):
-    text = TaggedText(("Ada", "leads"), (true, "O"))
-    labels = [predicted, "O"]
+    text = TaggedText(("Ada", "leads", "\n\n", "a\tb"), (true, *"OOO"))
+    labels = [predicted, *"OOO"]
     task = tag_task(NER)
     task.write([text], [Tags(labels)], tmp_path)
     (read,) = task.read_predictions(tmp_path / "predictions.txt", [text])
