@@ -268,10 +268,7 @@ class History(keras.callbacks.Callback):
         return self.lines[-1]["step"] if self.lines else 0
 
     def on_epoch_end(self, epoch, logs=None):
-        self.add(logs or {})
-
-    def add(self, logs):
-        logs = {name: float(value) for name, value in logs.items()}
+        logs = {name: float(value) for name, value in (logs or {}).items()}
         self.lines.append({"step": self.state.step, **logs})
         self._write()
 

@@ -203,14 +203,14 @@ def _open(path, kind, encoding):
 
 
 def _parse_list(row_name, column, value, item_type):
+    content = {int: "integers", list: "lists of integers"}.get(
+        item_type, "texts"
+    )
     try:
         items = value if isinstance(value, list) else json.loads(value)
     except (ValueError, RecursionError):
         items = None
     if not items or not isinstance(items, list):
-        content = {int: "integers", list: "lists of integers"}.get(
-            item_type, "texts"
-        )
         raise InputError(
             f"{row_name}: expected a list of {content} in {column!r}, as JSON, "
             f"got {value[:60]!r}"
@@ -224,7 +224,6 @@ def _parse_list(row_name, column, value, item_type):
         and 0 <= min(row) <= max(row) < 1 << 31
         for row in rows
     ):
-        content = "lists of integers" if item_type is list else "integers"
         raise InputError(
             f"{row_name}: expected a list of {content} from 0 to 2147483647 in "
             f"{column!r}, got {json.dumps(items)[:60]}"

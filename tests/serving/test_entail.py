@@ -86,7 +86,7 @@ def test_the_server_counts_the_hypothesis_with_each_candidate():
     inputs = {"text": "string (B,)", "candidates": "string (B, N)"}
     card = {
         "signatures": {"entail": {"inputs": inputs}},
-        "options": {"hypothesis": HYPOTHESIS, "long_text": "truncate"},
+        "options": {"hypothesis": HYPOTHESIS},
         "sequence_length": 12,
     }
     columns = {"text": [b"an hour"], "candidates": [[b"good", b"bad"]]}

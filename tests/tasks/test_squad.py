@@ -175,7 +175,7 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     notes = " | ".join(kept.notes)
     assert "not found; the first is 'absent'" in notes
     assert "ambiguous; the first is 'twice'" in notes
-    assert "1 answers are not at their start" in notes
+    assert "| 1 answers are not at their start" in notes
     none = squad_file(tmp_path / "none.json", ("twice", [("in", 0)]))
     with pytest.raises(InputError, match="left to train on: .* is ambiguous"):
         squad_task(SQUAD_1, train=none).read("train")
