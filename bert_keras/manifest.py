@@ -75,8 +75,8 @@ def read_manifest(
         check(rest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{path} is no manifest of a {what}: {_describe(error)}. Make the "
-            f"{what} again."
+            f"{path} does not describe the {what}: {_describe(error)}. Make "
+            f"the {what} again."
         ) from None
     if manifest.get("sha256") != json_files.json_hash(rest):
         raise InputError(

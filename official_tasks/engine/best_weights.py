@@ -33,19 +33,24 @@ class BestWeights:
         self.folder = folder
         self.path = folder.file(BEST)
 
-    def update(self, step, score, save):
-        """Call `save` and record the step if `score` is the best so far."""
+    def update(self, step, score, save) -> bool:
+        """Call `save` and record the step if `score` is the best so far.
+
+        Returns:
+            True if `score` is the best so far.
+        """
         best = self._read() or {"step": step}
         # A resumed run may score a step again. The new record then replaces a
         # record of the same step or of a later step.
         if best["step"] < step and score <= best["value"]:
-            return
+            return False
         save()
         paths = files.walk(self.folder.file("model"))
         names = [os.path.relpath(path, self.folder.path) for path in paths]
         described = describe_files(self.folder.path, names)
         record = {"step": step, "value": score, "files": described}
         write_manifest(self.path, record)
+        return True
 
     def check(self) -> int:
         """Return the step of the best weights; raise if files are damaged."""

@@ -334,6 +334,7 @@ class _Run:
     def finish(self, callbacks=()) -> dict:
         """Train to the end, write the run's files and return its results."""
         self.best = BestWeights(self.folder)
+        self.best_answers = None  # predictions and scores of the best step
         lines = notes.note_data(
             self.examples, self.encoded["train"], self.preprocess
         )
@@ -357,8 +358,8 @@ class _Run:
         )
         if not self.strategy.is_chief:
             return {}
-        best_step = self._take_best(curve)
-        predictions, scores = self._predict_and_score()
+        best_step = self.best.check()
+        predictions, scores = self._score_best(best_step, curve)
         results = {
             **scores,
             "rows": self.rows,
@@ -446,10 +447,12 @@ class _Run:
         check = functools.partial(self.state.check_stop_request, saves=False)
         try:
             with averaged_weights(self.model):
-                _, scores = self._predict_and_score(check=check)
+                answers = self._predict_and_score(check=check)
+                scores = answers[1]
                 if self.strategy.is_chief:
                     value = rank_value(self.metric, scores)
-                    self.best.update(step, value, self._save)
+                    if self.best.update(step, value, self._save):
+                        self.best_answers = answers
         except Preempted:
             # Save only here, because in the block the weights may be averages.
             self.state.check_stop_request()  # raises again
@@ -465,9 +468,22 @@ class _Run:
                 with self.folder.output(ADAPTERS) as path:
                     bert_keras.save_lora(self.model, path)
 
-    def _take_best(self, curve) -> int:
-        """Load the best weights into the model; return their step."""
-        step = self.best.check()
+    def _score_best(self, step, curve):
+        """Return the predictions and scores of the best weights on dev.
+
+        Those of the evaluation that chose the weights are used again, unless an
+        earlier process made it. Rescaled heads, which round differently, and
+        thresholds, which a later evaluation changes, are scored again.
+        """
+        rescales = self.scale or self.hyperparameters.calibrate
+        tunes = self.hyperparameters.tune_thresholds
+        if self.best_answers and not (rescales or tunes):
+            return self.best_answers
+        self._load_best(step, curve)
+        return self._predict_and_score()
+
+    def _load_best(self, step, curve):
+        """Load the best weights into the model."""
         if step != self.steps:
             best = type(self.model).from_preset(
                 self.folder.file("model"), **self.model.arguments()
@@ -483,7 +499,6 @@ class _Run:
             if self.scale:
                 self.scale.put_into(self.model.classifier)
         self.scale = None
-        return step
 
     def outputs(self) -> list[str]:
         names = ["model", "predictions", HISTORY, BEST, RESULTS]

@@ -88,7 +88,7 @@ def test_the_saved_head_has_the_temperature(
     if epochs > 1:  # the run is killed, and its best step is not its last
         monkeypatch.setattr(finetuning, "rank_value", lambda *_: 0.0)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(finetuning._Run, "_take_best", interrupt)
+            patch.setattr(finetuning._Run, "_score_best", interrupt)
             finetuning.run(noisy, init, run, **arguments)
     results = finetuning.run(noisy, init, run, **arguments)
     is_last = results["best_step"] == results["curve"][-1]["step"]

@@ -99,6 +99,40 @@ def test_a_signal_while_dev_is_scored_saves_the_step(
     assert again["curve"] == whole["curve"]
 
 
+@pytest.mark.parametrize("best_epoch", [1, 2])
+def test_dev_is_scored_once_an_epoch_and_again_after_a_restart(
+    place, task, tmp_path, monkeypatch, eagerly, best_epoch
+):
+    score, calls = finetuning._Run._predict_and_score, []
+
+    def counted(self, **arguments):
+        calls.append(self)
+        return score(self, **arguments)
+
+    def rank(metric, scores):
+        return -float(abs(len(calls) - best_epoch))
+
+    def interrupt(*_):
+        raise Stopped
+
+    monkeypatch.setattr(finetuning._Run, "_predict_and_score", counted)
+    monkeypatch.setattr(finetuning, "rank_value", rank)
+    arguments = {"epochs": 2, **QUICK}
+    first, again = tmp_path / "a", tmp_path / "b"
+    results = finetuning.run(task, place / "init", first, **arguments)
+    assert len(calls) == 2
+    calls.clear()
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(finetuning._Run, "_score_best", interrupt)
+        finetuning.run(task, place / "init", again, **arguments)
+    expected = finetuning.run(task, place / "init", again, **arguments)
+    assert len(calls) == 3
+    assert results == expected
+    assert results["best_step"] == 10 * best_epoch
+    for name in ("results.json", "predictions/predictions.csv"):
+        assert (first / name).read_bytes() == (again / name).read_bytes()
+
+
 def test_gradients_that_stay_broken_end_the_run_with_advice(
     place, task, tmp_path, monkeypatch
 ):
@@ -216,13 +250,13 @@ def interrupted(place, task, tmp_path_factory):
     """The folder and the `_Run` of a run that stopped after its last step."""
     folder, runs = tmp_path_factory.mktemp("interrupted") / "run", []
 
-    def stop(self, curve):
+    def stop(self, step, curve):
         runs.append(self)
         raise Stopped
 
     with (
         eager_functions(),
-        mock.patch.object(finetuning._Run, "_take_best", stop),
+        mock.patch.object(finetuning._Run, "_score_best", stop),
         pytest.raises(Stopped),
     ):
         finetuning.run(task, place / "init", folder, **NOTHING)
