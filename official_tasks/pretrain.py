@@ -67,7 +67,8 @@ SETTINGS = {
     "dropout": "Dropout rate of layers and attention.",
     "records": "Train on the TFRecords in --data. Every epoch has the same "
     "examples.",
-    "phase_2_data": "With --records: folder of the records of phase 2.",
+    "phase_2_data": "With --records: folder of the records of phase 2, made of "
+    "the same text with the same --held_out_share.",
     "packed": "Pack several examples into a row.",
     "short_probability": "Fraction of documents whose examples have a shorter, "
     "random length.",
@@ -128,7 +129,7 @@ def _limit_flags():
         names = ["sequence_length", "max_predictions"]
         # --batch_size applies even if phase 1 has no steps, because it is also
         # the default of --phase_2_batch_size.
-        names += ["batch_size"] if number == 2 else []
+        names += ["batch_size", "data"] if number == 2 else []
         script.applies_only(
             f"if phase {number} has steps (see --phase_2_steps)",
             functools.partial(_has_phase, number),

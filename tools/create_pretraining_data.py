@@ -31,6 +31,7 @@ from absl import flags
 from bert_keras import files
 from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 # Below this number of documents, the split by hash may hold out fewer than two.
@@ -119,7 +120,16 @@ def _limit_flags():
 
 
 def main(values):
-    files.refuse_input_as_output(values.output, values.input, values.held_out)
+    sources = values.input, values.held_out
+    files.refuse_input_as_output(values.output, *sources)
+    for folder in filter(None, sources):
+        # The next call would read this call's vocab.txt as text.
+        root = os.path.join(files.absolute(folder), "")
+        if files.absolute(values.output).startswith(root):
+            raise InputError(
+                f"--output={values.output} is in the folder {folder}, which is "
+                "read. Name a folder outside of it."
+            )
     rules = {name: getattr(values, name) for name in RULES}
     rules["mask_mix"] = script.percentages(values.mask_mix)
     share = _choose_share(values)
@@ -167,7 +177,7 @@ def _choose_share(values):
     share = values.held_out_share
     if values["held_out_share"].present:
         return share
-    documents = read_documents(values.input, values.layout, values.text_field)
+    documents = read_documents(values.input, *_reading(values))
     hashes = sorted(
         int.from_bytes(content_hash(document)[:8], "big") / 2**64
         for document in itertools.islice(documents, FEW)
@@ -184,14 +194,18 @@ def _choose_share(values):
     return share
 
 
+def _reading(values):
+    """Return the arguments of `read_documents` after the source."""
+    return values.layout, values.text_field, values.sentences == "split"
+
+
 def _create_here(values, settings):
     from bert_keras.data.pretraining_data import create_pretraining_data
 
-    format = values.layout, values.text_field
     held_out = ()
     if values.held_out:
-        held_out = read_documents(values.held_out, *format)
-    documents = read_documents(values.input, *format)
+        held_out = read_documents(values.held_out, *_reading(values))
+    documents = read_documents(values.input, *_reading(values))
     with progress.stages("Examples") as update:
         return create_pretraining_data(
             documents,

@@ -49,7 +49,8 @@ def create_pretraining_data_with_beam(
     tokens = os.path.join(folder, "tokens")
     with one_writer(folder, copies):
         if source == corpus.DOCUMENTATION or is_data_set(source):
-            documents = corpus.read_documents(source, layout, text_field)
+            reading = layout, text_field, sentences == "split"
+            documents = corpus.read_documents(source, *reading)
             stores = building.build_stores(
                 documents, tokenizer, tokens, held_out_share, sentences
             )
@@ -107,7 +108,8 @@ class TokeniseFile:
 
     Args:
         tokenise: the `Tokenise` function.
-        layout, text_field: see `read_documents`.
+        layout, text_field: see `read_documents`. If `sentence_rule` in
+            `settings` is "lines", lines are not joined.
         settings: from `describe_build`.
     """
 
@@ -123,7 +125,8 @@ class TokeniseFile:
     def __call__(self, pair: tuple[str, str]):
         path, target = pair
         documents = corpus.read_file(
-            path, path, "", self.layout, self.text_field
+            *(path, path, "", self.layout, self.text_field),
+            join_lines=self.settings["sentence_rule"] == "split",
         )
         fraction = self.settings["held_out_share"]
         parts = building.iterate_parts(documents, fraction, self.names)

@@ -59,8 +59,9 @@ def build_stores(
         held_out_share: approximate fraction of the documents for `held_out`,
             chosen by the hash of their text; 0 for no `held_out`.
         sentences: "split" splits each paragraph into sentences; "lines"
-            keeps each paragraph as one sentence. Documents with
-            `sentences_given` are never split.
+            keeps each paragraph as one sentence; `read_documents` then needs
+            `join_lines=False`. Documents with `sentences_given` are never
+            split.
         workers: number of processes. For less than about 64 MB of text, this
             process does all the work. With several workers, a script must
             guard its call by `if __name__ == "__main__"`.

@@ -82,7 +82,10 @@ def is_below(digest: bytes, fraction: float) -> bool:
 
 
 def read_documents(
-    source: str, layout: str = "auto", text_field: str = "text"
+    source: str,
+    layout: str = "auto",
+    text_field: str = "text",
+    join_lines: bool = True,
 ) -> Iterator[Document]:
     """Yield the documents of a source.
 
@@ -99,6 +102,9 @@ def read_documents(
             start of each file. In JSONL, Parquet and data sets, each line or
             row is always one document.
         text_field: field or column with the text in JSONL, Parquet, data sets.
+        join_lines: True to join the lines of a paragraph, if blank lines
+            separate paragraphs and no line is longer than 100 characters.
+            False to take each line as a paragraph.
 
     Returns:
         An iterator over the documents that have text. A document's `group` is
@@ -119,9 +125,10 @@ def read_documents(
             for name, group, sentences in documented_modules()
         )
     elif is_data_set(source):
-        documents = _read_data_set(source, text_field)
+        documents = _read_data_set(source, text_field, join_lines)
     else:
-        documents = _read_files(*find_files(source), layout, text_field)
+        reading = layout, text_field, join_lines
+        documents = _read_files(*find_files(source), reading)
     return _not_empty(documents, source)
 
 
@@ -150,12 +157,12 @@ def _is_text(path: str, root: str) -> bool:
 
 
 def _read_files(
-    root: str, paths: list[str], layout: str, text_field: str
+    root: str, paths: list[str], reading: tuple
 ) -> Iterator[Document]:
     for path in paths:
         name = os.path.relpath(path, root or ".")
         group = os.path.dirname(name).replace(os.sep, "/")
-        yield from read_file(path, name, group, layout, text_field)
+        yield from read_file(path, name, group, *reading)
 
 
 def _not_empty(documents: Iterator[Document], source: str):
@@ -171,20 +178,26 @@ def _not_empty(documents: Iterator[Document], source: str):
 
 
 def read_file(
-    path: str, name: str, group: str, layout: str, text_field: str
+    path: str,
+    name: str,
+    group: str,
+    layout: str,
+    text_field: str,
+    join_lines: bool = True,
 ) -> Iterator[Document]:
     """Yield the documents of a file, except documents without text.
 
     A text file that is one document is read as a whole. From other files, one
     document or a few hundred rows are in memory at a time.
     """
-    for number, paragraphs, given in _read_parts(path, layout, text_field):
+    parts = _read_parts(path, layout, text_field, join_lines)
+    for number, paragraphs, given in parts:
         if paragraphs:
             title = name if number is None else f"{name}#{number}"
             yield Document(title, group, paragraphs, given)
 
 
-def _read_parts(path: str, layout: str, text_field: str):
+def _read_parts(path: str, layout: str, text_field: str, join_lines: bool):
     """Yield (number, paragraphs, `sentences_given`) for each document.
 
     The number is None if the whole file is one document. See `Document`.
@@ -192,12 +205,12 @@ def _read_parts(path: str, layout: str, text_field: str):
     kind = path.lower()
     if kind.endswith(PARQUET):
         for number, text in _read_column_texts(path, text_field):
-            yield number, _split_paragraphs(text), False
+            yield number, _split_paragraphs(text, join_lines), False
         return
     with _open(path) as file:
         if kind.removesuffix(".gz").endswith((".jsonl", ".json")):
             for number, text in _read_json_texts(file, path, text_field):
-                yield number, _split_paragraphs(text), False
+                yield number, _split_paragraphs(text, join_lines), False
         elif _find_layout(file, path, layout) == "sentences":
             for number, block in enumerate(
                 _split_blocks(_read_lines(file, path))
@@ -205,7 +218,7 @@ def _read_parts(path: str, layout: str, text_field: str):
                 yield number, block, True
         else:
             text = _decode(file.read(), path, 0)
-            yield None, _split_paragraphs(text), False
+            yield None, _split_paragraphs(text, join_lines), False
 
 
 @contextlib.contextmanager
@@ -273,12 +286,12 @@ def _split_blocks(lines) -> Iterator[list[str]]:
             yield list(block)
 
 
-def _split_paragraphs(text: str) -> list[str]:
-    """Return the paragraphs: each line or, if lines are wrapped, each block."""
+def _split_paragraphs(text: str, join_lines: bool) -> list[str]:
+    """Return the paragraphs: each line, or each block of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_split_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
-    if wrapped:
+    if wrapped and join_lines:
         return [" ".join(block) for block in blocks]
     return [line for block in blocks for line in block]
 
@@ -329,11 +342,13 @@ _MARKUP = tuple("*#;:|{!=")  # first characters of lists, tables and headings
 _LONG = 200
 
 
-def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
+def _read_data_set(
+    source: str, text_field: str, join_lines: bool
+) -> Iterator[Document]:
     name, split = parse_data_set(source)
     for number, text in _read_column_texts(source, text_field):
-        parts = map(str.strip, _select_passages(text, name, text_field))
-        paragraphs = [part for part in parts if part]
+        passages = "\n".join(_select_passages(text, name, text_field))
+        paragraphs = _split_paragraphs(passages, join_lines)
         if paragraphs:
             yield Document(f"{name}:{split}#{number - 1}", name, paragraphs)
 

@@ -15,8 +15,8 @@ import contextlib
 import hashlib
 import mmap
 import os
-import uuid
 
+import filelock
 import numpy as np
 
 from bert_keras import files, json_files
@@ -50,6 +50,7 @@ _LARGE = 2**26  # bytes; `release` keeps the pages of smaller files in memory
 _CHECKED = 2**22  # array entries that are checked at a time
 _BLOCK = 65_536  # tokens of a block
 _FIX = "Build the store again."
+_FIX_COPY = "Delete this local copy. The next run copies the store again."
 
 
 class TokenStore:
@@ -126,8 +127,9 @@ def check_store(folder: str) -> dict:
         InputError: a file is missing or changed. The message names the file.
     """
     manifest = read_manifest(folder)
-    folder = _fetch(folder, manifest)
-    check_files(folder, manifest["files"], _FIX)
+    local = _fetch(folder, manifest)
+    fix = _FIX if local == folder else _FIX_COPY
+    check_files(local, manifest["files"], fix)
     _check_arrays(TokenStore(folder))
     return manifest
 
@@ -212,22 +214,35 @@ def _fetch(folder: str, manifest: dict) -> str:
 
     The copy is in `files.cache_folder()`. Its folder is named by the hash of
     the manifest, so a machine copies a store only once, until the store is
-    built again. Each copied file is compared with the manifest.
+    built again, or a file of the copy is missing or has the wrong size. Each
+    copied file is compared with the manifest.
     """
     if not files.is_remote(folder):
         return folder
     name = json_files.json_hash(manifest)[:32]
     copy = os.path.join(files.cache_folder(), "stores", name)
-    if not files.is_file(os.path.join(copy, MANIFEST)):
-        partial = f"{copy}{files.PARTIAL}{uuid.uuid4().hex[:12]}"
-        try:
-            _download(folder, manifest, partial)
-            # If several processes copy the store, the first copy stays.
-            with contextlib.suppress(OSError):
+    if _is_complete(copy, manifest):
+        return copy
+    files.make_folder(os.path.dirname(copy))
+    # Of several processes, one copies the store and the others wait.
+    with filelock.FileLock(os.path.join(files.cache_folder(), "stores.lock")):
+        if not _is_complete(copy, manifest):
+            files.remove(copy)
+            partial = f"{copy}{files.PARTIAL}"
+            files.remove(partial)  # a killed process may have left it
+            try:
+                _download(folder, manifest, partial)
                 os.rename(partial, copy)
-        finally:
-            files.remove(partial)
+            finally:
+                files.remove(partial)
     return copy
+
+
+def _is_complete(copy: str, manifest: dict) -> bool:
+    return is_store(copy) and not any(
+        find_size_fault(os.path.join(copy, name), entry)
+        for name, entry in manifest["files"].items()
+    )
 
 
 def _download(folder: str, manifest: dict, partial: str):

@@ -18,7 +18,8 @@ class Settings(NamedTuple):
     records: True to train on records, which hold examples sampled in advance.
     phase_2_data: folder of the records of phase 2.
     packed, short_probability, mask_rate, mask_mix, whole_word: see
-        `SamplingRules`. With `records`, they must equal the records' rules.
+        `SamplingRules`. With `records`, they must equal the records' rules;
+        those of masks only if the objective has masks.
     init: weights to start from.
     vocabulary: file of the vocabulary that the data must have.
     size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.

@@ -23,6 +23,7 @@ from official_tasks.pretraining.objectives import unmask
 from official_tasks.pretraining.settings import phases, sampling_rules
 
 SIDES = ("train", "held_out")
+MASKS = ("max_predictions", "mask_rate", "mask_mix", "whole_word")
 SAMPLED = 20  # number of batches that `measure_data` reads
 
 
@@ -107,17 +108,24 @@ class PretrainingSource:
             self._check_vocabulary(self.settings.vocabulary)
         # hash of the documents -> (side, folder); side: "train" or "held_out"
         corpora: dict = {}
+        firsts: dict = {}  # side -> its first hash and folder
         for folder in self._list_folders():
             side = os.path.basename(folder)
             manifest = check_source(folder, self.vocabulary, side)
-            other_side, other = corpora.setdefault(
-                manifest["corpus_hash"], (side, folder)
-            )
+            found = manifest["corpus_hash"]
+            other_side, other = corpora.setdefault(found, (side, folder))
             if other_side != side:
                 raise InputError(
                     f"{folder} and {other} were made of the same documents. "
                     "Held-out documents must not be trained on. Make the data "
                     "again in a new folder."
+                )
+            expected, first = firsts.setdefault(side, (found, folder))
+            if found != expected:
+                raise InputError(
+                    f"{folder} and {first} were made of different documents. "
+                    "Make both again, of the same text with the same "
+                    "--held_out_share."
                 )
         if self.settings.records:
             for phase in phases(self.settings):
@@ -138,9 +146,15 @@ class PretrainingSource:
                     f"vocabulary: line {line} is {there!r} in {path}, but "
                     f"{here!r} in the data. Make the data with {path}."
                 )
-        settings = self.store.tokenizer
         names = ("lowercase", "strip_accents")
-        resolve_settings(path, *(settings[name] for name in names))
+        for name, saved in zip(names, resolve_settings(path), strict=True):
+            made = self.store.tokenizer[name]
+            if saved not in (None, made):
+                raise InputError(
+                    f"The data in {self.folder} was made with {name}={made}, "
+                    f"but the settings next to {path} say {saved}. Make the "
+                    f"data with {path}, or leave --vocabulary out."
+                )
 
     def _check_rules(self, phase):
         """Raise if a phase's rules differ from the rules of its records.
@@ -150,8 +164,11 @@ class PretrainingSource:
         folder = self._examples(phase)
         manifest = record_files.read_manifest(os.path.join(folder, "train"))
         made = dataclasses.asdict(record_files.read_rules(manifest))
+        # A unidirectional objective removes the masks of the records.
+        is_masked = self.settings.objectives.startswith("mlm")
+        unused = () if is_masked else MASKS
         for name, value in dataclasses.asdict(self.rules(phase)).items():
-            if made[name] != value:
+            if name not in unused and made[name] != value:
                 raise InputError(
                     f"The records in {folder} were made with {name} "
                     f"{made[name]}, but phase {phase.number} has {value}. Use "

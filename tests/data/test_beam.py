@@ -7,6 +7,7 @@ import pickle
 import shutil
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from damages import flip
 from data_samples import (
@@ -18,7 +19,7 @@ from data_samples import (
 )
 from script_flags import parse_flags
 
-from bert_keras.data import beam
+from bert_keras.data import beam, building
 from bert_keras.data.beam import create_pretraining_data_with_beam
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.pretraining_data import create_pretraining_data
@@ -176,6 +177,18 @@ def test_a_text_that_changed_after_an_interruption_is_read_again(
     assert manifests == create_pretraining_data(
         documents, tokenizer, str(local), RULES, **SETTINGS
     )
+
+
+def test_a_line_of_wrapped_text_may_be_a_sentence(tokenizer, tmp_path):
+    path = tmp_path / "poem.txt"
+    path.write_text("one two\nthree\n\nfour\nfive six\n")
+    for sentences, lengths in (("lines", 4), ("split", 2)):
+        tokenise = building.Tokenise(tokenizer, sentences)
+        settings = building.describe_build(tokenizer, sentences, 0.0)
+        task = beam.TokeniseFile(tokenise, "auto", "text", settings)
+        target = task((str(path), str(tmp_path / f"{sentences}.npz")))
+        with np.load(target) as arrays:
+            assert len(arrays["train lengths"]) == lengths
 
 
 def test_finished_data_of_other_documents_is_refused_and_stays(

@@ -41,6 +41,10 @@ def test_wrapped_lines_are_joined_to_paragraphs(tmp_path):
         "It was a dark and stormy night.",
         "The rain fell.",
     ]
+    (lines,) = read(path, join_lines=False)
+    assert lines.paragraphs == [
+        *("It was a dark", "and stormy night.", "The rain", "fell."),
+    ]
 
 
 ORIGINAL = (

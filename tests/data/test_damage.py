@@ -69,10 +69,10 @@ def test_a_damaged_manifest_is_named(whole, tmp_path, kind):
     name = "store.json" if kind == "store" else "manifest.json"
     for content, named in (
         ('{"files": {', f"{name} is damaged"),
-        ("[]", f"{name} is no manifest"),
-        ("{}", f"{name} is no manifest"),
-        ('{"files": {"../x": {}}}', f"{name} is no manifest"),
-        ('{"shards": [{"name": "../x"}]}', f"{name} is no manifest"),
+        ("[]", f"{name} does not describe"),
+        ("{}", f"{name} does not describe"),
+        ('{"files": {"../x": {}}}', f"{name} does not describe"),
+        ('{"shards": [{"name": "../x"}]}', f"{name} does not describe"),
     ):
         (folder / name).write_text(content)
         with pytest.raises(InputError, match=named):

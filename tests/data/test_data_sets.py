@@ -297,6 +297,16 @@ def test_a_corpus_of_a_data_set_has_a_document_a_row(folder):
         list(read_documents(f"hf:{folder}/two", text_field="tags"))
 
 
+def test_wrapped_lines_are_joined_in_data_sets_as_in_files(hf, tmp_path):
+    text = "The old man\nwent home.\n\nHe slept."
+    (tmp_path / "rows").mkdir()
+    path = write(tmp_path / "rows/train.parquet", {"text": [text]})
+    (of_set,) = read_documents(f"hf:{tmp_path}/rows")
+    (of_file,) = read_documents(path)
+    assert of_set.paragraphs == of_file.paragraphs
+    assert of_set.paragraphs == ["The old man went home.", "He slept."]
+
+
 def test_wikipedia_of_the_hub_gives_passages_alone(monkeypatch):
     text = "Bern is a city.\n\nHistory\n\nIt is old. It has bears."
     opened = []

@@ -1,14 +1,19 @@
 """Data sets on a file system without rename, from text to batches."""
 
 import os
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from damages import flip
 from data_samples import contents, corpus, in_small_parts, toy_tokenizer
 from remote_folder import Killed, object_store
 
 from bert_keras import files, folder_lock
+from bert_keras.data import token_store
 from bert_keras.data.batches import check_source, pretraining_dataset
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.pretraining_data import create_pretraining_data
@@ -162,6 +167,38 @@ def test_a_store_that_was_built_again_is_fetched_again(
         create(remote, tokenizer, held_out_share=0.4)
         assert batches(remote) != first
     assert len(os.listdir(os.path.join(files.cache_folder(), "stores"))) == 2
+
+
+def test_several_readers_copy_a_store_once_and_mend_a_damaged_copy(
+    monkeypatch, tokenizer, remote
+):
+    create(remote, tokenizer)
+    folder, copied = f"{remote}/tokens/train", []
+    download = token_store._download
+
+    def counted(*arguments):
+        copied.append(arguments[-1])
+        files.make_folder(copied[-1])
+        time.sleep(0.2)
+        download(*arguments)
+
+    monkeypatch.setattr(token_store, "_download", counted)
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(token_store.TokenStore, [folder] * 4))
+    assert len(copied) == 1
+    path = os.path.join(stores[0].folder, "tokens.bin")
+    expected = stores[0].tokens.tolist()
+    os.remove(path)
+    assert token_store.TokenStore(folder).tokens.tolist() == expected
+    assert len(copied) == 2
+    flip(Path(path), None)  # the same size: only a check of all bytes sees it
+    with pytest.raises(InputError, match="tokens.bin.* Delete this local"):
+        token_store.check_store(folder)
+    files.remove(stores[0].folder)
+    os.makedirs(copied[-1])  # as a killed process leaves it
+    token_store.check_store(folder)
+    names = os.listdir(os.path.join(files.cache_folder(), "stores"))
+    assert names == [os.path.basename(stores[0].folder)]
 
 
 def test_text_and_vocabulary_may_be_remote(remote, tmp_path):

@@ -1,5 +1,6 @@
 """Pre-training data: phases of two lengths, baselines, errors."""
 
+import json
 import shutil
 
 import numpy as np
@@ -149,6 +150,42 @@ def test_unknown_pieces_are_counted_under_their_masks_too(packed, tmp_path):
     measured = source.measure_data(phase)
     assert measured["unknown"] == pytest.approx(found / total)
     assert measured["mask_rate"] > 0.2
+
+
+@pytest.mark.parametrize("objective", ["left_to_right", "right_to_left"])
+def test_rules_of_masks_do_not_bind_an_objective_without_masks(
+    records, objective
+):
+    settings = {"phase_2_data": records["long"], "objectives": objective}
+    masks = {"max_predictions": 2, "mask_rate": 0.2, "whole_word": True}
+    source(records, **settings, **masks).check()
+    with pytest.raises(InputError, match="short_probability 0.1, but"):
+        source(records, **settings, short_probability=0.2).check()
+
+
+def test_records_of_other_documents_than_the_tokens_are_refused(tmp_path):
+    place, folders = copied(tmp_path)
+    other = write_data(tmp_path / "other", held_out_share=0.5)
+    shutil.rmtree(place / "tokens")
+    shutil.copytree(f"{other}/tokens", place / "tokens")
+    with pytest.raises(InputError, match="were made of different documents"):
+        source(folders, phase_2_steps=0).check()
+
+
+@pytest.mark.parametrize("name", ["lowercase", "strip_accents"])
+def test_settings_next_to_the_vocabulary_must_be_those_of_the_data(
+    name, tmp_path
+):
+    folder = write_data(tmp_path / "data", **{name: False})
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(PIECES) + "\n")
+    settings = Settings(**SMALLEST)._replace(vocabulary=str(path))
+    made = PretrainingSource(folder, settings, OBJECTIVES["mlm+nsp"])
+    made.check()
+    config = {"do_lower_case": True, "strip_accents": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=f"{name}=False, .*.txt say True"):
+        made.check()
 
 
 def test_data_without_held_out_documents_is_refused(tmp_path):

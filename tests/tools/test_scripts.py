@@ -269,6 +269,11 @@ MISTAKES = {
         "--init=runs/pretrain/model --output=yours.csv/out",
         "cannot be made",
     ),
+    "an output folder that would be read": (
+        "tools/create_pretraining_data.py --input=books "
+        "--vocabulary=runs/vocab.txt --output=books/data",
+        "is in the folder books",
+    ),
     "no copy of the text": (
         "tools/create_pretraining_data.py --input=books "
         "--vocabulary=runs/vocab.txt --output=out --copies=0",
@@ -632,6 +637,7 @@ WITHOUT_EFFECT = [
     (PRETRAIN, "", "--tpu=mine"),
     (PRETRAIN, "--phase_2_steps=0", "--phase_2_sequence_length=64"),
     (PRETRAIN, "--records", "--phase_2_batch_size=64"),
+    (PRETRAIN, "--records --phase_2_steps=0", "--phase_2_data=x"),
     (PRETRAIN, "--steps=9", "--phase_2_max_predictions=9"),
     (PRETRAIN, "--steps=9 --phase_2_steps=9", "--sequence_length=64"),
     (PRETRAIN, "--objectives=left_to_right", "--mask_rate=0.2"),
