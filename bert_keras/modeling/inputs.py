@@ -95,7 +95,8 @@ def check_ids(name, ids, limit):
 
     Symbolic ids (in `fit`, `predict`, a SavedModel) are not checked. If such an
     id is out of range, TensorFlow's lookup raises on a CPU and returns zeros on
-    a GPU. XLA clips the id, and JAX returns NaN.
+    a GPU. XLA clips the id, and JAX returns NaN. In a table of 2 to 4 rows, as
+    that of segments, the id gets a zero vector.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
         return  # A conversion of symbolic ids would print a warning.

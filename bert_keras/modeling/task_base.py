@@ -191,10 +191,16 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
 def _import_step():
     # Imported here, because `training` imports `modeling`.
-    if keras.backend.backend() == "tensorflow":
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
         from bert_keras.training import step_tensorflow as step
-    else:
+    elif backend == "jax":
         from bert_keras.training import step_jax as step
+    else:
+        raise InputError(
+            f"The Keras backend is {backend}. `fit` and `evaluate` of a task "
+            "model need tensorflow or jax. Set KERAS_BACKEND."
+        )
     return step
 
 

@@ -540,6 +540,11 @@ class BertEmbedder(TaskModel):
         """
         from bert_keras.serving.embedding import count_unpooled
 
+        if isinstance(texts, str):
+            raise InputError(
+                "texts is one string; expected a list of strings. Call "
+                "encode([text], preprocessor)."
+            )
         prompt = preprocessor.prompts.get(preprocessor.prompt, "")
         unpooled = count_unpooled(preprocessor, prompt)
         prompt = ops.convert_to_tensor(prompt, "string")

@@ -209,7 +209,11 @@ def enable_lora(
             "Enable LoRA on a trainable encoder, without a recipe: LoRA "
             "itself freezes the encoder's weights."
         )
-    freeze_encoder(model, untrained_weights(model))
+    new = untrained_weights(model)
+    # `untrained_weights` lists random weights. New biases are 0, and need
+    # training too.
+    new += [name.replace("/kernel", "/bias") for name in new]
+    freeze_encoder(model, new)
     for layer in encoder.transformer_layers:
         for name in projections:
             for attribute in LORA_TARGETS[name]:

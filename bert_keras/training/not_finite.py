@@ -10,6 +10,9 @@ from bert_keras.training.optimizers import AdamW
 logger = logging.getLogger(__name__)
 # After this number of skipped steps in a row, the run ends.
 IN_A_ROW = 10
+# In float16, the run ends below this loss scale. Keras starts with 2**15 and
+# halves the scale after each step that is not finite.
+LEAST_SCALE = 2**-10
 
 
 class NotFiniteError(ArithmeticError):
@@ -28,6 +31,9 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     after `IN_A_ROW` to 2 * `IN_A_ROW` skipped steps in a row. With a
     `steps_per_execution` above 1, the callback reads the count only at the end
     of an execution, so a run may end later.
+
+    In float16, Keras skips such steps itself and does not count them. The run
+    then ends when Keras has lowered the loss scale below `LEAST_SCALE`.
     """
 
     def __init__(self):
@@ -76,6 +82,14 @@ class StopWhenNotFinite(keras.callbacks.Callback):
                 skipped,
             )
             self._known = skipped
+        scale = getattr(self.model.optimizer, "dynamic_scale", LEAST_SCALE)
+        if keras.ops.convert_to_numpy(scale) < LEAST_SCALE:
+            raise NotFiniteError(
+                "The gradients of many steps were not finite, although Keras "
+                f"lowered the loss scale to {float(scale):g}. These steps did "
+                "not change the weights. Use a lower learning rate or float32, "
+                "or check the data of these steps."
+            )
         if in_row >= IN_A_ROW:
             raise NotFiniteError(
                 f"The gradients of the last {in_row} steps were not finite; "

@@ -29,7 +29,10 @@ class _SimilarityLoss(keras.losses.Loss):
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> Any:
         shape = y_pred.shape
-        if len(shape) != 3 or not self.fewest <= (shape[1] or 2) <= self.most:
+        is_right = len(shape) == 3 and (
+            shape[1] is None or self.fewest <= shape[1] <= self.most
+        )
+        if not is_right:
             raise InputError(
                 f"{type(self).__name__} got vectors of shape {tuple(shape)}. "
                 "Expected (B, K, D), where K, the number of texts in an "

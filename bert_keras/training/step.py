@@ -13,6 +13,7 @@ over the replicas, and any Keras optimizer applies them.
 The loops over micro-batches are in `step_tensorflow.py` and `step_jax.py`.
 """
 
+import functools
 import inspect
 
 import keras
@@ -51,7 +52,12 @@ def _check_takes_logits(loss):
     argument = inspect.signature(function).parameters.get("from_logits")
     if argument is None:
         return
-    if not loss.get_config().get("from_logits", argument.default):
+    is_partial = isinstance(function, functools.partial)
+    # Keras cannot serialize a partial function. The defaults in its signature
+    # are the bound arguments.
+    config = {} if is_partial else loss.get_config()
+    if not config.get("from_logits", argument.default):
+        function = function.func if is_partial else function
         # sparse_categorical_crossentropy -> SparseCategoricalCrossentropy
         name = function.__name__.title().replace("_", "")
         raise InputError(
@@ -62,21 +68,28 @@ def _check_takes_logits(loss):
 
 def _check_metric_takes_logits(metric):
     """Raise `InputError` if a metric reads logits as probabilities."""
+    if type(metric) is keras.metrics.MeanMetricWrapper:
+        return  # the user's own function, which Keras may fail to serialize
     config = metric.get_config()
     is_binary = isinstance(metric, keras.metrics.BinaryAccuracy)
-    has_default = "thresholds" in config and config["thresholds"] is None
+    has_half = config.get("thresholds", ()) in (None, 0.5, [0.5])
+    name = f"keras.metrics.{type(metric).__name__}"
     if config.get("from_logits") is False:
-        argument = "from_logits=True"
+        advice = f"Use {name}(from_logits=True) in `compile`."
     elif is_binary and config["threshold"] == 0.5:
-        argument = "threshold=0"
-    elif has_default and config.get("top_k") is None:
-        argument = "thresholds=0"
+        advice = f"Use {name}(threshold=0) in `compile`."
+    elif "from_logits" not in config and has_half and not config.get("top_k"):
+        advice = f"Use {name}(thresholds=0) in `compile`."
+    elif config.get("threshold") and isinstance(
+        metric, keras.metrics.FBetaScore
+    ):
+        # Keras refuses the threshold 0.
+        advice = f"Compute {name} from the sigmoid of `predict`'s result."
     else:
         return
     raise InputError(
         f"The metric {metric.name} takes probabilities, but the model returns "
-        "logits. Use "
-        f"keras.metrics.{type(metric).__name__}({argument}) in `compile`."
+        f"logits. {advice}"
     )
 
 

@@ -95,7 +95,10 @@ class Strategy:
         self.is_chief = is_chief
 
     def scope(self):
-        """Return the context in which to build and compile the model."""
+        """Return the context in which to build, compile and fit the model.
+
+        On TensorFlow, `fit` may also run outside of it.
+        """
         if self.distributed is None:
             return contextlib.nullcontext()
         return self.distributed.scope()

@@ -119,4 +119,6 @@ def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
         table = model.encoder.embeddings.token.embeddings
         table.assign(np.array(table) * 2.0 + 0.1 * np.arange(8.0))
     assert model.encode([], preprocess).shape == (0, 8)
+    with pytest.raises(InputError, match=r"encode\(\[text\]"):
+        model.encode("one text", preprocess)
     model.save(tmp_path / "model.keras")  # without the traced graph

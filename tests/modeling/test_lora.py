@@ -6,7 +6,11 @@ import pytest
 from model_samples import fill, make_encoder, make_model, random_inputs
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.weights import enable_lora, published_weights
+from bert_keras.modeling.weights import (
+    enable_lora,
+    mark_new_weights,
+    published_weights,
+)
 from bert_keras.training.optimizers import adamw
 
 
@@ -45,6 +49,17 @@ def test_lora_trains_its_matrices_and_the_head_only():
             ("query/kernel", "value/kernel")
         )
         assert changed == moves, name
+
+
+def test_a_new_pooler_is_trained_whole():
+    model = fill(make_model("classifier"))
+    mark_new_weights(model, ["encoder/pooler/kernel"])
+    enable_lora(model, rank=2)
+    found = {w.path for w in model.trainable_weights if "lora" not in w.path}
+    assert found == {
+        *("encoder/pooler/kernel", "encoder/pooler/bias"),
+        *("classifier/kernel", "classifier/bias"),
+    }
 
 
 @pytest.mark.parametrize(

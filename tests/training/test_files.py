@@ -11,6 +11,7 @@ from remote_folder import Killed, object_store
 from bert_keras import files, folder_lock, json_files
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import FolderLock
+from bert_keras.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -97,6 +98,7 @@ def test_a_file_takes_no_folders_place(folder):
     [
         ("/proc/", "/proc is a mount point"),
         ("a" * 256, "255 byt"),
+        ("hf://me/model", "names weights or data on the Hub"),
     ],
 )
 def test_an_output_that_cannot_be_is_refused_before_anything_is_written(
@@ -176,6 +178,9 @@ def test_what_is_not_there_or_not_known_is_named(remote):
 def test_paths_are_told_from_addresses(tmp_path):
     assert files.is_remote("gs://bucket/x")
     assert not files.is_remote("C:/x") and not files.is_remote(tmp_path)
+    assert not files.is_file("hf://me/model")
+    with pytest.raises(InputError, match="names weights or data on the Hub"):
+        RunFolder("hf://me/model", {})
     assert files.absolute("gs://bucket/x") == "gs://bucket/x"
     assert files.absolute("x") == os.path.abspath("x")
 

@@ -171,6 +171,18 @@ def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(
         model.fit(np.ones((1, 1)), verbose=0, callbacks=[StopWhenNotFinite()])
 
 
+def test_a_float16_run_ends_when_no_scale_of_the_loss_helps():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.LossScaleOptimizer(AdamW(0.01))
+    model.compile(optimizer, "mse", run_eagerly=True)
+    x = np.full((60, 1), np.nan, "float32")
+    with pytest.raises(NotFiniteError, match="lowered the loss scale to "):
+        model.fit(
+            x, x, batch_size=1, verbose=0, callbacks=[StopWhenNotFinite()]
+        )
+    assert 2.0**-20 < float(optimizer.dynamic_scale) < 2.0**-10
+
+
 def test_biases_and_norms_of_the_model_are_not_decayed():
     model = make_model("pretrainer")
     optimizer = AdamW(1.0, weight_decay=0.5)

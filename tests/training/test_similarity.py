@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.training.similarity import (
@@ -161,6 +162,13 @@ def test_another_number_of_texts_is_refused(loss, shape, expected):
     message = rf"vectors of shape .* Expected \(B, K, D\).* is {expected}"
     with pytest.raises(InputError, match=message):
         loss(None, np.ones(shape, "float32"))
+
+
+def test_the_number_of_texts_may_be_unknown_in_a_graph():
+    x = vectors(3)
+    spec = tf.TensorSpec((None, None, 8), tf.float32)
+    loss = tf.function(lambda v: Triplet()(None, v), input_signature=[spec])
+    assert float(loss(x)) == pytest.approx(float(Triplet()(None, x)))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 tests/devices/two_replicas.py tests the step on several replicas.
 """
 
+import functools
 import warnings
 
 import keras
@@ -252,6 +253,49 @@ def test_metrics_on_probabilities_are_refused_and_those_for_logits_are_right():
         reference.update_state(HOT, probabilities)
         expected = float(reference.result())
         assert found[name] == pytest.approx(expected, abs=0.01), name
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (keras.metrics.Precision(thresholds=0.5), "Precision.thresholds=0"),
+        (keras.metrics.Recall(thresholds=[0.5]), "Recall.thresholds=0"),
+        (
+            keras.metrics.F1Score(average="micro", threshold=0.5),
+            "F1Score from the sigmoid",
+        ),
+    ],
+)
+def test_a_written_threshold_of_one_half_is_refused_too(metric, message):
+    model = classifier("multi")
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=[metric])
+    with pytest.raises(InputError, match=message):
+        model.evaluate(X, HOT, verbose=0)
+
+
+def test_functions_serve_as_losses_and_metrics(recwarn):
+    model = classifier("multi")
+    smooth = functools.partial(
+        keras.losses.binary_crossentropy, from_logits=True, label_smoothing=0.1
+    )
+    largest = functools.partial(lambda y, p, k: keras.ops.max(p) + k, k=1.0)
+    metrics = [largest, lambda y, p: keras.ops.max(p)]
+    model.compile("adam", smooth, metrics=metrics, run_eagerly=True)
+    loss, *found = model.evaluate(X, HOT, verbose=0)
+    logits = model(X)
+    expected = float(keras.ops.mean(smooth(HOT, logits)))
+    assert loss == pytest.approx(expected, rel=1e-5)
+    most = float(keras.ops.max(logits))
+    assert found == pytest.approx([most + 1, most], rel=1e-5)
+    assert not [w for w in recwarn if "lambda" in str(w.message)]
+    model.compile("adam", functools.partial(smooth, from_logits=False))
+    with pytest.raises(InputError, match="BinaryCrossentropy.from_logits=True"):
+        model.evaluate(X, HOT, verbose=0)
+    area = keras.metrics.AUC(thresholds=[0.5], from_logits=True)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=[area])
+    model.evaluate(X, HOT, verbose=0)
 
 
 @pytest.mark.parametrize(
