@@ -28,12 +28,17 @@ PARTIAL = ".partial-"
 REPLACED = "-before"  # suffix of the folder that holds a replaced folder
 # Names of manifests. A manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
+HUB = "hf://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_remote(path):
-    """Return True if a path has a scheme, as in `gs://bucket/folder`."""
-    return _SCHEME.match(os.fspath(path)) is not None
+    """Return True if a path has a scheme, as in `gs://bucket/folder`.
+
+    `hf://org/name` is not a path. It names weights or data on the Hub.
+    """
+    path = os.fspath(path)
+    return bool(_SCHEME.match(path)) and not path.startswith(HUB)
 
 
 def absolute(path: PathLike) -> str:
@@ -52,7 +57,12 @@ def is_plain_name(value):
 
 
 def check_name(path: PathLike) -> None:
-    """Raise `InputError` if a path's name is too long for the file system."""
+    """Raise `InputError` if no file can have this name."""
+    if os.fspath(path).startswith(HUB):
+        raise InputError(
+            f"{path} names weights or data on the Hub, which cannot be written "
+            "like a file. Name a folder; tools/publish.py uploads a model."
+        )
     if is_remote(path):
         return
     try:
@@ -359,8 +369,8 @@ def atomic_output(path):
                 refuse_folder(path)
             upload(partial, path)
         return
-    path = os.path.abspath(path)
     check_name(path)
+    path = os.path.abspath(path)
     if os.path.ismount(path):
         raise InputError(
             f"{path} is a mount point, which cannot be replaced. Name a new "

@@ -56,6 +56,7 @@ class RunFolder:
         self._lock = None
         if not writes:
             return
+        files.check_name(path)
         settings = json.loads(json.dumps(settings))
         self._made = files.make_folder(self.path)
         self._refuse_foreign()

@@ -31,8 +31,8 @@ class _Console(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-# No markup, because the user's texts and names may contain [ and ].
-console = _Console(highlight=False, markup=False)
+# The user's texts and names may contain [, ] and codes such as :key:.
+console = _Console(highlight=False, markup=False, emoji=False)
 LINE_EVERY = 30.0  # seconds between two lines, if the output is no terminal
 _printed: list = []  # the line of `show_devices`, once it is printed
 

@@ -90,7 +90,13 @@ def run_module(words):
 
     After Ctrl-C or SIGTERM, wait until the process has saved its work.
     """
-    process = subprocess.Popen([sys.executable, "-m", *words])
+    # Run the packages of this process, not those of the current folder.
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
     try:
         code = process.wait()
     except Stopped:

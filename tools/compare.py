@@ -44,9 +44,10 @@ def main(values, records, folder):
         if name in missing:
             continue
         cases = summary.pop("worst")
-        progress.console.print(name, summary)
-        for case in cases:
-            progress.console.print("  " + json.dumps(case, ensure_ascii=False))
+        progress.console.print(name, summary, soft_wrap=True)
+        for case in json_files.without_nan(cases):
+            line = json.dumps(case, ensure_ascii=False)
+            progress.console.print(f"  {line}", soft_wrap=True)
     if missing:
         raise InputError(
             f"{folder} lacks the outputs {', '.join(missing)}, but the records "
@@ -125,8 +126,13 @@ def compare(records, served, worst=5, label=None):
                 for name in sorted(set(record["answer"]) & set(answers)):
                     old, new = record["answer"][name], answers[name][row]
                     new = new.tolist() if hasattr(new, "tolist") else new
+                    # A server pads the lists of its answers.
+                    if name in entry.get("padded", ()) and isinstance(
+                        old, list
+                    ):
+                        old = old[: record["answer"].get("count")]
                     if has_value_per_entry(outputs[name]):
-                        old = old[: len(new)]  # a server's answer is padded
+                        old = old[: len(new)]
                     if isinstance(old, list) and old and type(old[0]) is dict:
                         old, new = _select_labels(old, new, labels)
                     case = {

@@ -108,7 +108,7 @@ def main(values):
             values.dtype,
             count,
         )
-    size = os.path.getsize(values.output)
+    size = files.size(values.output)
     progress.console.print(
         f"{values.output}: {vectors:,} vectors of size {extract.width}, for "
         f"{count:,} texts; {size:,} bytes, {size / vectors:,.0f} a vector"

@@ -108,10 +108,18 @@ def describe_run(folder, limits) -> dict:
     results = os.path.join(folder, "results.json")
     if os.path.isfile(results):
         results = json_files.read_json(results)
+        if "best_run" in results:  # several seeds or rates
+            folder = os.path.join(folder, "runs", results["best_run"])
+            best = os.path.join(folder, "results.json")
+            results = json_files.read_json(best)
         run = json_files.read_json(os.path.join(folder, "run.json"))
         settings = run["settings"]
-        metrics = select_metrics(results)
-        shown = dict(metrics)
+        shown = select_metrics(results)
+        metrics = {
+            name: value
+            for name, value in shown.items()
+            if not name.endswith("_baseline") and name != "temperature"
+        }
         if "majority_baseline" in results:
             shown["best constant prediction"] = results["majority_baseline"]
         dataset = str(settings.get("task", "held-out documents"))

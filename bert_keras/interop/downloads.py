@@ -257,7 +257,7 @@ def _download(name, path):
         ) from None
 
 
-PREFIX = "hf://"
+PREFIX = files.HUB
 # The settings, tokenizer and safetensors of a model. None of them can run code.
 MODEL = (
     *(

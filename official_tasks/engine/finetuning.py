@@ -471,9 +471,9 @@ class _Run:
     def _score_best(self, step, curve):
         """Return the predictions and scores of the best weights on dev.
 
-        Those of the evaluation that chose the weights are used again, unless an
-        earlier process made it. Rescaled heads, which round differently, and
-        thresholds, which a later evaluation changes, are scored again.
+        Returns those of the evaluation that chose the weights, if this process
+        made it. A rescaled head, which rounds differently, and tuned
+        thresholds, which later evaluations change, are scored again.
         """
         rescales = self.scale or self.hyperparameters.calibrate
         tunes = self.hyperparameters.tune_thresholds

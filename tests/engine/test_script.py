@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 import pytest
 from run_script import ROOT, run_script
 
-from official_tasks import loading
+from official_tasks import loading, progress, script
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 RETRIEVAL = {"text", "queries", "recall_at", "separator"}
@@ -169,3 +169,15 @@ def test_an_error_of_a_disk_or_a_network_gives_one_line(name):
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2
     assert "gs://bucket/run could not be read or written (no answer)" in line
+
+
+def test_a_child_runs_this_package_wherever_it_is_called(tmp_path, monkeypatch):
+    (tmp_path / "official_tasks").mkdir()
+    (tmp_path / "official_tasks/__init__.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    script.run_module(["official_tasks.progress"])
+
+
+def test_codes_of_emoji_in_texts_are_printed_as_they_are(capsys):
+    progress.console.print("labels: :key: and [bold]")
+    assert capsys.readouterr().out == "labels: :key: and [bold]\n"

@@ -81,6 +81,7 @@ signal.signal(signal.SIGTERM, save)
 print("reached", flush=True)
 time.sleep(60)
 ''')
+        os.environ["PYTHONPATH"] += os.pathsep + os.getcwd()
         script.run_module(["saving"])
     elif stage == "ended":
         import atexit

@@ -25,6 +25,7 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.modeling.weights import mark_new_weights, published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
+from tools.publish import describe_run
 
 
 def test_what_is_published_is_loaded_with_equal_weights(hub):
@@ -232,6 +233,26 @@ def commands_of(page, script):
     """Return the commands of a page that run `script`."""
     found = [c for c in commands(page) if c[0].endswith(script)]
     return [[*script_of(words), *words[1:]] for words in found]
+
+
+def test_a_card_has_the_metrics_and_settings_of_the_best_run(tmp_path):
+    best = {"accuracy": 0.75, "temperature": 1.5, "nsp_majority_baseline": 0.5}
+    best |= {"rows": 9, "dev_rows": 4, "cut": 0.0}
+    several = {**best, "mean": 0.7, "deviation": 0.1, "best_run": "rate-2"}
+    for folder, results, settings in (
+        (tmp_path, several, {"plan": "two rates"}),
+        (tmp_path / "runs/rate-2", best, {"task": "sst2", "seed": 7}),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps(results))
+        run = json.dumps({"settings": settings})
+        (folder / "run.json").write_text(run)
+    described = describe_run(str(tmp_path), None)
+    assert described["metrics"] == {"accuracy": 0.75}
+    sections = dict(described["sections"])
+    assert "| seed | 7 |" in sections["Settings"]
+    assert "| nsp_majority_baseline | 0.5 |" in sections["Results"]
+    assert "mean" not in sections["Results"]
 
 
 def test_the_script_writes_the_card_of_a_run(hub, tmp_path):

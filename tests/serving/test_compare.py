@@ -74,6 +74,29 @@ def test_padding_of_a_recorded_list_is_no_difference():
     assert compare(records, served)["score"]["equal"] == 2 / 3
 
 
+def test_padding_of_a_servers_entities_is_no_difference():
+    entry = {
+        "input_order": ["text"],
+        "padded": ["text", "start"],
+        "outputs": {"text": "string (B, K)", "start": "int32 (B, K)"},
+    }
+    served = types.SimpleNamespace(
+        card={"default": "tag", "signatures": {"tag": entry}},
+        signatures=["tag"],
+        tag=lambda text: {
+            "text": [["Rome"] for _ in text],
+            "start": [[3] for _ in text],
+        },
+    )
+    padded = {"text": ["Rome", ""], "start": [3, -1], "count": 1}
+    records = [
+        {"inputs": {"text": "a"}, "answer": answer}
+        for answer in (padded, {"text": ["Rome"], "start": [3]})
+    ]
+    found = compare(records, served)
+    assert found["text"]["equal"] == found["start"]["equal"] == 1
+
+
 def test_labels_that_look_like_numbers_are_compared_as_text():
     served = types.SimpleNamespace(**vars(SERVED))
     served.classify = lambda texts: {"label": ["1.0"] * len(texts)}
