@@ -123,7 +123,10 @@ class ScheduleWatch(keras.callbacks.Callback):
         end = _find_end(learning_rate_schedule(optimizer))
         if self._has_warned or end is None:
             return
-        if int(optimizer.iterations) + next_steps > end:
+        taken = optimizer.iterations
+        # With accumulation on JAX, Keras returns an array, not a variable.
+        taken = taken.numpy() if hasattr(taken, "numpy") else taken
+        if int(taken) + next_steps > end:
             self._has_warned = True
             warnings.warn(
                 f"The learning rate is 0, because the schedule ended after "
