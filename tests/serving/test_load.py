@@ -49,7 +49,7 @@ def change_card(folder, **fields):
         ({"needs": None}, "needs"),
         ({"default": "other"}, "other"),
         ({"signatures": []}, "signatures"),
-        ({"signatures": {"classify": 5}}, "manifest"),
+        ({"signatures": {"classify": 5}}, "does not describe"),
         ({"signatures": {"classify": {"inputs": {}, "padded": []}}}, "missing"),
         ({"fingerprint": None}, "fingerprint"),
         ({"options": None}, "options"),
