@@ -60,8 +60,8 @@ def check_name(path: PathLike) -> None:
     """Raise `InputError` if no file can have this name."""
     if os.fspath(path).startswith(HUB):
         raise InputError(
-            f"{path} names weights or data on the Hub, which cannot be written "
-            "like a file. Name a folder; tools/publish.py uploads a model."
+            f"{path} names weights or data on the Hub; it is not a path to "
+            "write to. Name another path. tools/publish.py uploads a model."
         )
     if is_remote(path):
         return

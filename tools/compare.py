@@ -127,10 +127,10 @@ def compare(records, served, worst=5, label=None):
                     old, new = record["answer"][name], answers[name][row]
                     new = new.tolist() if hasattr(new, "tolist") else new
                     # A server pads the lists of its answers.
-                    if name in entry.get("padded", ()) and isinstance(
-                        old, list
-                    ):
-                        old = old[: record["answer"].get("count")]
+                    count = record["answer"].get("count")
+                    is_padded = name in entry.get("padded", ())
+                    if is_padded and isinstance(count, int):
+                        old = old[:count]
                     if has_value_per_entry(outputs[name]):
                         old = old[: len(new)]
                     if isinstance(old, list) and old and type(old[0]) is dict:

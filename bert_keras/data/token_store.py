@@ -212,9 +212,9 @@ def _slices(array: np.ndarray, extra: int = 0):
 def _fetch(folder: str, manifest: dict) -> str:
     """Return the folder of a store, or of a local copy of a remote store.
 
-    The copy is in `files.cache_folder()`. Its folder is named by the hash of
-    the manifest, so a machine copies a store only once, until the store is
-    built again, or a file of the copy is missing or has the wrong size. Each
+    The copy is in `files.cache_folder()`, in a folder named by the hash of the
+    manifest. A machine copies a store once. It copies the store again if it was
+    built again, or if a file of the copy is missing or has the wrong size. Each
     copied file is compared with the manifest.
     """
     if not files.is_remote(folder):

@@ -84,7 +84,7 @@ def _check_metric_takes_logits(metric):
         metric, keras.metrics.FBetaScore
     ):
         # Keras refuses the threshold 0.
-        advice = f"Compute {name} from the sigmoid of `predict`'s result."
+        advice = f"Compute {name} from the probabilities of `predict`'s logits."
     else:
         return
     raise InputError(

@@ -19,7 +19,7 @@ class Settings(NamedTuple):
     phase_2_data: folder of the records of phase 2.
     packed, short_probability, mask_rate, mask_mix, whole_word: see
         `SamplingRules`. With `records`, they must equal the records' rules;
-        those of masks only if the objective has masks.
+        the rules of masks may differ if the objective has no masks.
     init: weights to start from.
     vocabulary: file of the vocabulary that the data must have.
     size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.
