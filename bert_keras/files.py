@@ -525,6 +525,7 @@ def make_folder(path):
     Returns:
         Path of the outermost local folder that was created, or None.
     """
+    check_name(path)
     made = None
     try:
         if is_remote(path):

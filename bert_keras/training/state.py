@@ -100,6 +100,7 @@ class TrainingState(keras.callbacks.Callback):
                 "every and keep must be 1 or more; got "
                 f"every={every}, keep={keep}."
             )
+        files.check_name(folder)
         self.folder = files.absolute(folder)
         self.every = every
         self.keep = keep

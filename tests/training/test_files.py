@@ -12,6 +12,7 @@ from bert_keras import files, folder_lock, json_files
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import FolderLock
 from bert_keras.run_folder import RunFolder
+from bert_keras.training.state import TrainingState
 
 
 @pytest.fixture
@@ -179,8 +180,14 @@ def test_paths_are_told_from_addresses(tmp_path):
     assert files.is_remote("gs://bucket/x")
     assert not files.is_remote("C:/x") and not files.is_remote(tmp_path)
     assert not files.is_file("hf://me/model")
-    with pytest.raises(InputError, match="names weights or data on the Hub"):
-        RunFolder("hf://me/model", {})
+    makers = (
+        lambda path: RunFolder(path, {}),
+        TrainingState,
+        files.make_folder,
+    )
+    for make in makers:
+        with pytest.raises(InputError, match="weights or data on the Hub"):
+            make("hf://me/model")
     assert files.absolute("gs://bucket/x") == "gs://bucket/x"
     assert files.absolute("x") == os.path.abspath("x")
 
