@@ -170,9 +170,11 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         if not isinstance(self.output, dict):
             is_multiple |= len(self.output.shape) > 2
         if is_multiple:
+            # Keras averages the loss over the classes before it is weighted.
+            shape = "(B,)" if len(self.output.shape) == 2 else "(B, T)"
             raise InputError(
-                "class_weight is given, but a row has several labels. Pass "
-                "sample_weight, a weight for each label."
+                "class_weight is given, but a row has several labels. Weight "
+                f"them in the loss, or pass sample_weight of shape {shape}."
             )
 
     def get_config(self) -> dict[str, Any]:

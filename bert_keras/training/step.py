@@ -59,10 +59,13 @@ def _check_takes_logits(loss):
     if not config.get("from_logits", argument.default):
         function = function.func if is_partial else function
         # sparse_categorical_crossentropy -> SparseCategoricalCrossentropy
-        name = function.__name__.title().replace("_", "")
+        name = getattr(function, "__name__", "").title().replace("_", "")
+        advice = "Set its argument from_logits to True."
+        if hasattr(keras.losses, name):
+            advice = f"Use keras.losses.{name}(from_logits=True) in `compile`."
         raise InputError(
             f"The loss {loss.name} takes probabilities, but the model returns "
-            f"logits. Use keras.losses.{name}(from_logits=True) in `compile`."
+            f"logits. {advice}"
         )
 
 
@@ -211,7 +214,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
             is_divided = item_weights is not None or replicas == 1
             if is_divided or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
-            # The sum of these products is the mean over the global batch.
+            # Summed over micro-batches and replicas, this is the mean over the
+            # global batch.
             value = logged = value * fractions[i + 1]
         if replicas > 1:
             # The mean of a replica without rows would be NaN.

@@ -226,6 +226,18 @@ def test_losses_on_probabilities_are_refused():
             two.fit(X, ENDS, verbose=0)
 
 
+def test_class_weight_is_refused_for_several_labels_and_the_advice_works():
+    model = classifier("multi")
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    with pytest.raises(InputError, match=r"sample_weight of shape \(B,\)"):
+        model.fit(X, HOT, class_weight={0: 0.5, 1: 3.0}, verbose=0)
+    weights = np.arange(len(HOT), dtype="float32")
+    found = model.evaluate(X, HOT, sample_weight=weights, verbose=0)
+    rows = keras.losses.binary_crossentropy(HOT, model(X), from_logits=True)
+    assert found == pytest.approx(np.mean(rows * weights), rel=1e-5)
+
+
 BINARY_METRICS = {
     "AUC": {"from_logits": True},
     "BinaryCrossentropy": {"from_logits": True},
@@ -291,6 +303,14 @@ def test_functions_serve_as_losses_and_metrics(recwarn):
     assert not [w for w in recwarn if "lambda" in str(w.message)]
     model.compile("adam", functools.partial(smooth, from_logits=False))
     with pytest.raises(InputError, match="BinaryCrossentropy.from_logits=True"):
+        model.evaluate(X, HOT, verbose=0)
+
+    class Smooth:
+        def __call__(self, labels, outputs, from_logits):
+            return smooth(labels, outputs, from_logits=from_logits)
+
+    model.compile("adam", functools.partial(Smooth(), from_logits=False))
+    with pytest.raises(InputError, match="its argument from_logits to True"):
         model.evaluate(X, HOT, verbose=0)
     area = keras.metrics.AUC(thresholds=[0.5], from_logits=True)
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
