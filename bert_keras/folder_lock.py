@@ -53,7 +53,7 @@ class FolderLock:
             self._take_lock()
 
     def check(self):
-        """Raise `InputError` if another process has taken over the folder."""
+        """Raise `InputError` if another process may have taken the folder."""
         holder = _read_marker(self.path) or {}
         if self._lock is None:
             is_held = holder.get("token") == self._marker["token"]
@@ -64,8 +64,9 @@ class FolderLock:
                 is_held = False
         if not is_held:
             raise InputError(
-                f"{self.folder} was taken over by {_name(holder)}, because "
-                f"{self.path} was removed or replaced. This process stops."
+                f"{self.folder} may have been taken over by {_name(holder)}, "
+                f"because {self.path} was removed or replaced. This process "
+                "stops."
             )
 
     def release(self):

@@ -26,7 +26,7 @@ def gfile(path):
             f"{path}: TensorFlow has no file system for {scheme}:// that "
             f"supports this operation ({error.message.splitlines()[0][:200]}). "
             f"Use a file system that this TensorFlow has ({known}), or copy "
-            "the files to a folder of this machine."
+            "the files to a local folder."
         ) from None
     except (
         tf.errors.PermissionDeniedError,

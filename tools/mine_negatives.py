@@ -14,7 +14,7 @@ To train with the file:
 
 The negatives of a text are chosen from the partners of all other texts, or from
 --passages. The text itself and its partners are left out. --range_min=3 skips
-the three nearest passages, which may be right answers that nobody marked. With
+the three nearest of them, which may be right answers that nobody marked. With
 --absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
 lowest cosine of the text's partners. With --relative_margin=0.05, it is at
 least 5 % below. These flags work as in `mine_hard_negatives` of

@@ -22,7 +22,8 @@ from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 # Approximate number of examples in a window, which has only whole units; see
 # `EpochWindows`. At length 128, the examples of a window need 16 MB.
 CAPACITY = 32_768
-_WIDTHS = (32, 64, 128, 256)  # maximum lengths of the groups in `masked_rows`
+# `masked_rows` groups examples by these maximum lengths, in tokens.
+_WIDTHS = (32, 64, 128, 256)
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6

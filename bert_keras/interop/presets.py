@@ -442,8 +442,8 @@ class LoadReport:
     Attributes:
         source: path or name of the checkpoint.
         loaded: names in bert_keras of the weights that were set.
-        skipped: names of tensors in the source that the model lacks.
-        initialised: names of the model's weights that the source lacks.
+        skipped: names of tensors in the source that were not loaded.
+        initialised: names of the model's weights that are new.
     """
 
     source: str

@@ -29,7 +29,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
 
     Returns:
         float32 that broadcasts to (B, 1, T, S), for T queries and S = T keys;
-        None if nothing is masked.
+        None if there is no mask.
     """
     allowed = []
     if padding_mask is not None:

@@ -69,9 +69,9 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
     def call(self, inputs, training=None, seed=None, site=0):
         if training and self.lora_dropout and seed is None:
             raise InputError(
-                f"LoRA's dropout is {self.lora_dropout}, but the encoder has "
-                "no dropout, so it draws no seed. Make an encoder with "
-                "dropout, or train without LoRA's dropout."
+                f"LoRA's dropout is {self.lora_dropout}, but the encoder's "
+                "dropout rates are 0. Set one of them above 0, or LoRA's "
+                "dropout to 0."
             )
         *lead, width = ops.shape(inputs)
         # Pooled vectors (B, D) and real tokens (L, D) are matrices already.

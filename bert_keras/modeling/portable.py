@@ -173,7 +173,7 @@ class Portable:
         return copy
 
     def copy_metadata(self, copy: keras.Model) -> None:
-        """Copy license, origin and initializer metadata to `copy`."""
+        """Copy all metadata that is not in the config to `copy`."""
         source: Any = getattr(self, "encoder", self)
         target: Any = getattr(copy, "encoder", copy)
         target.license, target.origin = source.license, source.origin

@@ -137,7 +137,7 @@ def resolve_options(models, options):
     lengths = {getattr(model, "long_text", "truncate") for model in models}
     defaults = {
         "pair": any(getattr(m, "pair", False) for m in readers or models),
-        # If the models differ, each keeps its setting; see `make_signatures`.
+        # None: each model uses its own setting; see `make_signatures`.
         "long_text": lengths.pop() if len(lengths) == 1 else None,
         "top_k": 5,
         "pooling": "mean",

@@ -18,9 +18,8 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 # has no stand-ins, because they are control characters, which are dropped.
 FIRST_STAND_IN = 1
 
-# Kind of a combining mark (class above 0) outside category Mn. Only characters
-# of category Mn are accents, so this mark is kept. Canonical ordering can move
-# it.
+# Kind of a combining mark (class above 0) that is not in category Mn. It is no
+# accent, so it is kept, but canonical ordering can move it.
 ORDERED = 6
 # The character table maps a code point to KINDS * offset + kind. The code point
 # plus `offset` is the normalised character, and `kind` is ORDERED or a kind in

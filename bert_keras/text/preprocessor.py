@@ -307,8 +307,8 @@ def _check_rows(texts):
             for shape in shapes
         )
         raise InputError(
-            f"The segments are {counts}. Expected the same number of texts in "
-            "each segment, one for each row."
+            f"The segments have different sizes: {counts}. Expected the same "
+            "number of texts in each segment, one for each row."
         )
 
 

@@ -272,7 +272,6 @@ def _answer_in_batches(signature, rows, batch_size, labels, encoders):
         columns = zip(*[rows[i] for i in batch], strict=True)
         outputs = signature(*map(list, columns))
         for index, i in enumerate(batch):
-            # TensorFlow's order of the outputs differs between processes.
             answers[i] = {
                 name: encoders.get(name, _as_json)(outputs[name][index])
                 for name in sorted(outputs)

@@ -23,7 +23,7 @@ HISTORY = "metrics.jsonl"
 
 
 class BestWeights:
-    """The weights with the best score on dev, in model/ and best.json.
+    """Record (best.json) of the weights in model/, the best on dev so far.
 
     Args:
         folder: the run's `RunFolder`.
@@ -37,7 +37,7 @@ class BestWeights:
         """Call `save` and record the step if `score` is the best so far.
 
         Returns:
-            True if `score` is the best so far.
+            True if `save` was called.
         """
         best = self._read() or {"step": step}
         # A resumed run may score a step again. The new record then replaces a

@@ -1,7 +1,8 @@
-"""Cross-validation: a run for each fold, and the labels that look wrong.
+"""Cross-validation: fine-tune once for each fold; list labels that look wrong.
 
 Each row is predicted by the run that was not trained on the row. Rows with the
-same text are in the same fold. All folds have similar class frequencies.
+same text are in the same fold. With one label a row, all folds have similar
+class frequencies.
 """
 
 import copy

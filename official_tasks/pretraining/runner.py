@@ -169,9 +169,9 @@ class Run:
             verbose=0,
             return_dict=True,
         )
-        # Keras weights the total of a batch by its rows. This would count the
-        # rows that only fill up the last batch. Keras logs no separate loss for
-        # a model with one output, so the loss is computed from the perplexity.
+        # Keras's mean of the loss would include the rows that only fill up the
+        # last batch. Keras logs no separate loss for a model with one output,
+        # so the loss is computed from the perplexity.
         perplexity = metrics[f"{self.source.objective.headline}_perplexity"]
         metrics["loss"] = math.log(perplexity) + metrics.get("nsp_loss", 0.0)
         return metrics

@@ -173,8 +173,8 @@ class SpanTask(Problem):
         for question in questions:
             if question.answers is None:
                 raise InputError(
-                    f"The {file} of {self.name} has a question without "
-                    f"answers, {question.id!r}: expected a file with answers "
+                    f"The {file} of {self.name} has a question without a "
+                    f"field of answers, {question.id!r}: expected answers "
                     f"(a test file can only be used to predict){self.to_score}"
                 )
             if not question.answers and not self.may_be_none:

@@ -135,7 +135,7 @@ def time_tokenizers(documents, values):
 
 
 def measure(unit, runs, count, size):
-    """Let tokenizers take turns; print a table and return its rows.
+    """Time tokenizers in turns; print a table and return dict: name -> times.
 
     Args:
         unit: name of a unit of text, such as "a line".
