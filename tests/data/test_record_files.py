@@ -110,3 +110,21 @@ def test_records_of_impossible_numbers_are_refused(name, value, written):
     records = np.array(serialize(rows), object)
     with pytest.raises(InputError, match=f"records have {name} from"):
         examples.join([records], 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (tf.errors.DataLossError, InputError, "damaged"),
+        (tf.errors.InvalidArgumentError, InputError, "damaged"),
+        (tf.errors.PermissionDeniedError, PermissionError, "reason"),
+        (tf.errors.UnavailableError, OSError, "reason"),
+    ],
+)
+def test_only_damaged_records_are_called_damaged(error, expected, message):
+    with (
+        pytest.raises(expected, match=message) as caught,
+        record_files.readable("shard"),
+    ):
+        raise error(None, None, "reason")
+    assert isinstance(caught.value, InputError) == (message == "damaged")
