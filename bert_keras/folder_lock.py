@@ -17,6 +17,8 @@ from bert_keras.errors import InputError
 LOCK = ".lock"
 SETTLED_AFTER = 0.5  # seconds from writing a marker to reading it again
 MAX_MARKER_BYTES = 4096
+# Errors of network disks without locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class FolderLock:
@@ -98,9 +100,9 @@ class FolderLock:
         except (filelock.Timeout, RuntimeError):
             self._refuse(_read_marker(self.path) or {})
         except OSError as error:
-            if error.errno != errno.ENOSYS:
+            if error.errno not in _NO_LOCKS:
                 raise
-            self._take_marker()  # this network disk has no locks
+            self._take_marker()
             return
         self._lock = lock
         # The lock protects the folder. The marker only tells error messages who
@@ -134,9 +136,15 @@ def _name(holder):
 
 
 def _read_marker(path):
-    """Return the marker in a file; {} if damaged, None if there is no file."""
+    """Return the marker in a file; {} if damaged, None if there is none.
+
+    On a disk without locks, `filelock` leaves an empty file.
+    """
     try:
-        holder = json_files.parse_json(files.read_bytes(path, MAX_MARKER_BYTES))
+        content = files.read_bytes(path, MAX_MARKER_BYTES)
+        if not content:
+            return None
+        holder = json_files.parse_json(content)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):  # InputError is a ValueError

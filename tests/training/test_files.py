@@ -1,5 +1,6 @@
 """Atomic writes of local and remote files and folders, and folder locks."""
 
+import errno
 import hashlib
 import itertools
 import os
@@ -222,6 +223,21 @@ def test_a_remote_folder_has_one_writer(marked):
     second.check()
     second.remove()
     assert files.list_folder(remote) == []
+
+
+@pytest.mark.parametrize("code", ["ENOSYS", "ENOLCK", "EOPNOTSUPP"])
+def test_a_disk_without_locks_has_one_writer_too(code, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(getattr(errno, code), "no locks")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
+    lock = FolderLock(tmp_path)
+    lock.check()
+    with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
+        FolderLock(tmp_path)
+    lock.remove()
+    assert os.listdir(tmp_path) == []
 
 
 ENDED = 2**30  # above every process ID
