@@ -143,16 +143,15 @@ def _sentences(path, lines, labelled):
     for number, line in enumerate([*lines, ""], 1):
         line = line.rstrip("\r")
         words = split_words(line)
-        if not words or labelled and not line.strip():
+        is_document = bool(words) and words[0] == DOCUMENT
+        if is_document or not words or (labelled and not line.strip()):
             if rows:
                 labels = tuple(row[-1] for row in rows) if labelled else None
                 yield TaggedText(
                     tuple(row[0] for row in rows), labels, document=document
                 )
             rows = []
-            continue
-        if words[0] == DOCUMENT:
-            document += 1
+            document += is_document
             continue
         if split is None:
             split = re.compile("\t" if "\t" in line else "[ \t]+").split

@@ -55,6 +55,8 @@ def test_columns_are_read_with_their_documents(tmp_path):
     assert sentences[1] == TaggedText(
         ("in", "Bern", "London"), ("O", "I-LOC", "B-LOC"), document=1
     )
+    dense = CONLL.replace("\n\n-DOC", "\n-DOC")
+    assert read_columns(file(tmp_path / "d.txt", dense)) == sentences
     path = str(tmp_path / "a.txt")
     assert read_columns(path, labelled=False)[0].labels is None
     assert read_columns(path, labelled=None)[0].labels == sentences[0].labels
