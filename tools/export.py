@@ -124,8 +124,9 @@ def _define_saved_model_flags():
     flags.DEFINE_enum(
         "ids_signature",
         None,
-        ("ours", "original", "transformers", "model_garden"),
-        "Add a signature that takes token ids, with input names in this style.",
+        ("bert_keras", "original", "transformers", "model_garden"),
+        "Add a signature that takes token ids. Its inputs and outputs have the "
+        "names of this library.",
     )
     flags.DEFINE_bool(
         "portable", False, "Export for servers without tensorflow_text."

@@ -97,7 +97,7 @@ def export_saved_model(
             None: the setting that the model was trained with, else "truncate".
         ids_signature: adds the signature `ids`, which calls the first model
             with token ids. The value selects the names of inputs and outputs:
-            "ours", "original", "transformers" or "model_garden".
+            "bert_keras", "original", "transformers" or "model_garden".
         portable: True to use only operations of TensorFlow's core, for servers
             without tensorflow_text; the tokenizer is slower.
         dtype: dtype of the weights: "float32", also for a model trained in

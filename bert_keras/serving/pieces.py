@@ -141,7 +141,7 @@ def next_sentence(model, rows):
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style (see `ids`) -> names of token_ids, padding_mask and segment_ids.
 INPUTS = {
-    "ours": ID_INPUTS,
+    "bert_keras": ID_INPUTS,
     "original": ("input_ids", "input_mask", "segment_ids"),
     "transformers": ("input_ids", "attention_mask", "token_type_ids"),
     "model_garden": ("input_word_ids", "input_mask", "input_type_ids"),
@@ -151,7 +151,7 @@ _OUTPUTS = {
     BertEncoder: (
         ("float32 (B, T, D): token vectors", "float32 (B, D): pooler output"),
         {
-            "ours": ("sequence_output", "pooled_output"),
+            "bert_keras": ("sequence_output", "pooled_output"),
             "original": ("sequence_output", "pooled_output"),
             "transformers": ("last_hidden_state", "pooler_output"),
             "model_garden": ("sequence_output", "pooled_output"),
@@ -160,7 +160,7 @@ _OUTPUTS = {
     task_models.BertClassifier: (
         ("float32 (B, C): a value for each label",),
         {
-            "ours": ("logits",),
+            "bert_keras": ("logits",),
             "original": ("probabilities",),
             "transformers": ("logits",),
             "model_garden": ("outputs",),
@@ -177,7 +177,7 @@ _OUTPUTS = {
         ),
         {
             **dict.fromkeys(INPUTS, ("start_logits", "end_logits")),
-            "ours": ("start", "end"),
+            "bert_keras": ("start", "end"),
         },
     ),
     task_models.BertEmbedder: (
@@ -197,7 +197,7 @@ _OUTPUTS = {
             "float32 (B, 2): logits that B follows A, and that B is random",
         ),
         {
-            "ours": ("mlm", "nsp"),
+            "bert_keras": ("mlm", "nsp"),
             "original": ("mlm_logits", "nsp_logits"),
             "transformers": ("prediction_logits", "seq_relationship_logits"),
             "model_garden": ("mlm_logits", "next_sentence"),
@@ -215,7 +215,7 @@ def ids(model, rows, style):
         rows: `Rows` of the model's preprocessor.
         style: library whose input and output names are used: "original"
             (Google's code and hub modules), "transformers", "model_garden" (its
-            serving modules) or "ours" (this package).
+            serving modules) or "bert_keras" (this package).
     """
     if style not in INPUTS:
         raise InputError(
@@ -239,7 +239,7 @@ def ids(model, rows, style):
 
     # In this signature, `mlm` is per token, because every position is scored.
     token_outputs = {*model.token_outputs, "mlm"}
-    names_by_style = zip(output_names(model, "ours"), names, strict=True)
+    names_by_style = zip(output_names(model, "bert_keras"), names, strict=True)
     return Signature(
         "ids",
         dict(zip(INPUTS[style], _make_example(model, rows), strict=True)),
@@ -301,7 +301,9 @@ def compute_outputs(model, inputs, style):
         inputs = {**inputs, "mask_positions": positions}
     outputs = model(inputs, training=False)
     if isinstance(outputs, dict):
-        outputs = [outputs[name] for name in _OUTPUTS[type(model)][1]["ours"]]
+        outputs = [
+            outputs[name] for name in _OUTPUTS[type(model)][1]["bert_keras"]
+        ]
         return [tf.cast(output, tf.float32) for output in outputs]
     if output_names(model, style) == ("probabilities",):
         outputs = tf.nn.softmax(outputs)

@@ -171,7 +171,7 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(
     with pytest.warns(UntrainedWarning, match="pooler"):
         alone = BertEncoder.from_preset(path)
     for one in (model, alone):
-        for option in ({"pooling": "pooled"}, {"ids_signature": "ours"}):
+        for option in ({"pooling": "pooled"}, {"ids_signature": "bert_keras"}):
             with pytest.raises(InputError, match="encoder/pooler/kernel"):
                 export_saved_model(one, preprocessor(), path / "c", **option)
     export_saved_model(alone, preprocessor(), tmp_path / "encoder")
@@ -440,7 +440,7 @@ MODELS = {
             {"features": "last", "long_text": "windows"},
             "not read in windows",
         ),
-        ("encoder", {"ids_signature": "keras"}, "ours, original, transf"),
+        ("encoder", {"ids_signature": "keras"}, "bert_keras, original, transf"),
         ("one segment", {"pair": True}, "num_segments=1"),
         ("one segment, spans", {}, "num_segments=1"),
         ("one segment, choices", {}, "num_segments=1"),

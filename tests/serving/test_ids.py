@@ -59,7 +59,7 @@ def test_every_model_answers_ids_under_every_name(name):
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = signature.function(*tensors)
         found = [np.array(answer[key]) for key in signature.outputs]
-        if not live:  # the style "ours" is first
+        if not live:  # the style "bert_keras" is first
             arrays = map(np.array, request.values())
             outputs_live = called(
                 model, dict(zip(ID_INPUTS, arrays, strict=True))
@@ -103,7 +103,7 @@ def test_several_labels_are_logits_under_the_originals_names():
 
 
 def test_choices_are_three_axes():
-    signature = ids(models()["BertChooser"], rows(), "ours")
+    signature = ids(models()["BertChooser"], rows(), "bert_keras")
     assert [spec.shape.rank for spec in signature.specs()] == [3, 3, 3]
 
 
@@ -117,7 +117,7 @@ def test_choices_are_three_axes():
     ],
 )
 def test_ids_outside_the_tables_are_refused(tokens, segments, message):
-    signature = ids(spread(encoder()), rows(), "ours")
+    signature = ids(spread(encoder()), rows(), "bert_keras")
     request = [[tokens], [[1] * len(tokens)], [segments]]
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signature.function(*map(tf.constant, request))
