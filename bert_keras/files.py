@@ -25,8 +25,10 @@ from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
-REPLACED = "-before"  # suffix of the folder that holds a replaced folder
-# Names of manifests. A manifest is written last and removed first.
+# Suffix of the temporary folder that holds the old version of a folder while it
+# is replaced.
+REPLACED = "-before"
+# Names of manifests. A remote manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 HUB = "hf://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -515,7 +517,8 @@ def upload(local, path):
 
 def copy(source, target):
     """Copy a file, local or remote; overwrite `target` if it exists."""
-    with remote_files.gfile(target) as gfile:
+    # Errors name the remote path.
+    with remote_files.gfile(source if is_remote(source) else target) as gfile:
         gfile.copy(source, target, overwrite=True)
 
 
@@ -558,7 +561,8 @@ def remove_made(made):
 def remove(path):
     """Remove a file or a folder, if it exists.
 
-    A remote folder's manifest is removed first. The rest is then invalid.
+    A remote folder's manifest is removed first. If the removal is interrupted,
+    the folder is invalid.
     """
     if is_remote(path):
         is_tree = is_folder(path)

@@ -54,11 +54,16 @@ def define_flags():
         flags.DEFINE_string(name, option.default, option.help)
     flags.DEFINE_float("max_score", 1.0, PAIR_OPTIONS["max_score"].help)
     flags.DEFINE_integer("num_negatives", 3, "Maximum negatives of a text.", 1)
-    flags.DEFINE_integer("range_min", 0, "Skip this many nearest passages.", 0)
+    flags.DEFINE_integer(
+        "range_min",
+        0,
+        "Skip this many nearest passages, of those within the margins.",
+        0,
+    )
     flags.DEFINE_integer(
         "range_max",
         None,
-        "Number of nearest passages to choose from. The default is --range_min "
+        "Rank of the last passage to choose from. The default is --range_min "
         "+ 10 * --num_negatives + the largest number of partners of a text.",
         1,
     )

@@ -9,11 +9,11 @@ try the signatures. This command returns one answer:
     curl -d '{"instances": [{"text": "An hour well spent."}]}' \
         http://127.0.0.1:8501/v1/models/model:predict
 
-Requests are answered one after another. A request gets the status 429 if too
-many others wait, and 413 if it is too large. The server is for trials and small
-loads, without encryption or password. In production, TensorFlow Serving takes
-the same folder and the same requests. Ctrl-C or SIGTERM ends the server after
-the requests in progress. Starts in about 5 seconds.
+Requests are answered one after another. docs/serving.md lists the limits of
+requests and their HTTP statuses. The server is for trials and small loads,
+without encryption or password. In production, TensorFlow Serving takes the same
+folder and the same requests. Ctrl-C or SIGTERM ends the server after the
+requests in progress, at most 30 seconds later. Starts in about 5 seconds.
 Needs: pip install 'bert_keras[serve]'.
 """
 

@@ -67,7 +67,9 @@ def translate_name(name):
 
 
 def translate_tensors(stored, encoder):
-    """Return the tensors with BERT's names and with zero segment embeddings.
+    """Rename tensors to BERT's names; add zero segment embeddings.
+
+    DistilBERT has no segment embeddings.
 
     Args:
         stored: dict of DistilBERT's names -> `Tensor`.

@@ -70,7 +70,7 @@ _HEADS = {
 
 
 def open_model_garden(prefix, source, pieces=None):
-    """Return the `Checkpoint` of an encoder in a TF2 object checkpoint.
+    """Return the `Checkpoint` of a TF2 object checkpoint.
 
     Args:
         prefix: path of the checkpoint without `.index`.

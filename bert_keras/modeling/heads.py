@@ -284,8 +284,8 @@ class BiLSTM(KeepsArguments):
 class LayerMix(KeepsArguments):
     """Combination of a token's hidden states into one vector, by a recipe.
 
-    The trainable weights of a weighted sum are scale x softmax(mix). Initially,
-    all L layers of the recipe have the weight 1 / L.
+    In a weighted sum, layer i of the recipe's L layers has the coefficient
+    scale * softmax(mix)[i], initially 1 / L.
 
     Weights, by path, for a weighted sum only: mix (L,) and scale ().
 

@@ -125,7 +125,7 @@ def pretraining_metrics():
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertCausalModel(TaskModel):
-    """Logits of the next token at every position.
+    """Language model for one direction: an encoder and a masked-LM head.
 
     The next token is on the right for `attention="left_to_right"` and on the
     left for `"right_to_left"`. No input token is replaced by [MASK] (the paper,

@@ -38,7 +38,11 @@ def published_weights(model):
 
 
 def published_name(model, path):
-    """Return the published name of the weight or layer with this path."""
+    """Convert the Keras path of a weight or layer to its published name.
+
+    A published name, as in our files, does not depend on the names of the model
+    and of its encoder.
+    """
     encoder = getattr(model, "encoder", model)
     if path.startswith(f"{encoder.name}/"):
         return f"encoder/{path.removeprefix(f'{encoder.name}/')}"

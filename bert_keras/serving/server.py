@@ -107,7 +107,7 @@ class _Service:
         # TensorFlow uses every core for one call, so calls run one at a time.
         self.worker = concurrent.futures.ThreadPoolExecutor(1)
         self.turn = asyncio.Lock()
-        self.waiting = 0  # bytes of the requests that wait
+        self.waiting = 0  # bytes of the requests that wait or run
 
     def refuse(self, request, error):
         """Return the response to a request that failed."""

@@ -237,9 +237,9 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
 
 
 def _has_rows(loss, labels, predictions):
-    """Return True if a loss has a value for each row, before the mean.
+    """Return True if a loss computes a value for each row before the mean.
 
-    A loss with its own `__call__` is assumed to have these values.
+    This is assumed for a loss that overrides `__call__`.
     """
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         return True

@@ -35,7 +35,7 @@ class Temperature(NamedTuple):
         return cls(float(np.exp((low + high) / 2)))
 
     def restore(self, outputs):
-        """Return calibrated logits."""
+        """Divide logits by the temperature."""
         return outputs / self.value
 
     def put_into(self, head):

@@ -33,7 +33,7 @@ def score_masked_lm(
     and `seed`. So models with the same vocabulary get the same masks.
 
     Args:
-        preset: weights with a trained masked-word head, in any format.
+        preset: weights with a trained masked-LM head, in any format.
         texts: iterable of str.
         sequence_length: maximum number of tokens of a row.
         batch_size: rows of a batch.
@@ -108,7 +108,7 @@ def make_sums(model):
 
 
 def _load_pretrainer(preset):
-    """Return a model with a trained masked-word head, or raise InputError."""
+    """Load a model; raise `InputError` if its masked-LM head is untrained."""
     with warnings.catch_warnings():
         # The next-sentence head may be untrained, because it is not used here.
         warnings.simplefilter("ignore", UntrainedWarning)
@@ -120,7 +120,7 @@ def _load_pretrainer(preset):
     ]
     if new:
         raise InputError(
-            f"{preset} has no trained masked-word head: {', '.join(new)} would "
+            f"{preset} has no trained masked-LM head: {', '.join(new)} would "
             "be random. Name pre-trained weights that include this head."
         )
     return model

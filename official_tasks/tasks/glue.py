@@ -219,7 +219,7 @@ class GlueTask(TextTask):
         self.row, self.labels, self.metric = row, row.labels, row.paper
 
     def score(self, examples, predictions):
-        """Return the official metrics.
+        """Return the official metrics, baselines and, for classes, more.
 
         For MNLI, metrics of the mismatched part have the prefix "mismatched_".
         """

@@ -1,4 +1,4 @@
-"""Question answering by spans of a context, or by "no answer"."""
+"""Extractive question answering: spans of a context, or "no answer"."""
 
 import functools
 import json

@@ -106,7 +106,7 @@ def test_the_script_scores_a_text(weights, tmp_path):
 def test_weights_without_a_head_and_no_text_are_refused(weights, tmp_path):
     model, folder = weights
     model.encoder.save_preset(tmp_path / "encoder", preprocessor())
-    with pytest.raises(InputError, match="no trained masked-word head"):
+    with pytest.raises(InputError, match="no trained masked-LM head"):
         score_masked_lm(tmp_path / "encoder", TEXTS)
     with pytest.raises(InputError, match="at least one text"):
         score_masked_lm(folder, ["", " "], 12)

@@ -69,7 +69,7 @@ def main(values):
 
 
 def read_part(pattern, megabytes):
-    """Yield documents until they have about `megabytes` million characters."""
+    """Yield documents with about `megabytes` x 1e6 characters in total."""
     characters = megabytes * 1e6
     for document in read_documents(pattern):
         if characters <= 0:

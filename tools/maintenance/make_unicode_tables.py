@@ -56,12 +56,12 @@ def kind(character):
 
 
 def sigma_role(character):
-    """Return the role of a character in the search for cased characters.
+    """Return the role of a character in Unicode's rule for the final sigma.
 
-    The search decides the lower case of a capital sigma. The role is 1 if the
-    search skips the character (Case_Ignorable), 2 if the character is cased,
-    else 0. `unicodedata` lacks these properties, so this function finds the
-    role from the result of `str.lower` for a sigma after the character.
+    The rule chooses the lower case of a capital sigma. The role is 1 for
+    Case_Ignorable characters, which the rule skips, 2 for cased ones, else 0.
+    `unicodedata` lacks these properties, so this function finds the role from
+    the result of `str.lower` for a sigma after the character.
     """
     alone = (character + SIGMA).lower()[-1] == "\u03c2"
     after_a_letter = ("a" + character + SIGMA).lower()[-1] == "\u03c2"
@@ -95,7 +95,9 @@ def find_plain(lowercase):
 
 def plain_among(characters, lowercase):
     """Return code points that tensorflow-text and `WordPiece` split alike."""
-    characters = [c for c in characters if not may_move(c, lowercase)]
+    characters = [
+        c for c in characters if not depends_on_neighbours(c, lowercase)
+    ]
     reference = WordPiece(["[UNK]"], lowercase)
     texts = [f"a{character}a" for character in characters]
     words = tensorflow_words(texts, lowercase)
@@ -106,8 +108,8 @@ def plain_among(characters, lowercase):
     }
 
 
-def may_move(character, lowercase):
-    """Return True if normalising a character depends on its neighbours."""
+def depends_on_neighbours(character, lowercase):
+    """Return True if the normalised form depends on the neighbours."""
     code = ord(character)
     is_mark = unicode.combining_classes()[code] > 0
     is_accent = unicode.kinds()[code] == unicode.MARK
