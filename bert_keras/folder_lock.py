@@ -136,7 +136,7 @@ def _name(holder):
 
 
 def _read_marker(path):
-    """Return the marker in a file; {} if damaged, None if there is none.
+    """Return the marker in a file; {} if damaged, None if missing or empty.
 
     On a disk without locks, `filelock` leaves an empty file.
     """

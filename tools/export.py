@@ -125,8 +125,8 @@ def _define_saved_model_flags():
         "ids_signature",
         None,
         ("bert_keras", "original", "transformers", "model_garden"),
-        "Add a signature that takes token ids. Its inputs and outputs have the "
-        "names of this library.",
+        "Add a signature that takes token ids, with the input and output names "
+        "of the chosen library.",
     )
     flags.DEFINE_bool(
         "portable", False, "Export for servers without tensorflow_text."

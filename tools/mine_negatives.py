@@ -14,8 +14,8 @@ To train with the file:
 
 The negatives of a text are chosen from the partners of all other texts, or from
 --passages. The text itself and its partners are left out. --range_min=3 skips
-the three nearest of them, which may be right answers that nobody marked. With
---absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
+the three nearest that remain. They may be right answers that nobody marked.
+With --absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
 lowest cosine of the text's partners. With --relative_margin=0.05, it is at
 least 5 % below. These flags work as in `mine_hard_negatives` of
 sentence-transformers. --max_score differs: it is the highest possible score in
@@ -63,7 +63,8 @@ def define_flags():
     flags.DEFINE_integer(
         "range_max",
         None,
-        "Rank of the last passage to choose from. The default is --range_min "
+        "Rank, within the margins, of the last passage to choose from. The "
+        "default is --range_min "
         "+ 10 * --num_negatives + the largest number of partners of a text.",
         1,
     )

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from bert_keras import files, remote_files
+from bert_keras import files
 from bert_keras.data.examples import EpochWindows
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError, cut_middle
@@ -127,20 +127,17 @@ def parser(rules: SamplingRules):
 
 @contextlib.contextmanager
 def readable(path: str):
-    """Convert TensorFlow's errors about a record file to Python's.
+    """Convert TensorFlow's errors about damaged records to `InputError`.
 
-    Raises:
-        InputError: the file is damaged.
-        OSError: the file is missing or cannot be read.
+    Other errors, such as that of a failing disk, may be temporary.
     """
-    with remote_files.gfile(path):
-        try:
-            yield
-        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as e:
-            raise InputError(
-                f"{path} is damaged or has no TFRecords "
-                f"({cut_middle(e.message, 200)}). Make the records again."
-            ) from None
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        raise InputError(
+            f"{path} is damaged or has no TFRecords "
+            f"({cut_middle(error.message, 200)}). Make the records again."
+        ) from None
 
 
 def check_lengths(path: str, rules: SamplingRules):

@@ -146,7 +146,7 @@ def _load_head(model, checkpoint, dtype):
 
 
 def scale_rate(rate, init) -> float:
-    """Return `rate`, for a small encoder times its entry in `RATE_FACTORS`.
+    """Return `rate`, times a factor from `RATE_FACTORS` for a small encoder.
 
     A rate above 5e-5 is returned unchanged, because such rates are for a head
     on a frozen encoder.
