@@ -142,8 +142,10 @@ def find_size_fault(path: str, entry: dict) -> str | None:
     """
     try:
         found = files.check_file(path, inside=os.path.dirname(path))
-    except OSError:
+    except FileNotFoundError:
         return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
     if found == entry["bytes"]:
         return None
     if not found:

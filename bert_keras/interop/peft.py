@@ -207,6 +207,9 @@ def load_lora(
     _check_new_weights(model, path, found)
     arrays = {name: tensor.load() for name, tensor in found.items()}
     for name in adapted:
+    for tensor in found.values():
+        if tensor.check is not None:
+            tensor.check()
         if merge:
             down, up = (arrays[f"{name}/lora_kernel_{side}"] for side in "ab")
             change = alpha[name] / ranks[name] * np.matmul(down, up)

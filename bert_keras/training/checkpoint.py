@@ -155,7 +155,7 @@ def read_newest(folder):
                 "The checkpoint %s is damaged and is not used: %s. "
                 "Trying the checkpoint before it.",
                 step_path(folder, step),
-                error,
+                str(error).removesuffix("."),
             )
     return None
 

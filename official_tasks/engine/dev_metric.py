@@ -41,6 +41,9 @@ def check_metric(task, metric, scores):
 def compute_loss(task, encoded, outputs) -> float:
     """Return the mean loss of rows: sum(weight x loss) / sum(weight).
 
+    The mean losses of several outputs are added with the task's `loss_weights`;
+    without them the weights are 1, as in `compile`.
+
     Args:
         task: `Task`.
         encoded: `Encoded` rows.
@@ -50,8 +53,9 @@ def compute_loss(task, encoded, outputs) -> float:
     if not isinstance(losses, dict):
         return _mean_loss(losses, encoded.targets, encoded.weights, outputs)
     weights = encoded.weights or dict.fromkeys(losses)
+    factors = task.loss_weights or dict.fromkeys(losses, 1.0)
     return sum(
-        task.loss_weights[name]
+        factors[name]
         * _mean_loss(loss, encoded.targets[name], weights[name], outputs[name])
         for name, loss in losses.items()
     )

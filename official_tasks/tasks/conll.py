@@ -193,7 +193,7 @@ def is_label(label: str) -> bool:
     prefix, dash, kind = label.partition("-")
     if len(prefix) > 1 or label == OUTSIDE:
         return True
-    return bool(dash and kind) and prefix in PREFIXES
+    return bool(prefix and dash and kind) and prefix in PREFIXES
 
 
 def _without_language(sentences):

@@ -236,11 +236,11 @@ class TextTable(Table):
     def _note_rare(self) -> list[str]:
         if not self._rare:
             return []
-        rare = sorted(self._rare)[:20]
+        rare = [f"{name!r} ({self._rare[name]})" for name in sorted(self._rare)]
         return [
             f"{len(self._rare)} classes with fewer than "
             f"{self.options.min_rows_per_class} rows are {self._rare_fate()}: "
-            f"{', '.join(f'{name!r} ({self._rare[name]})' for name in rare)}"
+            f"{_join(rare)}"
         ]
 
     def _note_others(self, split, rows) -> list[str]:
@@ -253,7 +253,7 @@ class TextTable(Table):
         return [
             f"{sum(map(bool, each))} rows of the {split} file have rare or "
             f"unknown classes, which are {self._rare_fate()}: "
-            f"{', '.join(map(repr, sorted(others)[:20]))}"
+            f"{_join(map(repr, sorted(others)))}"
         ]
 
     def _rare_fate(self):
@@ -383,6 +383,12 @@ def _word_columns(chosen) -> Columns:
         words, labels = (
             split(cells[chosen.words]),
             split(cells.get(chosen.tags)),
+def _join(names):
+    """Return at most 20 names in a line, and "..." in place of the others."""
+    names = list(names)
+    return ", ".join(names[:20] + ["..."] * (len(names) > 20))
+
+
         )
         if not words:
             raise InputError(f"{where}: expected at least one word, got none")

@@ -73,7 +73,11 @@ class RetrievalTask(Problem):
         cutoffs = self.cutoffs or [k for k in (1, 10) if k <= most]
         kept = [i for i, gains in enumerate(relevant) if gains]
         if not kept:
-            require_labels(self, [None])
+            raise InputError(
+                f"The file of {self.name} has no passage with a score above 0. "
+                "Expected at least one, to compute the metrics. The file can "
+                f"only be used to predict{self.to_score}"
+            )
         rankings, relevant, passages = (
             [values[i] for i in kept]
             for values in (rankings, relevant, passages)

@@ -96,11 +96,12 @@ class Source:
         if part in self.files:
             return [self._check(path) for path in split_paths(self.files[part])]
         names = self.row.files.get(part, ())
+        split = self._find_split(part)
         if self.data_dir is None:
             alternative = f" or --data_dir with {names[0]}" if names else ""
             raise InputError(
                 f"The task {self.name} has no {part} file: give "
-                f"--{part}=FILE{alternative}"
+                f"--{split}=FILE{alternative}"
             )
         folder = Path(self.data_dir)
         if not folder.is_dir():
@@ -111,8 +112,13 @@ class Source:
         expected = f"expected {' or '.join(names)}, or " if names else ""
         raise InputError(
             f"{folder} has no {part} file of the task {self.name}: "
-            f"{expected}give --{part}=FILE"
+            f"{expected}give --{split}=FILE"
         )
+
+    def _find_split(self, part):
+        """Return the split of a part, such as "dev" of "dev_matched"."""
+        parts = getattr(self.row, "parts", {})
+        return next((s for s, names in parts.items() if part in names), part)
 
     def existing_files(self, *splits) -> list[Path]:
         """Return the existing files of the splits; skip data sets."""

@@ -30,10 +30,12 @@ BINARY = keras.losses.BinaryCrossentropy(from_logits=True)
 LENGTHS = [2, 3, 4]
 
 
-def loss_with(losses, outputs, targets, weights=None):
+HALVES = {"start": 0.5, "end": 0.5}
+
+
+def loss_with(losses, outputs, targets, weights=None, loss_weights=HALVES):
     """Return the result of `compute_loss` for a task with these losses."""
-    halves = {"start": 0.5, "end": 0.5}
-    task = SimpleNamespace(loss=lambda: losses, loss_weights=halves)
+    task = SimpleNamespace(loss=lambda: losses, loss_weights=loss_weights)
     return compute_loss(task, Encoded({}, targets, weights), outputs)
 
 
@@ -66,12 +68,13 @@ def test_the_loss_of_dev_is_that_of_scikit_learn():
         -np.log(softmax(row)[i] * softmax(row)[j]) / 2
         for row, i, j in zip(spans, first, last, strict=True)
     ]
-    value = loss_with(
-        span_losses(),
-        {"start": spans, "end": spans},
-        {"start": first, "end": last},
-    )
+    outputs = dict.fromkeys(HALVES, spans)
+    targets = {"start": first, "end": last}
+    value = loss_with(span_losses(), outputs, targets)
     assert value == pytest.approx(np.mean(entropies), rel=1e-5)
+    # Keras adds the losses of several outputs if there are no weights.
+    value = loss_with(span_losses(), outputs, targets, loss_weights=None)
+    assert value == pytest.approx(2 * np.mean(entropies), rel=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -197,6 +197,7 @@ B = A.replace("_A", "_B")
         ({"tensors": {A: np.zeros((0, 8), "f4")}}, "another size"),
         ({"tensors": {A: np.zeros((), "f4")}}, "another size"),
         ({"tensors": {B: np.full((8, 2), np.nan, "f4")}}, "damaged"),
+        ({"tensors": {A: np.zeros((2, 8), "i4")}}, "lora_A.*integers"),
         ({"tensors": {"more": np.zeros(3, "f4")}}, "none, found .3"),
         (
             {"tensors": {A.replace("query", "x"): np.zeros((2, 8), "f4")}},

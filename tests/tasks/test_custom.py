@@ -430,6 +430,11 @@ def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
     (note,) = (n for n in left.read("dev").notes if "unknown" in n)
     assert note.startswith("2 rows of the dev file")
     assert note.endswith("left out: 'rare', 'unseen'")
+    many = [("g", f"z{i:02}") for i in range(21)]
+    train = str(write(tmp_path / "many.csv", [*rows, *many]))
+    text = "".join(read_notes(custom_task(train, dev, min_rows_per_class=2)))
+    assert "22 classes" in text and "'z18' (1), ..." in text
+    train = str(tmp_path / "train.csv")
     merged = custom_task(train, dev, min_rows_per_class=2, rare_class="other")
     assert merged.labels == ["other", "x", "y"]
     assert [e.label for e in merged.read("dev")] == [1, 2, 1, 2, 0, 0]

@@ -214,6 +214,16 @@ def test_a_partner_with_several_negatives_counts_once(tmp_path):
         ranking_task(dev=path, negative="no", recall_at="5").read("dev")
 
 
+def test_a_file_without_a_score_above_zero_has_no_metrics(tmp_path):
+    rows = [("q", "a", "0"), ("q", "b", "0")]
+    path = write(tmp_path / "z.csv", rows, ("text", "text_pair", "score"))
+    task = ranking_task(dev=path, label="score")
+    pairs = task.read("dev")
+    outputs = task.decode(pairs, None, np.array([[1.0], [2.0]]))
+    with pytest.raises(InputError, match="no passage with a score above 0"):
+        task.score(pairs, outputs)
+
+
 def test_partners_to_score_on_need_no_wrong_text(tmp_path):
     train = write(
         tmp_path / "t.csv", [("q", "a", "b")], ("text", "text_pair", "no")
