@@ -1,7 +1,6 @@
 """Files, functions, flags, links and menu entries in the pages exist."""
 
 import ast
-import dataclasses
 import re
 
 import pytest
@@ -110,14 +109,3 @@ def test_slow_tests_that_pages_name_exist():
     assert len(named) >= 3
     for command in named:
         assert "long" in command and (ROOT / command[-1]).is_file(), command
-
-
-def test_the_limits_are_those_of_the_code():
-    limits = pytest.importorskip(
-        "bert_keras.serving.server", reason="needs the extra `serve`"
-    )
-    page = PAGES["docs/serving.md"]
-    flags = dataclasses.asdict(limits.Limits())
-    for name, limit in flags.items():
-        assert re.search(rf"`--{name}`: [^|]* \| {limit:,} \|", page)
-    assert f"| {limits.MAX_VALUES:,} |" in page

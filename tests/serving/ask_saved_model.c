@@ -6,7 +6,23 @@
    saved_model.pb names. Each line of the standard input is a text. Each value
    of each output is printed on a line of its own, the first row first.
    LIBRARIES, separated by ":" and perhaps none, hold the operations that the
-   graph needs beyond TensorFlow's core. */
+   graph needs beyond TensorFlow's core: none for an export with --portable.
+
+   Headers and library are in TensorFlow's wheel:
+
+     SITE=$(python -c "import site; print(site.getsitepackages()[0])")
+     gcc -fuse-ld=gold -I$SITE/tensorflow/include -Wl,-rpath,$SITE/tensorflow \
+         -o ask_saved_model tests/serving/ask_saved_model.c \
+         $SITE/tensorflow/libtensorflow_{cc,framework}.so.2
+     ./ask_saved_model runs/served "" classify_text:0 \
+         StatefulPartitionedCall:0 StatefulPartitionedCall:2 < texts.txt
+
+   A default export needs two libraries of tensorflow-text:
+
+     OPS=$SITE/tensorflow_text/python/ops
+     LIBRARIES=$OPS/_fast_bert_normalizer.so:$OPS/_fast_wordpiece_tokenizer.so
+     ./ask_saved_model runs/default "$LIBRARIES" classify_text:0 \
+         StatefulPartitionedCall:0 StatefulPartitionedCall:2 < texts.txt */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

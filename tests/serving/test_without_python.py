@@ -1,7 +1,7 @@
 """A SavedModel called from C with the library in TensorFlow's wheel.
 
 The program has no Python, like TensorFlow Serving. tensorflow-text's operations
-come from shared libraries. The commands are those of docs/serving.md.
+come from shared libraries. The commands are those of its first comment.
 """
 
 import os
@@ -20,8 +20,11 @@ from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 
-PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+COMMENT = (ROOT / "tests" / "serving" / "ask_saved_model.c").read_text()
+COMMENT = COMMENT.split("*/")[0].replace("\\\n", " ")
+SITE, BUILD, ASK, LIBRARY_FOLDER, LIBRARIES, ASK_DEFAULT = re.findall(
+    r"^ {5}(\S.*)", COMMENT, re.M
+)
 TEXTS = [
     *["an hour well spent", "bad film!", "good", "", "\u4eca\u65e5"],
     *["Film. Bad hour , another !", "good\u0301 FILM " * 20, "i", "spent"],
@@ -30,7 +33,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder for the commands of docs/serving.md, with the C program."""
+    """A folder for the commands of the program's comment, with the program."""
     if not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2")
@@ -40,17 +43,10 @@ def folder(tmp_path_factory):
     (folder / "tests").symlink_to(ROOT / "tests")
     (folder / "runs").mkdir()
     (folder / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    site, build, _ = steps(BLOCKS[0])
-    if not shutil.which("ld.gold"):
-        build = build.replace("-fuse-ld=gold", "")
-    done = run(folder, site, build)
+    linker = "-fuse-ld=gold" if shutil.which("ld.gold") else ""
+    done = run(folder, SITE, BUILD.replace("-fuse-ld=gold", linker))
     assert done.returncode == 0, done.stderr
     return folder
-
-
-def steps(block):
-    """Return the commands of a block, each on one line."""
-    return block.replace("\\\n", " ").strip().split("\n")
 
 
 def run(folder, *commands):
@@ -80,7 +76,7 @@ def check(done, served):
 
 def test_a_portable_export_answers_without_python(folder, classifier_export):
     (folder / "runs" / "served").symlink_to(classifier_export)
-    done = run(folder, steps(BLOCKS[0])[-1])
+    done = run(folder, ASK)
     check(done, load_saved_model(classifier_export))
 
 
@@ -93,8 +89,8 @@ def test_the_default_export_needs_two_libraries_of_tensorflow_text(folder):
         "FastBertNormalize",
         "FastWordpieceTokenizeWithOffsets",
     }
-    site, (place, ask) = steps(BLOCKS[0])[0], steps(BLOCKS[1])
-    check(run(folder, site, place, ask), served)
-    refused = run(folder, site, place, re.sub(r"\$OPS\S+", '""', ask))
+    done = run(folder, SITE, LIBRARY_FOLDER, LIBRARIES, ASK_DEFAULT)
+    check(done, served)
+    refused = run(folder, "LIBRARIES=", ASK_DEFAULT)
     assert refused.returncode == 1
     assert "not registered" in refused.stderr
