@@ -31,7 +31,11 @@ def cut_middle(text, longest):
 
 
 def require_tensorflow(what):
-    """Raise `InputError` if Keras does not run on TensorFlow."""
+    """Raise `InputError` if Keras does not run on TensorFlow.
+
+    Args:
+        what: subject of the error message, such as "Pre-training".
+    """
     import keras
 
     backend = keras.backend.backend()
@@ -60,7 +64,10 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Catch an `InputError` and append its message, unless `faults` is None."""
+    """Append the message of an `InputError` to the list `faults`.
+
+    If `faults` is None, the error is raised.
+    """
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders.
+"""Local and remote files and folders: paths, checks, atomic writes.
 
 A path may be remote, such as `gs://bucket/folder`. A remote file is a copy of a
 finished local file, because remote file systems lack append and rename. A
@@ -24,9 +24,9 @@ from bert_keras import remote_files
 from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
-PARTIAL = ".partial-"
-# Suffix of the temporary folder that holds the old version of a folder while it
-# is replaced.
+PARTIAL = ".partial-"  # in the name of a partial (unfinished) output
+# Suffix of a temporary folder that holds the old version of an output folder
+# until the new version is complete.
 REPLACED = "-before"
 # Names of manifests. A remote manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
@@ -357,11 +357,12 @@ def atomic_output(path):
 
     The caller writes the output to the temporary path. At the end of the `with`
     block, the output is flushed to the disk and renamed to `path`. If the block
-    raises an error, the output is removed.
+    raises an error, the temporary path is removed.
 
     An old folder at `path` is replaced by two renames. If the process is killed
-    between them, `path` is missing. The next `atomic_output` in the same parent
-    restores the old folder. For a remote `path`, see `upload`.
+    between them, `path` is missing. The next `atomic_output` with the same
+    parent and the same `process_space` restores the old folder. For a remote
+    `path`, see `upload`.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
@@ -434,8 +435,8 @@ def process_space() -> str:
     """Return an identifier of the machine's current boot and PID namespace.
 
     On systems other than Linux, the identifier is made from the host name and
-    the node number. A process ID is unique only among the processes with the
-    same identifier.
+    the hardware address. A process ID is unique only among the processes with
+    the same identifier.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -446,7 +447,7 @@ def process_space() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Return True if a process with this ID runs in this container."""
+    """Return True if a process with this ID runs in this PID namespace."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -471,7 +472,7 @@ def is_partial(name):
 
 
 def remove_partials(folder):
-    """Remove all partial outputs in `folder`."""
+    """Remove all partial outputs in `folder`; see `_remove_partial`."""
     for name in filter(is_partial, list_folder(folder)):
         _remove_partial(os.path.join(folder, name))
 
@@ -523,10 +524,14 @@ def copy(source, target):
 
 
 def make_folder(path):
-    """Make the folder and its parents; raise `InputError` if that fails.
+    """Make the folder and its parents, unless they exist.
 
     Returns:
-        Path of the outermost local folder that was created, or None.
+        Path of the outermost local folder that was created; None if `path`
+        existed or is remote.
+
+    Raises:
+        InputError: the folder cannot be made, or is not writable.
     """
     check_name(path)
     made = None

@@ -28,15 +28,15 @@ class FolderLock:
     even after a kill. Remote file systems and some mounted disks have no locks.
     There, a marker file names the process that holds the folder. If two
     processes write markers within half a second, the later marker wins. The
-    marker of a process that ended on this machine is replaced. If a process on
-    another machine ended without removing its marker, a user must remove the
-    marker.
+    marker of a process that has ended is replaced if the process ran in the
+    same `files.process_space`. Otherwise, a user must remove the marker.
 
     Args:
         folder: an existing folder, local or remote.
 
     Raises:
-        InputError: another process, named in the message, holds the lock.
+        InputError: another process, named in the message, holds the lock; or
+            the lock file is not a regular file.
     """
 
     def __init__(self, folder):
@@ -68,7 +68,7 @@ class FolderLock:
             raise InputError(
                 f"{self.folder} may have been taken over by {_name(holder)}, "
                 f"because {self.path} was removed or replaced. This process "
-                "stops."
+                "stops. Start it again when no other process uses the folder."
             )
 
     def release(self):

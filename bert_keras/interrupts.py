@@ -26,8 +26,8 @@ class StopRequest:
     """Handler of Ctrl-C and SIGTERM.
 
     The first signal calls `act`. A signal more than `ONE_REQUEST` seconds later
-    ends the process. A signal that the process ignores, as under `nohup`, stays
-    ignored.
+    ends the process. A signal that the process ignores stays ignored. For
+    example, a background job of a shell script ignores SIGINT.
 
     Args:
         act: function without arguments, called at the first signal.

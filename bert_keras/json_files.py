@@ -14,7 +14,10 @@ _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def json_hash(value):
-    """Return the SHA-256 of a JSON value; the order of keys has no effect."""
+    """Return the SHA-256 of a JSON value, in hexadecimal.
+
+    The order of keys has no effect.
+    """
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -90,7 +90,7 @@ def _describe(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"{error} is missing"
     if isinstance(error, AttributeError):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     return cut_middle(str(error), 300)
 
 
@@ -112,11 +112,11 @@ def check_fields(fields: dict, types: dict) -> None:
 
 
 def check_entries(entries: dict) -> None:
-    """Raise an error for an invalid entry, or a path outside the folder.
+    """Raise `KeyError`, `TypeError` or `ValueError` for an invalid entry.
 
     Args:
-        entries: dict of path -> {"bytes", "sha256"}. Paths are relative to the
-            folder and separated by /.
+        entries: dict of path -> {"bytes", "sha256"}. Paths must be relative to
+            the folder, inside it, and separated by /.
     """
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
@@ -190,7 +190,7 @@ def check_same_settings(old, new, folder):
         raise InputError(
             f"{folder} was started with other settings: "
             f"{'; '.join(_list_changes(old, new))}. Use the same settings to "
-            "resume it, or name another folder."
+            "resume, or name another folder."
         )
 
 

@@ -11,7 +11,7 @@ _BUFFER = 1 << 20  # bytes that one request reads
 
 @contextlib.contextmanager
 def gfile(path):
-    """Yield `tf.io.gfile`; convert TensorFlow's errors to Python's."""
+    """Yield `tf.io.gfile`; raise its errors as `OSError` or `InputError`."""
     import tensorflow as tf
 
     try:
@@ -38,7 +38,7 @@ def gfile(path):
 
 
 def find_status(path):
-    """Return TensorFlow's status of a path, or None for a missing path."""
+    """Return the result of `tf.io.gfile.stat`; None for a missing path."""
     with contextlib.suppress(FileNotFoundError), gfile(path) as remote:
         return remote.stat(path)
 

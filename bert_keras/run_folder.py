@@ -125,7 +125,7 @@ class RunFolder:
         )
 
     def check(self):
-        """Raise `InputError` if another process has taken over the folder."""
+        """Raise `InputError` if another process may have taken the folder."""
         if self._lock is not None:
             self._lock.check()
 

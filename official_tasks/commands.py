@@ -5,7 +5,7 @@ r"""Runs any script of the package as `bert-keras NAME`, from any folder.
     bert-keras export --help
     bert-keras --list
 
-These commands do the same as `python -m official_tasks.NAME` and
+`bert-keras NAME` does the same as `python -m official_tasks.NAME` or
 `python tools/NAME.py`.
 """
 
@@ -22,7 +22,7 @@ PACKAGES = ("official_tasks", "official_tasks.tools")
 
 
 def main() -> int | None:
-    """Run the command that `sys.argv` names."""
+    """Run the command that `sys.argv` names; return the exit code."""
     commands = find_commands()
     name, *words = sys.argv[1:] or ["--help"]
     name = name.replace("-", "_")

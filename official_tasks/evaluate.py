@@ -9,9 +9,9 @@ r"""Scores models, or files of predictions, by a task's official metrics.
 
 In: --model, the folder of a fine-tuning run or of a model; or --predictions, a
 file in the task's official format. --model=A,B,C averages the outputs of
-several models. The task and its options are those of the run, unless flags name
-others. --task=mlm masks the texts of --input (lines, or the column --text of a
-table) and scores how well pre-trained weights predict the masked tokens. Out: a
+several models. The task and its options come from the run, unless flags set
+them. --task=mlm masks the texts of --input: lines, or the column --text of a
+table. It scores how well pre-trained weights predict the masked tokens. Out: a
 table of all official metrics. --output also writes results.json and the
 official prediction files.
 
@@ -45,7 +45,9 @@ def define_flags():
         "Folder of a model or run. A,B averages the outputs of A and B.",
     )
     flags.DEFINE_string("input", None, "With --task=mlm: files of texts.")
-    flags.DEFINE_integer("sequence_length", 128, "Maximum tokens of a row.")
+    flags.DEFINE_integer(
+        "sequence_length", 128, "Maximum number of tokens of a row."
+    )
     script.define_seed("Seed of the random masks.")
     flags.DEFINE_string(
         "predictions", None, "File of predictions to score instead of --model."
@@ -68,7 +70,7 @@ def define_flags():
 def evaluate(
     task, models=(), predictions=None, split="dev", output=None, overwrite=False
 ):
-    """Return a task's scores for models, or for a file of predictions.
+    """Return the scores, a dict, of models or of a file of predictions.
 
     Args:
         task: a `Task`.
@@ -113,8 +115,8 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
     Without a dev file, the dev split is a tenth of --train. A model was trained
     on rows of this tenth if its run read the same file and one of these is
-    true: the run had a different seed, the run had a dev file, the run was part
-    of a cross-validation, or the file changed after the run.
+    true: the run had a different split_seed, the run had a dev file, the run
+    was part of a cross-validation, or the file changed after the run.
 
     Raises:
         InputError: a model was trained on rows of this tenth.
@@ -171,7 +173,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
 
 def _have_common(paths, others):
-    """Return True if the lists share a name, or files of the same content."""
+    """Return True if the lists share a path, or files of the same content."""
     return any(
         str(path) == other or same_content(path, other)
         for path in paths
@@ -181,7 +183,10 @@ def _have_common(paths, others):
 
 
 def evaluate_masked_lm(values) -> dict:
-    """Return the masked-LM scores of --model on the texts of --input."""
+    """Return the masked-LM scores of --model on the texts of --input.
+
+    With --output, also write results.json.
+    """
     from official_tasks.engine.leaderboard import new_files
     from official_tasks.engine.masked_lm import score_masked_lm
     from official_tasks.engine.prediction import find_inputs, read_inputs

@@ -56,37 +56,39 @@ RUN_FLAGS = (
 
 # Field of `Hyperparameters` -> help of its flag, or (help, choices).
 TRAINING = {
-    "bilstm_dim": "Width of a new BiLSTM between encoder and head.",
+    "bilstm_dim": "Units in each direction of a new BiLSTM between encoder and "
+    "head.",
     "schedule": (
         "Shape of the learning rate after the warm-up.",
         CHOICES["schedule"],
     ),
-    "ema": "Decay of the moving averages of the weights. The run scores and "
+    "ema": "Momentum of the moving averages of the weights. The run scores and "
     "saves these averages.",
     "label_smoothing": "Fraction of each label to spread over all classes.",
-    "lora_rank": "Train only the head and LoRA's matrices, which have this "
-    "rank.",
-    "lora_alpha": "LoRA's change is multiplied by lora_alpha / lora_rank. By "
-    "default, this factor is 1.",
+    "lora_rank": "Train only LoRA's matrices, of this rank, the head and new "
+    "weights.",
+    "lora_alpha": "LoRA's change of a kernel is multiplied by --lora_alpha / "
+    "--lora_rank. By default, this factor is 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
-    "lora_targets": "Projections that LoRA changes: query, key, value, output, "
-    "feed_forward.",
+    "lora_targets": "Projections that LoRA changes: any of query, key, value, "
+    "output, feed_forward.",
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
-    "accumulation": "Number of micro-batches into which a batch is cut.",
+    "accumulation": "Number of micro-batches into which a batch is split, to "
+    "save memory.",
     "steps_per_execution": "Number of steps that Python starts in one call.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
     'each label, or one for "no answer".',
     "calibrate": "Divide the logits by the temperature with the lowest loss on "
     "dev.",
-    "metric": "Metric on dev for the best weights and early stopping: loss, "
-    "or a metric of the task. The default is the task's main metric.",
+    "metric": "Metric on dev that decides the best weights and early stopping: "
+    "loss, or a metric of the task. The default is the task's main metric.",
     "layer_decay": "A layer's learning rate is this factor times the rate of "
     "the layer above.",
     "weight_decay": "Decoupled weight decay, except for biases and LayerNorm.",
     "dropout": "Dropout rate of layers, attention and head; by default the "
     "rates stored with the weights.",
-    "optimizer": ("Optimizer.", CHOICES["optimizer"]),
+    "optimizer": ("AdamW, or LAMB for large batches.", CHOICES["optimizer"]),
     "class_weights": (
         "balanced: all classes have the same total weight in the loss.",
         CHOICES["class_weights"],
@@ -99,11 +101,13 @@ TRAINING = {
 def define_flags():
     registry.define_task_flags("custom", {"glue": ("data_dir",)})
     flags.adopt_module_key_flags(registry)
-    flags.DEFINE_string("init", None, "Weights to start from.")
+    flags.DEFINE_string(
+        "init", None, "Weights to start from: a folder or a preset's name."
+    )
     flags.DEFINE_bool(
         "from_scratch",
         False,
-        "Start from random weights in the size of --init.",
+        "Start from random weights; use the sizes and vocabulary of --init.",
     )
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_bool("check", False, "Check data and settings; train nothing.")
@@ -120,10 +124,14 @@ def define_flags():
         None,
         "Peak learning rate; the default depends on task and model size.",
     )
-    flags.DEFINE_integer("sequence_length", None, "Maximum tokens of a row.")
+    flags.DEFINE_integer(
+        "sequence_length",
+        None,
+        "Maximum number of tokens of a row; the default depends on the task.",
+    )
     flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
     flags.DEFINE_integer(
-        "seeds", 1, "Number of runs. Their seeds are --seed, --seed + 1, ...", 1
+        "seeds", 1, "Number of seeds to train with: --seed, --seed + 1, ...", 1
     )
     flags.DEFINE_integer(
         "folds",
@@ -141,7 +149,10 @@ def define_flags():
         "TPU, pads every row to --sequence_length.",
     )
     flags.DEFINE_enum(
-        "distribution", "off", DISTRIBUTIONS, "Devices to train on."
+        "distribution",
+        "off",
+        DISTRIBUTIONS,
+        "Devices to train on; see docs/devices.md.",
     )
     flags.DEFINE_string("tpu", "local", "local, or a TPU's name or address.")
     _define_training_flags()

@@ -49,7 +49,7 @@ def write_report(folder, content):
 def note_finished(folder):
     """Print that a run is finished, and whether report or logs are missing."""
     progress.console.print(
-        f"{folder.path}: finished before; nothing trained", soft_wrap=True
+        f"{folder.path}: already finished; nothing was trained", soft_wrap=True
     )
     for name in ("logs", "report.html"):
         if not files.exists(folder.file(name)):
@@ -61,7 +61,7 @@ def note_finished(folder):
 
 
 def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> str:
-    """Return a line chart as SVG.
+    """Return a line chart as SVG, or "" if no y is a finite number.
 
     Args:
         title: title of the chart.
@@ -109,7 +109,10 @@ def _round(value):
 
 
 def confusion_table(labels, counts) -> str:
-    """Return the confusion matrix as a table with a row for each true class."""
+    """Return the confusion matrix `counts`, `(C, C)`, as an HTML table.
+
+    A row has a true class, a column a predicted class.
+    """
     counts = np.array(counts)
     parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     rows = [zip(*pair, strict=True) for pair in zip(counts, parts, strict=True)]

@@ -13,8 +13,9 @@ and --encoding describe these files.
 Out: a record for each row, in the order of the rows. A record has the row's
 inputs, the columns of --keep, and the answer. The ending of --output decides
 the format: .jsonl (input of tools/compare.py), .csv, .tsv, .parquet, and for
-vectors .npy. The same command resumes an interrupted run. Progress and the
-fraction of truncated texts go to standard error:
+vectors .npy. With an output file, the same command resumes an interrupted run.
+Progress and the fraction of truncated texts go to standard error, so --output=-
+can write to a pipe:
 
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
@@ -49,17 +50,22 @@ def define_flags():
     flags.DEFINE_string(
         "model", None, "Folder of a SavedModel or, with --task, of a run."
     )
-    flags.DEFINE_string("input", "-", "Files of texts, or - for a pipe.")
     flags.DEFINE_string(
-        "output", "-", f"File to write, {', '.join(WRITERS)}, or - for a pipe."
+        "input", "-", "Files of texts, or - for standard input."
+    )
+    flags.DEFINE_string(
+        "output",
+        "-",
+        f"File to write ({', '.join(WRITERS)}), or - for standard output. "
+        "With --task: folder of the prediction files.",
     )
     script.define_overwrite()
     flags.DEFINE_enum(
         "format",
         None,
         ("lines", "csv", "tsv", "jsonl"),
-        "Format of --input. By default, the file's ending decides; other "
-        "endings and a pipe mean lines.",
+        "Format of --input. By default, the file's ending decides. A pipe or "
+        "an unknown ending means lines, one text each.",
     )
     flags.DEFINE_string(
         "signature", None, "Signature to call, if not the model's default one."

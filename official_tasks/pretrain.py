@@ -5,19 +5,20 @@ r"""Pre-trains BERT on its two objectives, or a unidirectional model.
         --batch_size=64 --steps=2000 --phase_2_steps=0 --learning_rate=1e-3 \
         --warmup=0.05 --bias_correction
 
-In: a folder that tools/create_pretraining_data.py wrote. As in the paper,
-training has two phases: the last tenth of the steps is phase 2, with sequences
-of 512 tokens (--phase_2_steps). Each epoch samples new pairs and masks. With
---records the script reads TFRecords of examples that were sampled once: for
-phase 1 from --data, for phase 2 from --phase_2_data. --init starts from
-existing weights of any format. Out, in --output: model/ with weights and
-vocabulary for fine-tuning; results.json and report.html with the metrics on
-held-out documents; metrics.jsonl and TensorBoard logs of the curves. The same
-command resumes an interrupted run. --dry_run prints the steps, tokens and
-memory of a run.
+In: --data, a folder that tools/create_pretraining_data.py wrote. As in the
+paper, training has two phases: the last tenth of the steps is phase 2, with
+sequences of 512 tokens (--phase_2_steps). Each epoch samples new pairs and
+masks. With --records the script reads TFRecords of examples that were sampled
+once: for phase 1 from --data, for phase 2 from --phase_2_data. --init starts
+from existing weights of any supported format. Out, in --output: model/ with
+weights and vocabulary for fine-tuning; results.json and report.html with the
+metrics on held-out documents; metrics.jsonl and TensorBoard logs with the
+curves. The same command resumes an interrupted run. --dry_run prints the steps,
+tokens and memory of a run.
 
 With two layers of width 256, 1,000 steps of 64 sequences of 48 tokens take 3
-minutes on two CPU cores in bfloat16, and 5 minutes with AVX2 in float32.
+minutes on two CPU cores in bfloat16. On cores without bfloat16, they take 5
+minutes in float32.
 """
 
 import functools
@@ -49,17 +50,17 @@ METRICS = (
 )
 _ROWS = {
     "sequence_length": "length of an example in tokens.",
-    "max_predictions": "maximum masked tokens of an example. The default "
-    "follows from --mask_rate.",
+    "max_predictions": "maximum number of masked tokens of an example. The "
+    "default is the length times --mask_rate, rounded up.",
     "batch_size": "sequences per step.",
 }
 # Field of `Settings` or `Execution` -> help of its flag, or (help, choices).
 SETTINGS = {
     "objectives": ("Objectives to learn.", OBJECTIVES),
-    "init": "Weights to start from, in any format.",
-    "vocabulary": "Vocabulary of the new model and of the data.",
-    "size": "Size of the model: tiny, mini, small, medium, base, large, or a "
-    "released model.",
+    "init": "Weights to start from, in any supported format.",
+    "vocabulary": "File of the vocabulary that the data must have.",
+    "size": "Size of the model: tiny, mini, small, medium, base, large, or the "
+    "name of a released model.",
     "num_layers": "Number of layers; overrides --size.",
     "hidden_dim": "Width of the model; overrides --size.",
     "num_heads": "Number of attention heads; overrides --size. The default is "
@@ -67,8 +68,9 @@ SETTINGS = {
     "dropout": "Dropout rate of layers and attention.",
     "records": "Train on the TFRecords in --data. Every epoch has the same "
     "examples.",
-    "phase_2_data": "With --records: folder of the records of phase 2, made of "
-    "the same text with the same --held_out_share.",
+    "phase_2_data": "With --records: folder of the records of phase 2, which "
+    "create_pretraining_data made of the same text with the same "
+    "--held_out_share.",
     "packed": "Pack several examples into a row.",
     "short_probability": "Fraction of documents whose examples have a shorter, "
     "random length.",
@@ -83,7 +85,7 @@ SETTINGS = {
     "The default is 0.1, or 0 with --records and no --phase_2_data.",
     "evaluations": "Minimum number of evaluations on held-out documents.",
     "evaluation_steps": "Maximum number of batches of an evaluation.",
-    "optimizer": ("Optimizer.", ("adamw", "lamb")),
+    "optimizer": ("AdamW, or LAMB for large batches.", ("adamw", "lamb")),
     "learning_rate": "Peak learning rate.",
     "warmup": "Steps in which the learning rate rises: a number, or a fraction "
     "of --steps.",
@@ -102,11 +104,13 @@ EXECUTION = {
         DISTRIBUTIONS,
     ),
     "tpu": "local, or a TPU's name or address.",
-    "accumulation": "Number of micro-batches into which a batch is cut.",
+    "accumulation": "Number of micro-batches into which a batch is split, to "
+    "save memory.",
     "steps_per_execution": "Number of steps that Python starts in one call.",
     "save_every": "Steps between checkpoints.",
     "keep": "Number of newest checkpoints to keep.",
-    "keep_every": "Also keep a checkpoint for each multiple of this step.",
+    "keep_every": "Also keep a checkpoint for each multiple of this number "
+    "of steps.",
 }
 
 

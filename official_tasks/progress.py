@@ -31,7 +31,7 @@ class _Console(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-# The user's texts and names may contain [, ] and codes such as :key:.
+# Print [, ] and codes such as :key: in the user's texts as they are.
 console = _Console(highlight=False, markup=False, emoji=False)
 LINE_EVERY = 30.0  # seconds between two lines, if the output is no terminal
 _printed: list = []  # the line of `show_devices`, once it is printed
@@ -72,7 +72,7 @@ def show_devices(strategy=None, dtype="float32"):
 
     Args:
         strategy: `Strategy`; None means one device.
-        dtype: Keras policy.
+        dtype: name of the Keras policy.
     """
     from bert_keras.training.strategy import describe_devices, make_strategy
 

@@ -8,16 +8,16 @@ r"""Runs the experiments of a table of the paper and prints their scores.
 In: pre-training data of tools/create_pretraining_data.py (tables 5, 6, 8 and
 figure5), and the official files of each column's task, which --option names.
 Out, in --output: a run folder for each pretrain and finetune command, and
-tableN.md with the paper's scores and the mean and standard deviation of the
-runs' scores over seeds. Tables with the same --output share pre-training runs.
-The same command resumes interrupted runs. It checks finished runs, which needs
-their data and weights.
+tableN.md. This file has the paper's scores, and the mean and standard deviation
+of the runs' scores over seeds. Tables with the same --output share pre-training
+runs. The same command resumes interrupted runs. It also checks finished runs,
+so keep their data and weights.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
-weights; --finetune_flags=--init=FOLDER names others. Tables 5 (pre-training
-tasks), 6 (model size), 8 (masking) and figure5 (steps) pre-train first.
---scale=small is for two CPU cores: a model of 4 layers of width 128 trains for
-2,000 steps in ten minutes. --dry_run prints the commands.
+weights; --finetune_flags=--init=FOLDER names other weights. Tables 5
+(pre-training tasks), 6 (model size), 8 (masking) and figure5 (steps) pre-train
+first. --scale=small is for two CPU cores: a model of 4 layers of width 128
+trains for 2,000 steps in ten minutes. --dry_run prints the commands.
 """
 
 import os
@@ -43,7 +43,8 @@ CASED = "hf://google-bert/bert-base-cased"
 class Row(NamedTuple):
     """A row of a table.
 
-    paper: the paper's scores in percent, in the order of the columns.
+    paper: the paper's scores in percent, in the order of the paper's columns;
+        "-" where the paper has no score.
     pretrain: flags of `pretrain`; None if no model is pre-trained.
     finetune: flags of `finetune`, with --init if `pretrain` is None.
     only: name of the only column of this row; None if the row has all columns.
@@ -57,7 +58,11 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A task, the key of its score in results.json, and `finetune`'s flags."""
+    """A column of a table.
+
+    metric: key of the task's score in results.json.
+    flags: flags of `finetune`.
+    """
 
     name: str
     task: str
@@ -242,7 +247,10 @@ class Commands:
         self.columns = self.table.small if self.is_small else self.table.columns
         pretrains = self.table.rows[0].pretrain is not None
         if self.is_small and not pretrains:
-            raise InputError(f"Table {values.table} has only --scale=paper.")
+            raise InputError(
+                f"Table {values.table} has only --scale=paper. Leave "
+                "--scale=small out."
+            )
         if not pretrains == bool(values.data) >= bool(values.pretrain_flags):
             fix = (
                 "add --data"
@@ -255,7 +263,8 @@ class Commands:
         named = [option.partition(".")[0] for option in values.option]
         for task in {*named, *(values.tasks or ())} - {*tasks}:
             raise InputError(
-                f"The table has no task {task!r}: expected {', '.join(tasks)}."
+                f"--tasks or --option names the task {task!r}; expected one of "
+                f"{', '.join(tasks)}."
             )
         kept = values.tasks or tasks
         self.columns = [c for c in self.columns if c.task in kept]
@@ -309,7 +318,11 @@ class Commands:
         return runs
 
     def format_scores(self, row, column):
-        """Return mean and standard deviation over finished seeds, as text."""
+        """Return mean ± standard deviation over finished seeds, in percent.
+
+        Return "-" if the row lacks the column, "not run" if no seed has
+        finished, and "failed" if a score is not finite.
+        """
         scores = []
         for seed in range(self.values.seeds):
             folder, _ = self.make_finetune(row, column, seed)
@@ -342,7 +355,10 @@ def define_flags():
     tables = list(make_tables(False))
     flags.DEFINE_enum("table", None, tables, "Table of the paper.")
     flags.DEFINE_enum(
-        "scale", "paper", ["paper", "small"], "Scale of the runs."
+        "scale",
+        "paper",
+        ["paper", "small"],
+        "Size of the runs: as in the paper, or small for two CPU cores.",
     )
     flags.DEFINE_integer(
         "seeds", 1, "Number of runs of each row, with different seeds.", 1
@@ -354,8 +370,12 @@ def define_flags():
         "option", [], "TASK.FLAG=VALUE, a flag of one task; repeatable."
     )
     flags.DEFINE_list("tasks", None, "Tasks of the table to run; default: all.")
-    flags.DEFINE_string("pretrain_flags", "", "Flags of each pretrain command.")
-    flags.DEFINE_string("finetune_flags", "", "Flags of each finetune command.")
+    flags.DEFINE_string(
+        "pretrain_flags", "", "More flags of pretrain commands."
+    )
+    flags.DEFINE_string(
+        "finetune_flags", "", "More flags of finetune commands."
+    )
     flags.mark_flags_as_required(["table", "output"])
 
 

@@ -1,9 +1,9 @@
 """Flags, one-line messages and exit codes that all scripts share.
 
-`--help` prints a script's module docstring. Exit code 0 means success, 2 means
-a user error, a full disk or an I/O error, and 75 means that Ctrl-C or SIGTERM
-stopped the script. After 75, the same command resumes from saved work, or
-starts again.
+`--help` prints a script's module docstring and its flags. Exit code 0 means
+success. Code 2 means a user error, a full disk or an I/O error. Code 75 means
+that Ctrl-C or SIGTERM stopped the script. The same command then resumes from
+saved work, or starts again.
 """
 
 import atexit
@@ -28,15 +28,15 @@ from official_tasks import loading, stopping
 
 USER_ERROR = 2
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
-# Scripts that reproduce the paper have the default float32, not "auto", so that
-# the dtype does not depend on the processor.
+# Values of --dtype in training. The default is float32, not "auto", so that the
+# dtype does not depend on the processor.
 AUTO_DTYPES = ("auto", *DTYPES)
 DTYPE_HELP = (
     "Keras dtype policy of the computation. auto means mixed_bfloat16 if the "
     "processor, GPU or TPU is fast in bfloat16, else float32."
 )
 LARGEST_SEED = 2**32 - 1  # the largest seed that Keras and NumPy accept
-LARGEST_BATCH = 2**20  # rows; the largest published batch has 65,536
+LARGEST_BATCH = 2**20  # rows; the LAMB paper uses up to 65,536
 HELP = {"--help", "-h", "-help", "--helpshort"}
 # Errors of the operating system that a wrong path causes.
 PATH_ERRORS = {
@@ -47,8 +47,8 @@ PATH_ERRORS = {
 # each error of TensorFlow that has no errno.
 TEMPORARY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
-# After this call, absl assigns this file's flags to the calling script.
-# Otherwise the script's --help would not list them.
+# After this call, a flag that a function of this file defines belongs to the
+# calling script. Otherwise the script's --help would not list the flag.
 flags.disclaim_key_flags()
 # Arguments of all calls of `applies_only`, `group_flags` and `show_flags`.
 _limits = []
@@ -63,7 +63,8 @@ def start(main, define_flags, arguments=()):
     An `InputError` prints one line and exits with `USER_ERROR`.
 
     Args:
-        main: function of absl's FLAGS and of the values of `arguments`.
+        main: function of absl's FLAGS and of the values of `arguments`. It
+            returns the exit code; None means 0.
         define_flags: function that defines the script's flags.
         arguments: names of the arguments that are not flags.
     """
@@ -86,11 +87,11 @@ def start(main, define_flags, arguments=()):
 
 
 def run_module(words):
-    """Run `python -m WORDS`; if it fails, end with its exit code.
+    """Run `python -m WORDS`; if the process fails, exit with its exit code.
 
     After Ctrl-C or SIGTERM, wait until the process has saved its work.
     """
-    # Run the packages of this process, not those of the current folder.
+    # Import this process's packages, not packages of the current folder.
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
@@ -156,20 +157,22 @@ def define_text(text):
     """Define the flags of a tool that reads text; `text` is --input's help."""
     flags.DEFINE_string("input", None, text)
     flags.DEFINE_string(
-        "text_field", "text", "Text field of JSONL, Parquet and data sets."
+        "text_field",
+        "text",
+        "Field of the text in JSONL, Parquet or data sets.",
     )
     flags.DEFINE_bool(
         "lowercase",
         None,
-        "Lower-case text. The default is the vocabulary's setting, or yes if "
-        "it has none.",
+        "Lower-case text. The default is the vocabulary's setting. If the "
+        "vocabulary has none, text is lower-cased.",
     )
     flags.DEFINE_bool(
         "strip_accents",
         None,
         "Strip accents. The default is the vocabulary's setting. If the "
         "vocabulary has none, the default is the value of --lowercase. "
-        "train_vocabulary decides by the text.",
+        "In train_vocabulary, the default depends on the text.",
     )
 
 
@@ -210,7 +213,7 @@ def group_flags(title, *names):
 
 
 def show_flags(choose, *names):
-    """Make `--help` show only the flags that `choose` selects.
+    """Make `--help` show, among these flags, only those that `choose` selects.
 
     Args:
         choose: function of absl's FLAGS that returns a dict: name of a selected
@@ -239,7 +242,8 @@ def percentages(words) -> tuple[float, ...]:
         return tuple(float(word) for word in words)
     except ValueError:
         raise InputError(
-            f"Expected percentages such as 80,10,10; got {','.join(words)}."
+            "Expected percentages, as in --mask_mix=80,10,10; got "
+            f"{','.join(words)}."
         ) from None
 
 
@@ -351,7 +355,7 @@ def _print_help():
 def _check_encoding(words):
     """Raise `flags.Error` for an argument that is not UTF-8.
 
-    It may be a path, and TensorFlow opens only paths in UTF-8.
+    An argument may be a path, and TensorFlow opens only paths in UTF-8.
     """
     for word in words:
         try:
@@ -409,7 +413,8 @@ def _run(main, words):
         number = getattr(error, "errno", None)
         if number in PATH_ERRORS and error.filename:
             return _print_error(
-                f"{error.filename} cannot be written or read: {error.strerror}"
+                f"{error.filename} cannot be written or read: "
+                f"{error.strerror}. Check the path and its permissions."
             )
         reason = _find_full_disk(error)
         if reason is None and number not in TEMPORARY:
@@ -447,8 +452,9 @@ def _find_full_disk(error):
 def _with_flags(message):
     """Replace arguments in a message by flags: `verify=False` by --noverify.
 
-    A flag's name counts as an argument if it has an underscore, before "=", and
-    at the start before a verb. It is left in a path and in quotation marks.
+    A flag's name is replaced if it has an underscore, if "=" follows, or if it
+    begins the message and a verb such as "is" follows. A name in a path or in
+    quotation marks is not replaced.
     """
 
     def flag(found):

@@ -1,11 +1,11 @@
 """Ends a script on Ctrl-C or SIGTERM: one line, exit code 75, no traceback.
 
 Outside of a `with work():` block, no file is half-written, so a signal ends the
-process at once. In the block, a signal raises `Stopped` in the main thread, but
-not during an import, because a C++ module would then abort the process. Python
-drops exceptions in destructors and in callbacks of the garbage collector, and
-libraries turn exceptions into other errors. So this module remembers the
-signal and raises `Stopped` again, a moment later or in `check`.
+process at once. In the block, a signal raises `Stopped` in the main thread.
+During an import, `Stopped` waits, because a C++ module would abort the process.
+Python drops exceptions in destructors and in callbacks of the garbage
+collector, and libraries turn exceptions into other errors. So this module
+remembers the signal and raises `Stopped` again, a moment later or in `check`.
 """
 
 import atexit
@@ -95,7 +95,7 @@ def _deliver():
         _deliver_later()
         return
     _request.is_set = False
-    # A signal interrupts the main thread even if it waits in a system call.
+    # A signal interrupts even a system call in which the main thread waits.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
 

@@ -107,7 +107,7 @@ def compare(records, served, worst=5, label=None):
         dict: name of an output -> summary, or None if the model lacks the
         output. A summary is a dict with `compared` (number of cases), `equal`
         (fraction of cases within `TOLERANCE`), `worst` (the cases with the
-        largest differences, largest first), and for numbers
+        largest differences, largest first) and, if all differences are finite,
         `greatest_difference`.
         If `label` is given, the summary of the output "label" also has
         `accuracy`: [of the recorded answers, of the new answers].
@@ -182,8 +182,9 @@ def _group_by_signature(records, served):
     unknown = sorted(set(groups) - set(served.signatures))
     if unknown:
         raise InputError(
-            f"The records ask for {', '.join(unknown)}; the export has only "
-            f"{', '.join(served.signatures)}. Compare with another export."
+            f"The records need the signatures {', '.join(unknown)}; the export "
+            f"has only {', '.join(served.signatures)}. Compare with another "
+            "export."
         )
     return groups
 

@@ -1,4 +1,4 @@
-r"""Converts weights of any format to a Hugging Face folder and compares them.
+r"""Converts weights to a Hugging Face folder and compares the outputs.
 
     python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \
         --output=bert_base
@@ -6,12 +6,12 @@ r"""Converts weights of any format to a Hugging Face folder and compares them.
 In: a path or a name. A path is a folder, a checkpoint or a SavedModel. A folder
 is from this package (model or run), Hugging Face, sentence-transformers or
 keras-hub. A checkpoint is from the original BERT or Model Garden. A SavedModel
-is from TF Hub. A name is org/name on the Hugging Face Hub, or an original
-release. Out: a folder with weights, head, label names and tokenizer, as
-`save_preset` writes it. transformers can open this folder, except if the
-model is right-to-left or a DistilBERT that uses the pooler. The script loads
-the folder again and prints the greatest difference between its outputs and the
-outputs of the source, on fixed random rows.
+is from TF Hub. A name is org/name on the Hugging Face Hub, or one of
+`bert_keras.presets()`. Out: a folder with weights, head, label names and
+tokenizer, as `save_preset` writes it. transformers can open this folder, except
+if the model is right-to-left or a DistilBERT that uses the pooler. The script
+loads the folder again and prints the greatest difference between its outputs
+and the outputs of the source, on fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
 about the case of the text. Then set --lowercase or --nolowercase.

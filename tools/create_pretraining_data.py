@@ -4,16 +4,17 @@ r"""Turns text into pre-training data: tokens, sentence pairs and masks.
         --vocabulary=runs/vocab.txt --output=runs/data
 
 In: a vocabulary, and text: files, a folder, a glob in quotes, a data set
-hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the installed
-documentation of Python and its libraries. A text file is one document, or has
-one sentence on each line and a blank line between documents. Each row of JSONL
-and Parquet files is a document. Out, in --output: tokens/ has the tokenised
-text, from which pre-training draws new pairs and masks in each epoch. train/
-and held_out/ have TFRecords of examples drawn once, with the original BERT's
-feature names. They need most of the disk space; --norecords leaves them out. A
-hash of the content chooses the held-out documents, or --held_out names them.
-Every path may be remote (gs://...). The same command resumes an interrupted
-build. --beam runs the build on many machines; see docs/data.md.
+hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the documentation
+installed with Python and with this package's dependencies. A text file is one
+document, or has one sentence on each line and a blank line between documents.
+Each row of JSONL and Parquet files is a document. Out, in --output: tokens/ has
+the tokenised text, from which pre-training draws new pairs and masks in each
+epoch. train/ and held_out/ have TFRecords of examples drawn once, with the
+original BERT's feature names. These records need most of the disk space;
+--norecords leaves them out. A hash of the content chooses the held-out
+documents, or --held_out names them. Every path may be remote (gs://...). The
+same command resumes an interrupted build. --beam runs the build on many
+machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -68,7 +69,9 @@ def define_flags():
     )
     flags.DEFINE_string("output", None, "Folder to write.")
     script.define_fields(SamplingRules, RULES)
-    flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
+    flags.DEFINE_bool(
+        "records", True, "Write TFRecords to train/ and held_out/ in --output."
+    )
     flags.DEFINE_integer(
         "copies",
         1,
@@ -84,7 +87,10 @@ def define_flags():
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
-        "held_out", None, "Text to hold out, instead of --held_out_share."
+        "held_out",
+        None,
+        "Text to hold out, in any form of --input, instead of a fraction of "
+        "--input.",
     )
     flags.DEFINE_enum(
         "sentences",
@@ -108,7 +114,7 @@ def _limit_flags():
         "held_out_share",
     )
     script.applies_only(
-        "without --beam, which starts its workers itself",
+        "without --beam",
         lambda v: v.beam is None,
         *("workers", "held_out"),
     )
@@ -128,7 +134,7 @@ def main(values):
         if files.absolute(values.output).startswith(root):
             raise InputError(
                 f"--output={values.output} is in the folder {folder}, which is "
-                "read. Name a folder outside of it."
+                "an input. Name a folder outside of the input folder."
             )
     rules = {name: getattr(values, name) for name in RULES}
     rules["mask_mix"] = script.percentages(values.mask_mix)
@@ -168,7 +174,7 @@ def main(values):
 def _choose_share(values):
     """Return the fraction of documents to hold out.
 
-    A random next sentence comes from another document, so two documents must be
+    A random next sentence comes from another document, so at least two must be
     held out. From few documents, the hash may hold out one or none. The
     default fraction is then larger.
     """

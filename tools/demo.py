@@ -1,12 +1,11 @@
-"""Runs all steps on real text, from documents to a SavedModel.
+"""Runs all stages on real text, from documents to a SavedModel.
 
     python tools/demo.py
 
 In: nothing; the text is the installed documentation of Python and its
-libraries. The script runs the other scripts one after another and prints each
-command. Out: --output has the files of each script, with a report.html for each
-training. The script prints scores and baselines. The same command resumes an
-interrupted run.
+libraries. For each stage, this script prints a command and runs it. Out:
+--output has the files of each stage, with a report.html for each training. The
+script prints scores and baselines. The same command resumes an interrupted run.
 
 Takes about 5 minutes on two CPU cores with AVX-512.
 """
@@ -138,7 +137,7 @@ def main(values):
 
 
 def write_inputs(folder):
-    """Write documents.txt, train.csv and dev.csv of a task, and typed.txt.
+    """Write documents.txt, typed.txt, and train.csv and dev.csv of a task.
 
     The task is to predict the library whose documentation contains a sentence.
     Pre-training holds out the documents of dev.csv.

@@ -1,4 +1,4 @@
-"""Exports a fine-tuned or pre-trained model as a SavedModel of raw strings.
+"""Exports a trained model as a SavedModel that takes raw strings.
 
     python tools/export.py --model=runs/reviews/model --output=runs/served
 
@@ -13,12 +13,13 @@ refuses differences above 1e-5 (bfloat16: 0.05). Weights that a model folder
 lacks are random, and are refused unless --allow_untrained is set.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it. tools/compare.py
-compares the answers before and after.
+compares the answers with the recorded answers of another export.
 
 --format=litert or --format=onnx writes another format, in float32 or int8. Its
 inputs are token ids; the vocabulary and the tokenizer settings are next to it.
-The script runs this model in the format's runtime and compares the outputs
-(pip install 'bert_keras[litert]' or 'bert_keras[onnx]').
+The script runs this model in the format's runtime and compares the outputs with
+the outputs of the Keras model. Needs pip install 'bert_keras[litert]' or
+'bert_keras[onnx]'.
 
 Takes about half a minute for a small model, more for BERT base.
 """
@@ -56,13 +57,13 @@ def define_flags():
         ("float32", "bfloat16", "int8"),
         "Type of the weights.",
     )
-    flags.DEFINE_integer("sequence_length", None, "Maximum tokens of a text.")
+    flags.DEFINE_integer("sequence_length", None, "Maximum tokens of a row.")
     flags.DEFINE_bool(
         "allow_untrained", False, "Export weights that are still random."
     )
     _define_saved_model_flags()
     script.applies_only(
-        "with --format=saved_model; other formats write a model on token ids",
+        "with --format=saved_model; in other formats, models take token ids",
         lambda v: v.format == "saved_model",
         *(*ARGUMENTS, "verify"),
     )
@@ -164,9 +165,9 @@ def load_model(folder, allow_untrained):
 
 
 def load_preprocessor(folders, sequence_length=None):
-    """Load the first model's preprocessor; raise if another's differs.
+    """Load the first model's preprocessor; raise if another model's differs.
 
-    A model without prompts fits a preprocessor that puts none before a text.
+    A model without prompts fits a preprocessor that puts no prompt before text.
     """
     import bert_keras
 
@@ -221,7 +222,9 @@ def export(models, preprocess, values):
         f"{name} ({count})"
         for name, count in served.card["operations_outside_core"].items()
     )
-    progress.console.print(f"{folder} answers {', '.join(served.signatures)}")
+    progress.console.print(
+        f"{folder} has the signatures {', '.join(served.signatures)}"
+    )
     progress.console.print(
         f"operations outside TensorFlow: {operations or 'none'}"
     )

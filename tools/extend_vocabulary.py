@@ -43,7 +43,9 @@ def define_flags():
     script.define_text("Text of the domain.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("words", 500, "Maximum words to add.", lower_bound=1)
+    flags.DEFINE_integer(
+        "words", 500, "Maximum number of words to add.", lower_bound=1
+    )
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
 

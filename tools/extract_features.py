@@ -13,8 +13,9 @@ official_tasks/engine/features.py describes the arrays.
 
 --recipe chooses the layers. The paper's six recipes are embeddings,
 second_to_last, last, weighted_sum_last_four, concat_last_four and
-weighted_sum_all (all weights are 1). Others are possible, such as concat:-1,-3
-or weighted_sum:0,6. A text longer than a row is read in windows.
+weighted_sum_all. In a weighted sum, all weights are 1. Other recipes are
+possible, such as concat:-1,-3 or weighted_sum:0,6. A text longer than a row is
+read in windows.
 
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
@@ -43,7 +44,7 @@ def define_flags():
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
     script.define_overwrite()
-    flags.DEFINE_string("recipe", "last", "Layers to read; see above.")
+    flags.DEFINE_string("recipe", "last", "Recipe: the layers to read.")
     flags.DEFINE_enum("per", "token", PER, "Unit that gets a vector.")
     flags.DEFINE_enum(
         "dtype", "float32", ("float32", "float16"), "Type of the vectors."

@@ -14,7 +14,7 @@ To train with the file:
 
 The negatives of a text are chosen from the partners of all other texts, or from
 --passages. The text itself and its partners are left out. --range_min=3 skips
-the three nearest that remain. They may be right answers that nobody marked.
+the three nearest passages, which may be right answers that nobody marked.
 With --absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
 lowest cosine of the text's partners. With --relative_margin=0.05, it is at
 least 5 % below. These flags work as in `mine_hard_negatives` of
@@ -119,8 +119,8 @@ def main(values):
     ]
     if not rows:
         raise InputError(
-            "No passage is left. Lower the margins or --range_min, or raise "
-            "--range_max."
+            "No passage is left as a negative. Lower the margins or "
+            "--range_min, or raise --range_max."
         )
     write_csv(values.output, [("text", "text_pair", "negative"), *rows])
     without = sum(not len(negatives) for negatives in mined)
@@ -131,7 +131,7 @@ def main(values):
 
 
 def embed(model, preprocess, texts, kind):
-    """Return unit vectors (N, D), as `embed_query` or `embed_document` does.
+    """Return unit vectors of texts, NumPy float32 (N, D).
 
     Args:
         model: `BertEmbedder`.
@@ -156,7 +156,7 @@ def mine(
     absolute_margin=None,
     relative_margin=None,
 ):
-    """Return for each query a list of its negatives' indices, nearest first.
+    """Return for each query a list of indices of negatives, nearest first.
 
     Args:
         texts: float (Q, D), unit vectors of the queries.
@@ -167,7 +167,7 @@ def mine(
         range_max: number of the nearest candidates to choose from, skipped
             candidates included; None for the default of --range_max.
         absolute_margin: minimum difference between the lowest cosine of a
-            query's partners and the cosine of a negative.
+            query's partners and the cosine of a negative; None: no margin.
         relative_margin: the same, as a fraction of this lowest cosine.
     """
     most_partners = max(len(query.relevant) for query in queries)

@@ -1,13 +1,13 @@
-"""Publishes a trained model on the Hugging Face Hub, with a card of its run.
+"""Publishes a trained model on the Hugging Face Hub, with a model card.
 
     python tools/publish.py --model=runs/reviews --name=your-name/reviews
 
 In: the folder of a run, or a model folder; an account's token, from
 `hf auth login` or HF_TOKEN. Out: the address of the commit. transformers and
 `from_preset("hf://your-name/reviews")` load the published folder. Its
-README.md, the card, lists data, metrics, settings, license, limits and how to
-load it. --output=FOLDER writes the folder on this machine and uploads nothing,
-so that you can read the card first.
+README.md, the card, lists data, metrics, settings, license, limits and code to
+load the model. --output=FOLDER writes the folder on this machine and uploads
+nothing, so that you can read the card first.
 
 Takes some seconds, and the time of the upload. Needs
 pip install 'bert_keras[hub]'.
@@ -94,11 +94,11 @@ def main(values):
 
 
 def describe_run(folder, limits) -> dict:
-    """Return the arguments of `model_card` that describe a run.
+    """Return dict of `metrics`, `dataset` and `sections` for `model_card`.
 
     Args:
         folder: folder of a run, or a model folder. For a model folder, only
-            the section with the limits is returned.
+            `sections` is returned, with the limits alone.
         limits: text of --limits, or None.
     """
     from official_tasks.engine.task_report import select_metrics
@@ -108,7 +108,7 @@ def describe_run(folder, limits) -> dict:
     results = os.path.join(folder, "results.json")
     if os.path.isfile(results):
         results = json_files.read_json(results)
-        if "best_run" in results:  # several seeds or rates
+        if "best_run" in results:  # several seeds or learning rates
             folder = os.path.join(folder, "runs", results["best_run"])
             best = os.path.join(folder, "results.json")
             results = json_files.read_json(best)

@@ -12,9 +12,9 @@ try the signatures. This command returns one answer:
 Requests are answered one after another. docs/serving.md lists the limits of
 requests and their HTTP statuses. The server is for trials and small loads,
 without encryption or password. In production, TensorFlow Serving takes the same
-folder and the same requests. Ctrl-C or SIGTERM ends the server after the
-requests in progress, at most 30 seconds later. Starts in about 5 seconds.
-Needs: pip install 'bert_keras[serve]'.
+requests and, after an export with --portable, the same folder. Ctrl-C or
+SIGTERM ends the server after the requests in progress, at most 30 seconds
+later. Starts in about 5 seconds. Needs: pip install 'bert_keras[serve]'.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
@@ -30,7 +30,7 @@ from absl import flags
 from official_tasks import progress, script
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
-GRACE_SECONDS = 30  # longest wait, at the end, for clients to read answers
+GRACE_SECONDS = 30  # maximum time for the requests in progress at the end
 
 
 def define_flags():
@@ -90,7 +90,7 @@ def _listen(host, port):
         listening.bind((host, port))
     except OSError as error:
         raise InputError(
-            f"--host={host} --port={port}: {error.strerror}. Change one."
+            f"--host={host} --port={port}: {error.strerror}. Change one flag."
         ) from None
     return listening
 

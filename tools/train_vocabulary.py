@@ -4,17 +4,18 @@ r"""Learns a WordPiece vocabulary from text.
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes, a data set
-hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the installed
-documentation of Python and its libraries. Out: a file with one token on each
-line, first [PAD] [UNK] [CLS] [SEP] [MASK]. tokenizer_config.json next to it has
-the settings for case and accents, which every reader of the vocabulary uses.
-By default, text is lower-cased, and accents are stripped if this changes at
-most 1 % of the words. Otherwise accents are kept, because they can tell letters
-apart, such as Russian й and и. --nolowercase keeps case and accents.
---strip_accents and --nostrip_accents override the rule for accents. The same
-text and flags write the same file with any number of workers. --unused=994
-adds tokens [unusedN], which words of another domain can replace later. As in
-the original vocabulary, 99 of them then stand between [PAD] and [UNK].
+hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the documentation
+installed with Python and with this package's dependencies. Out: a file with one
+token on each line, first [PAD] [UNK] [CLS] [SEP] [MASK]. tokenizer_config.json
+in the same folder has the settings for case and accents, which tokenizers with
+this vocabulary use. By default, text is lower-cased, and accents are stripped
+if this changes at most 1 % of the words. Otherwise accents are kept, because
+they can tell letters apart, such as Russian й and и. --nolowercase keeps case
+and accents. --strip_accents and --nostrip_accents override the rule for
+accents. The same text and flags write the same file with any number of workers.
+--unused=994 adds tokens [unusedN], which words of another domain can replace
+later. As in the original vocabulary, 99 of them then stand between [PAD] and
+[UNK].
 
 Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.
 """
@@ -50,7 +51,9 @@ def define_flags():
         "Maximum number of tokens, with special and unused tokens.",
         10,
     )
-    flags.DEFINE_integer("min_count", 2, "Minimum count of a merged pair.", 1)
+    flags.DEFINE_integer(
+        "min_count", 2, "Minimum count of a character or a merged pair.", 1
+    )
     flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     flags.mark_flags_as_required(["input", "output"])

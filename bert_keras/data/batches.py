@@ -1,12 +1,14 @@
 """Batches for pre-training in tf.data, from records or from a token store.
 
-An element is a tuple of dicts, `(x, y, w)`. x and y are int32, w is float32:
+An element of a data set is a tuple of dicts, `(x, y, w)`. x and y are int32, w
+is float32:
 - x: token_ids, segment_ids, padding_mask `(B, T)`, mask_positions `(B, M)`.
 - y: mlm `(B, M)`, the original ids of masked tokens; nsp `(B,)`, the labels.
-- w: mlm `(B, M)` and nsp `(B,)`, the weights, which are 0 at padding, else 1.
+- w: mlm `(B, M)` and nsp `(B,)`, the weights: 0 at padding and in the rows that
+  only fill up the last batch, else 1.
 A batch has B rows of T tokens, and each row has at most M masked tokens.
 For packed rows of at most E examples, x also has example_ids and position_ids
-`(B, T)`, and nsp has shape `(B, E)`.
+`(B, T)`, and nsp has shape `(B, E)` in y and in w.
 """
 
 import functools
@@ -20,7 +22,9 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
-_WINDOWS = 3  # cached windows: up to two for a batch, one for the next batch
+# Maximum number of cached windows. A batch rarely needs more than two, and the
+# next batch may need another one.
+_WINDOWS = 3
 
 
 def pretraining_dataset(
@@ -39,13 +43,16 @@ def pretraining_dataset(
         source: a folder with a token store or records. With a store, each
             epoch draws new pairs and masks.
         batch_size: rows in a batch, for all replicas together.
-        seed: int.
+        seed: seed of the shuffling and, with a store, of pairs and masks. It
+            must be at least 0.
         first_step: step of the first batch. A new run begins at 0.
-        rules: how examples are drawn from a store, masked and packed. Ignored
-            for records, because their examples are already drawn.
+        rules: how examples are drawn from a store, masked and packed; None for
+            `SamplingRules()`. Ignored for records, because their examples are
+            already drawn.
 
     Raises:
-        InputError: `source` has neither a store nor records, or is damaged.
+        InputError: `source` has neither a store nor records, or a file has a
+            wrong size or wrong shapes. `check_source` compares every byte.
     """
     examples = open_examples(source, seed, rules)
     draw = _Batches(examples, batch_size)
@@ -101,8 +108,9 @@ def check_source(
         The manifest.
 
     Raises:
-        InputError: a file is missing, changed or not in the manifest, or the
-            data has another vocabulary or another use than expected.
+        InputError: a file is missing or damaged, a shard of records is not in
+            the manifest, or the data has another vocabulary or use than
+            expected.
     """
     is_store = token_store.is_store(source)
     check = token_store.check_store if is_store else record_files.check_shards
@@ -111,9 +119,9 @@ def check_source(
         token_store.check_vocabulary_hash(manifest, vocabulary, source)
     if side is not None and manifest["side"] != side:
         raise InputError(
-            f"{source} holds data that was made as {manifest['side']!r}, "
-            f"expected {side!r}. The folders were swapped or copied. Make the "
-            "data again in a new folder."
+            f"{source} has {manifest['side']!r} data, expected {side!r} data. "
+            "Probably the folder was renamed or copied. Make the data again in "
+            "a new folder."
         )
     return manifest
 
@@ -184,7 +192,7 @@ def _weigh_first_rows(count: int, x, y, w):
 
     def cut(weights):
         rows = tf.range(len(weights))
-        # (B,) for weights (B,), (B, 1) for weights (B, M)
+        # (B,) for weights (B,), (B, 1) for weights (B, M) and (B, E)
         rows = tf.reshape(rows, [-1] + [1] * (weights.ndim - 1))
         return weights * tf.cast(rows < count, weights.dtype)
 

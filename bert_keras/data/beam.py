@@ -1,7 +1,7 @@
 """Create pre-training data on many machines with Apache Beam.
 
-Beam runs the same tasks as `create_pretraining_data`, so both write the same
-bytes. The tasks write their files to a folder that all machines share.
+The files have the same bytes as those of `create_pretraining_data`. The workers
+write their files to a folder that all machines share.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 
-PARTS = ".parts"  # folder for tokens, with one file for each text file
+PARTS = ".parts"  # folder for tokens, with one file for each input file
 
 
 def create_pretraining_data_with_beam(
@@ -35,15 +35,15 @@ def create_pretraining_data_with_beam(
 ) -> dict[str, dict]:
     """Run `create_pretraining_data` on the workers of an Apache Beam runner.
 
-    A task tokenises one text file or writes one shard, so a corpus of many
+    A task tokenises one input file or writes one shard, so a corpus of many
     files uses many workers. This process assembles the stores, and tokenises
     the sources `hf:...` and `documentation:` by itself. After an interruption,
-    a second call makes only the missing files and shards.
+    a second call makes only the missing token files and shards.
 
     For `source`, `layout` and `text_field`, see `read_documents`. `beam_flags`
     are pipeline options of Beam, such as `--runner=FlinkRunner`. The other
     arguments and the result are those of `create_pretraining_data`. `folder`
-    and the text files must have the same paths on every machine.
+    and the input files must have the same paths on every machine.
     """
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
@@ -104,7 +104,7 @@ def _make_runner(flags):
 
 @dataclasses.dataclass(frozen=True)
 class TokeniseFile:
-    """Task that tokenises a text file and writes the tokens to a file.
+    """Task that tokenises an input file and writes the tokens to a file.
 
     Args:
         tokenise: the `Tokenise` function.

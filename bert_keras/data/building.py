@@ -29,9 +29,10 @@ from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import check_same_settings, find_fault
 
-_PART = 2_000_000  # characters in a part; a task tokenises one part
-_BATCH = 1_000_000  # characters in one call of the tokenizer
-# The file of a part has these arrays for each store.
+_PART = 2_000_000  # a part ends with the document that reaches this length
+_BATCH = 1_000_000  # approximate characters in one call of the tokenizer
+# Arrays of each store in the file of a part: the result of `Tokenise`, and
+# `Part.hashes`.
 ARRAYS = ("ids", "lengths", "counts", "hashes")
 
 
@@ -58,22 +59,23 @@ def build_stores(
             uploaded at the end.
         held_out_share: approximate fraction of the documents for `held_out`,
             chosen by the hash of their text; 0 for no `held_out`.
-        sentences: "split" splits each paragraph into sentences; "lines"
-            keeps each paragraph as one sentence; `read_documents` then needs
+        sentences: "split" splits each paragraph into sentences. "lines" keeps
+            each paragraph as one sentence; for this, call `read_documents` with
             `join_lines=False`. Documents with `sentences_given` are never
             split.
-        workers: number of processes. For less than about 64 MB of text, this
-            process does all the work. With several workers, a script must
-            guard its call by `if __name__ == "__main__"`.
+        workers: number of processes. For less than about 64 million characters
+            of text, this process does all the work. With several workers, a
+            script must guard its call by `if __name__ == "__main__"`.
         progress: function of the numbers of finished documents and characters.
         held_out: documents for `held_out`, instead of a fraction of
             `documents`. A document of `documents` is skipped if `held_out`
             contains the same text.
 
     Raises:
-        InputError: `held_out_share` is out of range, a store has fewer than two
-            documents with text, or the folder holds the tokens of another
-            corpus or tokenizer.
+        InputError: an argument is out of range, `held_out` and `held_out_share`
+            are both set, a store has fewer than two documents with text, the
+            folder has a store of other documents or settings, or a file of an
+            interrupted build is damaged.
     """
     tokenise = Tokenise(tokenizer, sentences)
     held_out = iter(held_out)
@@ -125,7 +127,7 @@ class Part:
     """Part of a corpus. The keys of its dicts are names of stores."""
 
     documents: dict[str, list[Document]]
-    # For each document: its content hash, and a mark if it has sentences.
+    # Each document's content hash, and b"sentences" if `sentences_given`.
     hashes: dict[str, bytearray]
     characters: int = 0
 
@@ -179,9 +181,9 @@ class Tokenise:
         sentences: "split" or "lines"; see `build_stores`.
 
     Returns:
-        The ids of all sentences, the number of ids of each sentence, and the
-        number of sentences of each document. Empty sentences and documents
-        are skipped.
+        Three 1D integer arrays: the ids of all sentences, concatenated; the
+        number of ids of each sentence; the number of sentences of each
+        document. Empty sentences and documents are skipped.
     """
 
     def __init__(self, tokenizer, sentences: str):
@@ -321,8 +323,8 @@ def assemble_stores(
     """Concatenate the parts, in the order of their `paths`, into stores.
 
     Raises:
-        InputError: a store would have fewer than two documents. `folder` is
-            then removed.
+        InputError: a store would have fewer than two documents, or the file of
+            a part is damaged. `folder` or the damaged file is then removed.
     """
     with contextlib.ExitStack() as stack:
         writers = {
@@ -356,7 +358,7 @@ def _refuse_few(name: str, documents: int):
         )
     raise InputError(
         "Next-sentence prediction needs at least two documents with text; the "
-        f"held-out side has {documents} documents. Pass at least two as "
+        f"held-out data has {documents} documents. Pass at least two as "
         "held_out, or set held_out_share to 0 or to a much larger fraction."
     )
 
@@ -419,9 +421,9 @@ def _check_corpus(parts: Iterator[Part], finished: dict[str, dict], folder):
 
 def _refuse_other_corpus(folder: str):
     raise InputError(
-        f"{folder} holds the tokens of other documents, or of the same with "
-        "another layout. Give the same documents and layout, name another "
-        "folder, or delete this folder."
+        f"{folder} holds the tokens of other documents, or of these documents "
+        "with another layout. Give the documents and layout of the first "
+        "build, name another folder, or delete this folder."
     )
 
 

@@ -3,7 +3,7 @@
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
 `documentation:` for the documentation that is installed with Python. Only one
 document, or a few hundred rows, is in memory at a time. The order is fixed:
-files are sorted by name.
+files are sorted by path.
 """
 
 import contextlib
@@ -95,25 +95,26 @@ def read_documents(
             installed with Python). In a folder and its subfolders, files that
             end in `.parquet`, `.txt`, `.text`, `.md`, `.jsonl` or `.json` are
             read, unless the name of the file or of a subfolder begins with
-            ".". All except Parquet may be compressed (`.txt.gz`).
+            ".". All except Parquet may be compressed by gzip (`.txt.gz`).
         layout: "document" if each text file is one document. "sentences" for
             the original BERT's format, with one sentence on each line and a
             blank line between documents. "auto" chooses one of the two by the
             start of each file. In JSONL, Parquet and data sets, each line or
             row is always one document.
         text_field: field or column with the text in JSONL, Parquet, data sets.
-        join_lines: True to join the lines of a paragraph, if blank lines
-            separate paragraphs and no line is longer than 100 characters.
-            False to take each line as a paragraph.
+        join_lines: True to join the lines between two blank lines into a
+            paragraph, if the text has blank lines and no line is longer than
+            100 characters. Otherwise, each line is a paragraph.
 
     Returns:
         An iterator over the documents that have text. A document's `group` is
-        its folder below `source`, or the data set's name.
+        its folder below `source`, the data set's name, or the library.
 
     Raises:
-        InputError: there is no file or no text, a file is not UTF-8, the
-            layout is unknown, a package is not installed, or `column_rows`
-            cannot read the source.
+        InputError: the layout is unknown, there is no file or no text, a file
+            is damaged or not UTF-8, a line of JSONL is no object with the
+            field, a package is not installed, or `column_rows` cannot read the
+            source.
     """
     if layout not in LAYOUTS:
         raise InputError(
@@ -200,7 +201,8 @@ def read_file(
 def _read_parts(path: str, layout: str, text_field: str, join_lines: bool):
     """Yield (number, paragraphs, `sentences_given`) for each document.
 
-    The number is None if the whole file is one document. See `Document`.
+    The number is that of the document's row, line or block. It is None if the
+    whole file is one document. See `Document`.
     """
     kind = path.lower()
     if kind.endswith(PARQUET):
@@ -258,9 +260,10 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
 def _find_layout(file, path: str, layout: str) -> str:
     """Return the layout of a file, "sentences" or "document".
 
-    With "auto", the layout is "sentences" if all of these are true:
+    With "auto", the layout is "sentences" if the first 50,000 bytes have all of
+    these properties:
     - Blank lines separate blocks of, on average, two or more lines.
-    - At least 90 % of the lines end with punctuation.
+    - At least 90 % of the lines end with neither a letter nor a digit.
     - At least 90 % of the lines have exactly one sentence.
     """
     if layout != "auto":
@@ -337,8 +340,8 @@ def _read_column_texts(
 
 
 _MARKUP = tuple("*#;:|{!=")  # first characters of lists, tables and headings
-# Maximum characters of a heading. A longer line counts as a passage even if it
-# has no terminator at its end, because Thai text has none.
+# Maximum characters of a heading. A longer line is kept even if it has no
+# terminator at its end, because Thai text has none.
 _LONG = 200
 
 
@@ -365,9 +368,10 @@ def _select_passages(text: str, name: str, text_field: str) -> list[str]:
 def _is_passage(line: str) -> bool:
     """Return True if a line of an article consists of sentences.
 
-    Such a line ends with a sentence terminator, has two sentences, or is longer
-    than any heading. The terminator does not count in a line that begins with
-    a blank, because the line may be a list item that lost its asterisk.
+    Such a line does not begin with markup. It ends with a sentence terminator,
+    has two or more sentences, or has more than 200 characters. The terminator
+    does not count in a line that begins with a blank, because the line may be a
+    list item that lost its asterisk.
     """
     text = line.strip()
     if text.startswith(_MARKUP):

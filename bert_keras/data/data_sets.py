@@ -1,7 +1,7 @@
 """Read rows of Parquet files and of Hugging Face data sets.
 
 A data set is named `hf:NAME[/CONFIG][:SPLIT]`. Rows come one at a time, in a
-fixed order. Each library is imported at its first use.
+fixed order. pyarrow and `datasets` are imported at their first use.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _NEEDS = {
     "hf": ("datasets", "datasets"),
     "parquet": ("pyarrow", "pyarrow"),
 }
-# First version of `datasets` that does not run the scripts of data sets.
+# First major version of `datasets` that does not run the scripts of data sets.
 WITHOUT_SCRIPTS = 4
 _AT_ONCE = 256  # rows that are converted to Python values at a time
 _READ_AHEAD = 1 << 20  # bytes to read ahead in each column
@@ -59,14 +59,17 @@ def column_rows(
     name of the class. A few hundred rows are in memory at a time.
 
     Args:
-        source: a local or remote `.parquet` file, or a data set's name.
+        source: a local or remote `.parquet` file, or
+            `hf:NAME[/CONFIG][:SPLIT]`.
         columns: names of the columns to read.
-        optional: columns that may be missing; their values are then None.
-        split: split to read if a data set's name does not contain a split.
+        optional: names in `columns` that may be missing in the source. The
+            values of a missing column are None.
+        split: split to read if `source` does not name a split. "dev" also
+            finds the split "validation".
 
     Raises:
-        InputError: the library, file, data set, split or column is missing,
-            a column has type null, or the file is damaged.
+        InputError: the library, file, data set, split or a column is missing,
+            a column occurs twice or has type null, or the data cannot be read.
     """
     if is_data_set(source):
         rows = _read_data_set_cells(source, columns, optional, split)
@@ -113,7 +116,7 @@ def _select_columns(source, schema, columns, optional):
             )
         if name not in optional and str(schema.field(name).type) == "null":
             raise InputError(
-                f"{source}: expected text in {name!r}, got a column of type "
+                f"{source}: expected values in {name!r}, got a column of type "
                 "null, in which every row is empty"
             )
     return [name for name in dict.fromkeys(columns) if name in schema.names]
@@ -159,9 +162,9 @@ def data_set_rows(
     """Yield the rows of a data set, as dicts of all columns.
 
     Args:
-        source: a data set's name.
+        source: `hf:NAME[/CONFIG][:SPLIT]`.
         columns: names of the columns that the data set must have.
-        split: split to read if the name does not contain a split. "dev" also
+        split: split to read if `source` does not name a split. "dev" also
             finds the split "validation".
 
     Raises:
@@ -169,7 +172,7 @@ def data_set_rows(
             the data set cannot be read.
     """
     features, rows = _open(source, split)
-    if features:  # a split without rows may have none
+    if features:  # a split without rows may have no features
         fix = f"Name a data set that has {', '.join(columns)}"
         _check_columns(source, list(features), columns, (), fix)
     with _raise_input_errors(source):
@@ -177,7 +180,10 @@ def data_set_rows(
 
 
 def data_set_features(source: str, split="train") -> dict:
-    """Return a dict of field name -> feature of the `datasets` library."""
+    """Return a dict of column name -> feature of the `datasets` library.
+
+    If the features are unknown, the values are those of the first row.
+    """
     return _open(source, split)[0]
 
 
@@ -197,7 +203,7 @@ def _read_data_set_cells(source, columns, optional, split):
 
 
 def _find_class_names(feature):
-    """Return the class names of a feature or of its list items, or None."""
+    """Return a feature's (or its items') class names; None if it has none."""
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 
@@ -222,7 +228,7 @@ def _find_split(source, available, split):
 
 
 def _open(source, split):
-    """Return a data set's features by field name, and a stream of its rows."""
+    """Return the dict of `data_set_features`, and a stream of the rows."""
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"
     datasets = _import("hf", source)

@@ -2,7 +2,7 @@
 
 The text consists of Python's language reference (`pydoc_data.topics`) and of
 the docstrings of the standard library and of this package's dependencies. So
-every machine has it. Source files are parsed with `ast`, not imported.
+the text needs no download. Source files are parsed with `ast`, not imported.
 """
 
 import ast
@@ -69,7 +69,7 @@ def prose(docstring: str) -> list[str]:
 def _split_blocks(text: str) -> list[list[str]]:
     """Return blocks of lines between blank lines, without code."""
     blocks = []
-    code_indent = None  # indent of the last kept block if it ends with "::"
+    code_indent = None  # indent of the block that announces code by "::"
     for block in re.split(r"\n\s*\n", text):
         indent = len(block) - len(block.lstrip(" "))
         lines = [line.strip() for line in block.strip().split("\n")]
@@ -106,9 +106,10 @@ def _remove_markup(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Return True if a text has 4 or more words, few of them with symbols.
+    """Return True if a text is prose.
 
-    A text that begins with a symbol of `_ODD_START` is not prose.
+    Prose has at least 4 words. At least two thirds of them have only letters
+    and usual punctuation. Prose does not begin with a symbol of `_ODD_START`.
     """
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
@@ -141,9 +142,10 @@ _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
     """Yield (name, library, sentences) of each module or topic.
 
-    The order is fixed. The library is "python" for the standard library. A
-    sentence that occurs again is skipped, so training data and held-out data
-    have no sentence in common. Modules without prose are skipped.
+    The order is fixed. The library is "python" for the standard library and for
+    topics of the language reference. A sentence that occurs again is skipped,
+    so training data and held-out data have no sentence in common. Modules
+    without prose are skipped.
     """
     seen: set[str] = set()
     for group, name, docstrings in _list_modules():
@@ -196,7 +198,7 @@ def _find_docstrings(path: str) -> list[str]:
             warnings.simplefilter("ignore")  # invalid escapes cause warnings
             text = file.read()
             if b'"""' not in text and b"'''" not in text:
-                return []  # no docstrings, so skip the slow parser
+                return []  # most likely no docstrings; skip the slow parser
             nodes = _find_documented(ast.parse(text))
             return [text for node in nodes if (text := ast.get_docstring(node))]
     except (OSError, SyntaxError, ValueError):
@@ -204,7 +206,10 @@ def _find_docstrings(path: str) -> list[str]:
 
 
 def _find_documented(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield nodes that may have a docstring, except nodes in functions."""
+    """Yield nodes that may have a docstring.
+
+    Nodes in functions and in `else` and `except` branches are skipped.
+    """
     if isinstance(node, _DOCUMENTED):
         yield node
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

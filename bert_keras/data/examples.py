@@ -20,7 +20,7 @@ from bert_keras.errors import InputError
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
 # Approximate number of examples in a window, which has only whole units; see
-# `EpochWindows`. At length 128, the examples of a window need 16 MB.
+# `EpochWindows`. At length 128, the int32 token ids of a window need 16 MB.
 CAPACITY = 32_768
 # `masked_rows` groups examples by these maximum lengths, in tokens.
 _WIDTHS = (32, 64, 128, 256)
@@ -39,7 +39,7 @@ class EpochWindows:
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
-        seed: int.
+        seed: seed of the order, at least 0.
     """
 
     def __init__(self, sizes, seed: int):
@@ -279,16 +279,17 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has one example for each `sequence_length - 3` tokens of a block,
-    but at most one for each sentence. `draw_pairs` returns more pairs: if a
-    random text replaces the next sentences, these sentences begin another pair.
-    So `load` keeps a random part of the pairs of a window, which is a group of
-    blocks. With `rules.packed`, pairs are packed into rows, and each row counts
-    as one example.
+    but at most one for each sentence. `draw_pairs` usually returns more pairs:
+    if a random text replaces the next sentences, these sentences begin another
+    pair. So `load` keeps a random part of the pairs of a window, which is a
+    group of blocks. With `rules.packed`, pairs are packed into rows, and each
+    row counts as one example.
 
     Args:
         store: a `TokenStore`.
         rules: `SamplingRules`.
-        seed: int. The seed and the position in the run decide an example.
+        seed: int. An example depends only on the seed and its position in the
+            run.
     """
 
     def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):
@@ -298,7 +299,7 @@ class DrawnExamples:
         self.windows = EpochWindows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
-        """Return a window's examples: shuffled pairs or, if packed, rows."""
+        """Return a window's shuffled pairs or, if packed, rows of pairs."""
         units, starts = self.windows.epoch(epoch)
         size = int(starts[window + 1] - starts[window])
         parts = [self.draw(epoch, window, 0)]

@@ -1,8 +1,9 @@
 """Import libraries in the process from which workers are forked.
 
-`workers.forks` starts the process. The imports take seconds. During the imports
-the process ignores Ctrl-C, and it ends if its parent ends. Messages of the
-imports are discarded, because the parent prints the same messages.
+`multiprocessing` starts the process and imports this module; see
+`workers.forks`. The imports take seconds. During the imports the process
+ignores Ctrl-C, and it ends if its parent ends. Messages of the imports are
+discarded, because the parent prints the same messages.
 """
 
 import contextlib

@@ -67,8 +67,8 @@ def create_pretraining_data(
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. May be remote; see
             `build_stores`.
-        rules: how pairs and masks are drawn; by default as in the paper.
-        seed: int.
+        rules: how pairs and masks are drawn; None for `SamplingRules()`.
+        seed: seed of pairs and masks, at least 0.
         copies: number of times that the training text is used, each time with
             different pairs and masks (`dupe_factor` of the original BERT).
             Held-out text is used once.
@@ -88,9 +88,9 @@ def create_pretraining_data(
         "held_out". They describe the records or, without records, the stores.
 
     Raises:
-        InputError: `train` or `held_out` has fewer than two documents, or the
-            folder has data of other documents or settings, or another
-            process writes to the folder.
+        InputError: an argument is out of range, `train` or `held_out` has fewer
+            than two documents, the folder has data of other documents or
+            settings, or another process writes to the folder.
     """
     with one_writer(folder, copies, progress) as progress:
         stores = build_stores(
@@ -199,7 +199,7 @@ def write_records(
         store: the `TokenStore` of the text.
         folder: output folder; created if it is missing.
         rules: how pairs and masks are drawn.
-        seed: int.
+        seed: seed of pairs and masks, at least 0.
         copies: number of times that the text is used, each time with other
             examples.
         run: function like `map`, for a picklable task and a list of items. It
@@ -236,7 +236,10 @@ def write_records(
 
 
 class WriteShard:
-    """Task that gets a shard's number and writes the shard and its entry."""
+    """Task that writes a shard and its manifest entry.
+
+    A call gets the shard's number and returns the shard's name.
+    """
 
     def __init__(self, store, folder, rules, seed, copies):
         self._arguments = store.source, folder, rules, seed, copies

@@ -129,7 +129,8 @@ def parser(rules: SamplingRules):
 def readable(path: str):
     """Convert TensorFlow's errors about damaged records to `InputError`.
 
-    Other errors, such as that of a failing disk, may be temporary.
+    Other errors are not converted. They may be temporary, such as that of a
+    failing disk.
     """
     try:
         yield
@@ -165,7 +166,10 @@ def _first_features(path: str):
             with contextlib.suppress(DecodeError):
                 example = tf.train.Example.FromString(record.numpy())
                 return example.features.feature
-    raise InputError(f"{path} is empty; expected TFRecords of examples.")
+    raise InputError(
+        f"{path} has no example at its start; expected TFRecords of examples. "
+        "Make the records again."
+    )
 
 
 _SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
@@ -264,7 +268,7 @@ class RecordedExamples:
 
     Args:
         folder: a folder of record shards with a manifest.
-        seed: int.
+        seed: seed of the order, at least 0.
     """
 
     def __init__(self, folder: str, seed: int):
@@ -300,13 +304,14 @@ class RecordedExamples:
             parsed = self._parse(records)
         rows = {name: value.numpy() for name, value in parsed.items()}
         for name, values in rows.items():
-            # Token ids need no upper limit here, because the model checks them.
+            # Only mask positions have an upper limit here. If a token id is too
+            # large, the embedding raises an error on a CPU, but not on a GPU.
             positions = name.endswith("_positions")
             limit = self.rules.sequence_length if positions else np.inf
             if values.size and not 0 <= values.min() <= values.max() < limit:
                 raise InputError(
                     f"The records have {name} from {values.min()} to "
-                    f"{values.max()}. Expected no negative number, and "
+                    f"{values.max()}. Expected no negative number, and mask "
                     f"positions below {self.rules.sequence_length}. Make the "
                     "records again."
                 )

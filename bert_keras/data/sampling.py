@@ -18,19 +18,20 @@ from bert_keras.text.masking import (
     count_predictions,
 )
 
-# Type of a field's default -> (accepted types, description for messages).
+# Type of a rule's default -> (accepted types, description for messages).
 _TYPES = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
     bool: (bool, "True or False"),
     tuple: ((tuple, list), "three percentages"),
 }
-SHORTEST = 8  # minimum for [CLS], two [SEP] and some tokens of each segment
+# Minimum of `sequence_length`: [CLS], two [SEP], some tokens of each segment.
+SHORTEST = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class SamplingRules:
-    """Rules for drawing pairs and masks; the defaults are the paper's.
+    """Rules for drawing pairs and masks; by default the original BERT's.
 
     Args:
         sequence_length: tokens of a row, including [CLS], [SEP] and [PAD].
@@ -42,8 +43,12 @@ class SamplingRules:
         mask_mix: percentages of these tokens that become [MASK], that become a
             random token, and that stay unchanged.
         whole_word: mask all tokens of a word or none.
-        packed: put several examples into one row, to reduce padding. A row has
-            at most one example for each 16 tokens of `sequence_length`.
+        packed: put several examples into one row, to reduce padding. The
+            maximum is one example for each 16 tokens of `sequence_length`, but
+            at least 2.
+
+    Raises:
+        InputError: an argument has a wrong type or is out of range.
     """
 
     sequence_length: int = 128
@@ -63,7 +68,7 @@ class SamplingRules:
     def masks_per_row(self) -> int:
         """Maximum number of masked tokens in a row.
 
-        In a packed row, an example of n tokens has
+        In a packed row, an example of n tokens has at most
         `max(1, round(mask_rate * n))` masked tokens. Rounding adds at most 0.5
         to `mask_rate * n`. The minimum of 1 adds at most `1 - 5 * mask_rate`,
         because n is at least 5. The result allows the larger of these two
@@ -114,7 +119,10 @@ def vocabulary_hash(vocabulary: list[str]) -> str:
 
 
 class Pairs(NamedTuple):
-    """Pairs of segments A and B of a store's `tokens`, as int64 `(N,)`."""
+    """Starts and lengths of segments A and B in a store's `tokens`.
+
+    Each field is int64 `(N,)`, with one value for each pair.
+    """
 
     a_start: np.ndarray
     a_length: np.ndarray
@@ -150,9 +158,10 @@ def draw_pairs(
     Segment B has the rest, with label 0. Half the time, and always if there is
     no rest, B is instead text of another document, with label 1. This text
     begins at a random sentence and fills what A leaves of the target length.
-    The next chunk then begins with the rest. A document's target length is the
-    full length or, with `short_probability`, a random length of at least 2.
-    `truncate` cuts pairs that are too long.
+    The next chunk then begins with the rest. A document's target length is
+    `sequence_length - 3` or, with probability `short_probability`, a random
+    length from 2 to `sequence_length - 3`. `truncate` cuts pairs that are too
+    long.
 
     Unlike the original, this function never draws B from A's own document. With
     two documents, the original does so in 1 of 1,024 random pairs.
@@ -236,8 +245,9 @@ def _draw_other_documents(store, document, length, rng):
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     """Cut pairs to `room` tokens by removing tokens of the longer segment.
 
-    If both are equally long, B loses a token. A segment loses its first or its
-    last token with equal probability, so the number lost in front is binomial.
+    If A and B are equally long, B loses a token. A segment loses its first or
+    its last token with equal probability. So the number of tokens that it loses
+    in front is binomial.
     """
     # The longer segment loses tokens until both are equally long. So a segment
     # keeps at least half of `room`, or all its tokens if it is shorter.

@@ -1,9 +1,10 @@
 """Split paragraphs of any script into sentences by rules, without a model.
 
 A sentence ends at a terminator: a character with Unicode's property
-`Sentence_Terminal`, or one of a few others. `.`, `!`, `?` and the ellipsis end
-a sentence only before white space, and not if a lower-case word follows. A `.`
-after a title such as "Dr." or after a list number does not end a sentence.
+`Sentence_Terminal`, or one of a few others. `.`, `!`, `?`, the ellipsis and
+similar terminators end a sentence only before white space, and not if a
+lower-case word follows. A `.` after a title such as "Dr." or after a list
+number does not end a sentence.
 After any other abbreviation or an initial, a `.` ends a sentence only if a word
 of `_FIRST_WORDS`, such as "The", follows. Most terminators of other scripts
 (Chinese, Khmer, ...) need no white space. Closing quotation marks and brackets
@@ -68,7 +69,7 @@ def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# These abbreviations precede a name or a number and do not end a sentence.
+# These abbreviations, most of them before a name, do not end a sentence.
 # Exception: "no." ends a sentence unless a number follows.
 _TITLES = _split_words(
     "mr mrs ms mx dr prof rev hon st messrs mme mlle gen col maj capt lt sgt "
@@ -99,10 +100,10 @@ _SPACE = re.compile(r".*\s", re.S)
 def split_sentences(paragraph: str) -> list[str]:
     """Split a paragraph into its sentences.
 
-    The sentences are in order, stripped and not empty. Together they have all
-    characters of the paragraph except white space. A sentence of more than
-    1,000 characters is cut within the first 1,000: after the last comma or
-    other clause mark, else after the last space, else at the end.
+    The sentences are in order, stripped and not empty. Only white space between
+    them is dropped. A sentence of more than 1,000 characters is cut within the
+    first 1,000: after the last comma or other clause mark, else after the last
+    space, else at the end.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']

@@ -1,8 +1,8 @@
 """Read and write token stores, which hold a corpus as arrays of ids on disk.
 
 `tokens.bin` has the ids of all sentences, concatenated (uint16 if the
-vocabulary is small enough, else int32). Three files have int64 arrays of start
-indices and, as last entry, the end:
+vocabulary has at most 65,536 tokens, else int32). Three files have int64 arrays
+of start indices and, as last entry, the end:
 - `sentences.bin` has the index in `tokens.bin` where each sentence begins.
 - `documents.bin` has the index in `sentences.bin` where each document begins.
 - `blocks.bin` has the index in `documents.bin` where each block begins.
@@ -61,8 +61,8 @@ class TokenStore:
             remote.
 
     Raises:
-        InputError: the folder has no finished store, or the size of a file
-            differs from the manifest.
+        InputError: the folder has no finished store, or the vocabulary or the
+            size of a file differs from the manifest.
     """
 
     def __init__(self, folder: str):
@@ -95,7 +95,7 @@ class TokenStore:
         return np.frombuffer(mapped, dtype)
 
     def release(self):
-        """Release the memory of mapped pages.
+        """Release the memory of the mapped pages of large files.
 
         Without this call, all read pages count as memory of this process.
         """
@@ -124,7 +124,8 @@ def check_store(folder: str) -> dict:
     If the store is remote, its local copy is compared.
 
     Raises:
-        InputError: a file is missing or changed. The message names the file.
+        InputError: a file is missing or changed, or its values are out of
+            range. The message names the file.
     """
     manifest = read_manifest(folder)
     local = _fetch(folder, manifest)
@@ -138,9 +139,10 @@ def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
     """Raise `InputError` if data were made with another vocabulary."""
     if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
         raise InputError(
-            f"{folder} was made with another vocabulary, which has "
-            f"{manifest['vocabulary_size']} tokens; expected {len(vocabulary)} "
-            "tokens. Build the data with the model's vocabulary."
+            f"{folder} was made with another vocabulary "
+            f"({manifest['vocabulary_size']} tokens) than expected "
+            f"({len(vocabulary)} tokens). Build the data with the model's "
+            "vocabulary."
         )
 
 
@@ -172,7 +174,8 @@ def _check_manifest(manifest: dict):
         size_due = count * width if name == "tokens" else 8 * (count + 1)
         if not count or size != size_due:
             raise ValueError(
-                f"{name!r} is {count}, but {name}.bin has {size} bytes"
+                f"{name!r} is {count}, but {name}.bin has {size} bytes "
+                f"instead of {size_due}"
             )
 
 
@@ -213,8 +216,8 @@ def _fetch(folder: str, manifest: dict) -> str:
     """Return the folder of a store, or of a local copy of a remote store.
 
     The copy is in `files.cache_folder()`, in a folder named by the hash of the
-    manifest. A machine copies a store once. It copies the store again if it was
-    built again, or if a file of the copy is missing or has the wrong size. Each
+    manifest. A machine copies a store only once, except if the store is built
+    again, or if a file of the copy is missing or has the wrong size. Each
     copied file is compared with the manifest.
     """
     if not files.is_remote(folder):

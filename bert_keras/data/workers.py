@@ -34,7 +34,8 @@ def in_order(
     Args:
         function: must be picklable if there are several workers. Each worker
             gets one copy and keeps it for all its calls.
-        items: iterable, read lazily, a few items ahead.
+        items: iterable, read lazily, at most `min_items` or `2 * workers` items
+            ahead, whichever is more.
         workers: number of processes; 1 uses this process only.
         min_items: minimum number of items to start workers. With fewer items,
             this process does all the work.
@@ -65,9 +66,9 @@ def in_order(
 def forks():
     """Return a multiprocessing context that starts workers quickly.
 
-    To import TensorFlow takes seconds, but a fork takes tenths of a second. So
-    workers are forks of one process that imported it (see `fork_server`). They
-    inherit the environment variables with which that process started.
+    The import of TensorFlow takes seconds, but a fork takes tenths of a second.
+    So workers are forks of one process that imported it (see `fork_server`).
+    They inherit the environment variables with which that process started.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])

@@ -75,7 +75,7 @@ def read_block(folder, config):
     config.json.
 
     Each file except the weights file is compared with its hash in the block.
-    `add_check` compares the weights file later, when the weights are loaded.
+    The check that `add_check` adds to the tensors compares the weights file.
 
     Args:
         folder: the model's folder.
@@ -133,7 +133,8 @@ def check_file(folder, block, name):
 def add_check(found, folder, block):
     """Return copies of the tensors; the copies check the weights file's hash.
 
-    The check runs once, when the first copy is loaded.
+    `load_model` runs the checks before it loads a tensor. The hash is computed
+    once for all copies.
     """
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)

@@ -30,15 +30,16 @@ class Conversion:
     """The report on one conversion.
 
     Attributes:
-        source: path or name of the source.
-        format: format of the source.
+        source: path or name of the preset.
+        format: format of the preset, such as "huggingface".
         task: name of the model class.
         difference: the greatest absolute difference between the outputs of
             the source model and of the converted model.
         left_out: names of the model's weights that the source lacks. The
-            folder lacks them, too.
-        untrained: names of weights in the folder that are still random.
-        skipped: names of tensors in the source that no bert_keras model has.
+            output folder lacks them, too.
+        untrained: names of weights in the output folder that are still random.
+        skipped: names of tensors in the source that the model lacks, except
+            names that match `SPARE`.
     """
 
     source: str
@@ -51,7 +52,7 @@ class Conversion:
 
     @property
     def remark(self):
-        """Text that lists missing, untrained and skipped weights, or ""."""
+        """Text that lists missing, untrained and skipped weights; may be ""."""
         parts = []
         if self.left_out:
             parts.append(f"without {', '.join(self.left_out)}")
@@ -157,7 +158,8 @@ def real_outputs(model, inputs, outputs):
         model: the model that computed `outputs`, or one with the same outputs.
             Its `token_outputs` names the outputs with a token axis.
         inputs: the model's inputs, from `sample_inputs`.
-        outputs: dict of output name -> array, or the array of the logits.
+        outputs: dict of output name -> array, or one array, which gets the
+            name "logits".
     """
     if not isinstance(outputs, dict):
         outputs = {"logits": outputs}
@@ -169,11 +171,11 @@ def real_outputs(model, inputs, outputs):
 
 
 def sample_inputs(model, batch=4, length=32):
-    """Return dict of input arrays with random tokens.
+    """Return dict of input name -> int32 array (B, T), with random tokens.
 
     The first row has no padding. Each row has more padding than the row before
     it, until one token is left. A `BertChooser` gets two choices for each
-    example.
+    example, (B, 2, T). A `BertPretrainer` also gets `mask_positions`.
     """
     encoder = getattr(model, "encoder", model)
     length = min(length, encoder.max_sequence_length)

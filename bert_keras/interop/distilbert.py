@@ -1,8 +1,9 @@
 """Translation of DistilBERT's Hugging Face settings and tensors to BERT's.
 
-DistilBERT has no segments and no pooler. Its classes for classification and
-multiple choice have a dense ReLU layer, `pre_classifier`, on the first token.
-This layer becomes the pooler, so the encoder's `pooler_activation` is "relu".
+DistilBERT has no segment embeddings and no pooler. Its classes for
+classification and multiple choice have a dense ReLU layer, `pre_classifier`, on
+the first token. This layer becomes the pooler, so the encoder's
+`pooler_activation` is "relu".
 """
 
 import re
@@ -67,13 +68,11 @@ def translate_name(name):
 
 
 def translate_tensors(stored, encoder):
-    """Rename tensors to BERT's names; add zero segment embeddings.
-
-    DistilBERT has no segment embeddings.
+    """Return the tensors with BERT's names, and zero segment embeddings.
 
     Args:
         stored: dict of DistilBERT's names -> `Tensor`.
-        encoder: arguments of `BertEncoder`.
+        encoder: dict of arguments of `BertEncoder`.
     """
     found = {translate_name(name): tensor for name, tensor in stored.items()}
     shape = encoder["num_segments"], encoder["hidden_dim"]

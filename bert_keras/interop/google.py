@@ -96,7 +96,11 @@ def read_config(path):
     config.choice("hidden_act", ["gelu"], "gelu")
     hidden = config.integer("hidden_size")
     if config.integer("embedding_size", hidden) != hidden:
-        config.refuse("embedding_size", "the hidden_size", "another size")
+        config.refuse(
+            "embedding_size",
+            f"the hidden_size {hidden}",
+            config.raw("embedding_size"),
+        )
     return {
         "vocabulary_size": config.integer("vocab_size"),
         "num_layers": config.integer("num_hidden_layers", maximum=1000),

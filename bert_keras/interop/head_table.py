@@ -1,7 +1,7 @@
 """The table of heads, with the class, tensors and Hub names of each head.
 
-The readers of all formats, publishing and serving use the table. To add a head,
-add a row here and a model class in `modeling`.
+Readers of weights, publishing and serving use the table. To add a head, add a
+row here and a model class in `modeling`.
 """
 
 import dataclasses
@@ -13,10 +13,11 @@ class Head:
 
     Attributes:
         architectures: classes of transformers with this head. config.json of
-            a saved folder names the first class if the head has all parts.
+            a saved folder names the first class if the head has all `parts`.
         auto_class: class of transformers that loads any of `architectures`.
         task: the Hub's `pipeline_tag`.
-        layer: name of the head's only dense layer in bert_keras, or None.
+        layer: name of the head's only dense layer in bert_keras; None without
+            a head or with a masked-LM head.
         outputs: number of outputs of the layer; None for one per label.
         tensors: dict of format -> name of the layer in that format.
         parts: prefixes of weight names, one for each part that a file may lack.
@@ -24,7 +25,7 @@ class Head:
         has_dropout: True if the class has an argument `dropout`.
         is_tied: True if the output matrix is the token embeddings.
         signatures: signature names of an export; the first is the default.
-        peft_task: `task_type` of PEFT; None if PEFT has none for this head.
+        peft_task: `task_type` in PEFT's adapter_config.json; PEFT allows None.
     """
 
     architectures: tuple[str, ...]

@@ -103,7 +103,10 @@ def name_package(model_type):
 
 
 def names(head):
-    """Return dict of weight name in bert_keras -> name in transformers."""
+    """Return dict of weight name in bert_keras -> name in transformers.
+
+    The dict has the encoder, the pre-training heads and the class `head`.
+    """
     return {
         **_TABLES,
         **tensors.expand_names(_DENSE | _HEADS.get(head, {}), _NORM, _ENDS),
@@ -344,8 +347,8 @@ def _read_arguments(config, head, found):
         count = math.prod(bias.shape) if bias else None
         arguments["labels"] = _read_labels(config, count)
     if head == "BertClassifier":
-        # With left-to-right attention, our class reads the last token instead
-        # of the pooled output.
+        # With left-to-right attention, `BertClassifier` reads the last token,
+        # but transformers reads the pooled output.
         if config.boolean("is_decoder", False):
             config.refuse("is_decoder", "false for a classifier", "true")
         # In transformers, one output without `problem_type` is a regression.
@@ -497,7 +500,7 @@ def tensor_names(model, weights):
     Weights of a head that transformers lacks keep their names in bert_keras.
 
     Args:
-        model: the model.
+        model: `BertEncoder` or a task model.
         weights: names in bert_keras of the weights that the folder has.
     """
     is_encoder = _choose_architecture(model, weights) == "BertModel"
@@ -520,7 +523,10 @@ def _find_unused_pooler(model):
 
 
 def _choose_architecture(model, weights):
-    """Return the transformers class that has these weights, or "BertModel"."""
+    """Return the name of the transformers class with these weights.
+
+    If transformers lacks the head, return "BertModel".
+    """
     encoder, head = getattr(model, "encoder", model), type(model).__name__
     is_same = all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))

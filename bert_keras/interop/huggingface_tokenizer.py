@@ -1,8 +1,9 @@
 """Reader and writer of the tokenizer files in a Hugging Face folder.
 
 The vocabulary is in `vocab.txt` or in `tokenizer.json`; transformers 5 writes
-only `tokenizer.json`. The reader refuses a setting that makes the ids differ
-from the original BERT's ids, and warns about an unknown setting.
+only `tokenizer.json`. The reader applies the settings that `WordPieceTokenizer`
+has. It refuses other settings that change the original BERT's ids, and warns
+about unknown settings.
 """
 
 import json
@@ -128,7 +129,10 @@ def make_reader(folder, config, positions):
 
 
 def read_folder(folder):
-    """Return the `TextSettings` of a folder with only a tokenizer, or None."""
+    """Return the `TextSettings` of a folder with only a tokenizer.
+
+    Return None for a model's folder and for any other path.
+    """
     if not isinstance(folder, str | os.PathLike) or not os.path.isdir(folder):
         return None
     if os.path.exists(os.path.join(folder, "config.json")):
@@ -167,7 +171,7 @@ def _read_text(folder, config, positions):
 
 
 def read_prompts(fields):
-    """Return the arguments of `TextSettings` that concern prompts."""
+    """Return dict of `prompts`, `prompt` and `include_prompt` in the file."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object whose values are texts", prompts)
@@ -185,7 +189,7 @@ def read_prompts(fields):
 def _read_arguments(settings, tokenizer, kind):
     """Return arguments of `WordPieceTokenizer`, except vocabulary and case.
 
-    `kind` is the tokenizer's class.
+    `kind` is the name of the tokenizer's class.
     """
     return {
         "strip_accents": _read_strip_accents(settings, tokenizer, kind),
@@ -202,9 +206,9 @@ def _read_arguments(settings, tokenizer, kind):
 def _read_strip_accents(settings, tokenizer, kind):
     """Return the setting `strip_accents`; see `WordPiece`.
 
-    `kind` decides which file is read, as in transformers. General classes read
-    tokenizer.json, if it exists; other classes read tokenizer_config.json. A
-    missing value or None means the value of `lowercase`.
+    The class `kind` decides which file is read, as in transformers. Classes in
+    `GENERAL_CLASSES` read tokenizer.json, if it exists. Other classes read
+    tokenizer_config.json. The result None means the value of `lowercase`.
     """
     is_general = kind in GENERAL_CLASSES and tokenizer.values
     source = tokenizer.object("normalizer", {}) if is_general else settings
@@ -225,7 +229,8 @@ def _read_cases(settings, tokenizer):
 def _read_length(settings, positions):
     """Return the sequence length that the settings state, or None.
 
-    A `model_max_length` of `positions` or more is ignored.
+    A `model_max_length` that is not below `positions`, the model's limit, is
+    ignored.
     """
     if "sequence_length" in settings:  # bert_keras wrote the folder
         return settings.integer("sequence_length")
@@ -273,7 +278,7 @@ def _read_class(settings, config):
 
 
 def _check_files(settings, special, tokenizer, config):
-    """Raise `WeightsError` if settings change the original BERT's ids.
+    """Raise `WeightsError` if settings change the ids and cannot be applied.
 
     Args:
         settings: `Fields` of tokenizer_config.json.
@@ -328,8 +333,8 @@ def _check_ids(tokenizer, pieces):
         raise WeightsError(
             tokenizer.path,
             f"{len(others)} of {len(ids)} ids differ from vocab.txt",
-            "Keep only the file that the model was trained with",
-            expected=f"the id {expected} of {piece!r}",
+            "Remove this file or vocab.txt: the one of another model",
+            expected=f"for {piece!r} the id {expected}",
             found=found,
         )
 

@@ -32,7 +32,8 @@ TASKS = {
 }
 POOLINGS = ("mean", "cls", "max")
 
-# keras-hub's masked-LM head has its own activation and epsilon.
+# In keras-hub, the masked-LM head's activation and epsilon differ from the
+# encoder's.
 _MLM_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
 
 # Weight names in bert_keras -> paths in keras-hub's weight files. Keras numbers
@@ -118,10 +119,11 @@ def open_keras_hub(folder):
 
 
 def _normalize_path(path):
-    """Return the path as Keras 3.15 and keras-hub 0.32 write it.
+    """Return the path as in `BACKBONE_NAMES` and `TASK_NAMES`.
 
-    Earlier versions have other names for the container of layers and for the
-    parts of a layer. They do not number the first transformer layer.
+    Versions before Keras 3.15 and keras-hub 0.32 have other names for the
+    container of layers and for the parts of a layer. Keras gives the first
+    transformer layer no number. It gets the number 0 here.
     """
     path = re.sub(r"^_layer_checkpoint_dependencies/", "layers/", path)
     path = path.replace("layernorm/", "layer_norm/")
@@ -149,7 +151,7 @@ def _read_encoder(folder):
 
 
 def _read_class_config(file, classes):
-    """Return the `config` of a Keras object; refuse any other class."""
+    """Return a Keras object's `config`; refuse a class not in `classes`."""
     name, module = file.text("class_name"), file.text("module")
     packages = ("keras_hub", "keras_nlp")
     if name not in classes or module.split(".")[0] not in packages:
@@ -255,7 +257,8 @@ def _walk(path, group, prefix, found, seen):
         if seen[0] > MAX_NODES or name.count("/") > MAX_DEPTH:
             raise WeightsError(
                 path,
-                "there are too many groups, or they are nested too deeply",
+                f"there are more than {MAX_NODES} groups and datasets, or more "
+                f"than {MAX_DEPTH} levels of groups",
                 tensor=shorten(name),
             )
         link = group.get(key, getlink=True)

@@ -125,7 +125,7 @@ def open_saved_model(folder):
 
 
 def _encoder(found, source):
-    """Return the arguments of `BertEncoder` that follow from the shapes."""
+    """Return `BertEncoder` arguments: sizes from shapes, else BERT's values."""
     shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
     try:

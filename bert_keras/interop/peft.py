@@ -47,15 +47,16 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 
     The folder is small (about 1 MB for BERT base with rank 8), because it lacks
     the frozen weights. `load_lora` loads it into a bert_keras model, and
-    `peft.PeftModel.from_pretrained` into a transformers model. The model must
-    have the same encoder weights.
+    `peft.PeftModel.from_pretrained` into a transformers model. Either model
+    needs the encoder weights that training began with.
 
     Args:
         model: a task model or `BertEncoder` with LoRA; see `enable_lora`.
         folder: output folder; older adapters in it are replaced.
 
     Raises:
-        InputError: the model has no LoRA, or has LoRA on an embedding table.
+        InputError: the model has no LoRA, or has LoRA on an embedding table,
+            or the folder holds other files.
     """
     layers = {
         _name(model, layer): layer for layer in weights.lora_layers(model)
@@ -70,7 +71,8 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     for name in layers:
         if f"{name}/kernel" not in names:
             raise InputError(
-                f"PEFT needs a kernel, but {name} has none. Use save_preset."
+                f"PEFT needs a kernel, but the layer {name} has none. Save all "
+                "weights with save_preset."
             )
         modules[name] = names[f"{name}/kernel"].removesuffix(".weight")
     arrays = {}
@@ -146,7 +148,7 @@ def _make_config(model, layers, modules, saved):
         "inference_mode": True,
         "r": first.lora_rank,
         "lora_alpha": first.lora_alpha,
-        "lora_dropout": max(  # 0 in layers that cannot drop; see `load_lora`
+        "lora_dropout": max(  # layers that cannot drop have 0; see `load_lora`
             getattr(layer, "lora_dropout", 0.0) for layer in layers.values()
         ),
         "bias": "none",
@@ -171,16 +173,16 @@ def load_lora(
 ) -> None:
     """Load into a model the LoRA adapters that `save_lora` or PEFT wrote.
 
-    The adapted layers get LoRA with the folder's ranks. The encoder's weights
-    that are not in the folder are frozen, as in `enable_lora`. Call `load_lora`
-    before `compile`.
+    Without `merge`, the adapted layers get LoRA with the folder's ranks. The
+    encoder's weights that are not in the folder are then frozen, as in
+    `enable_lora`. Call `load_lora` before `compile`.
 
     Args:
         model: model of the saved class, with the weights that training began
             with, such as `BertClassifier.from_preset(preset, labels=labels)`.
         folder: the folder with the adapters.
         merge: True to add alpha / r B A to the kernels. The model then has no
-            LoRA and is as fast as before.
+            LoRA and is as fast as without adapters.
 
     Raises:
         InputError: the model has LoRA already; the folder has no LoRA adapters
@@ -205,11 +207,11 @@ def load_lora(
     alpha = _read_alpha(config, adapted, ranks)
     dropout = config.fraction("lora_dropout", 0.0)
     _check_new_weights(model, path, found)
-    arrays = {name: tensor.load() for name, tensor in found.items()}
-    for name in adapted:
     for tensor in found.values():
         if tensor.check is not None:
             tensor.check()
+    arrays = {name: tensor.load() for name, tensor in found.items()}
+    for name in adapted:
         if merge:
             down, up = (arrays[f"{name}/lora_kernel_{side}"] for side in "ab")
             change = alpha[name] / ranks[name] * np.matmul(down, up)
@@ -217,8 +219,8 @@ def load_lora(
             kernel.assign(kernel.numpy() + change)
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
-            # Embedding tables have no `lora_dropout`. Heads pass no seed,
-            # which LoRA's dropout needs.
+            # Embedding tables have no `lora_dropout`. LoRA's dropout needs a
+            # seed, and heads pass none.
             if in_encoder(name) and hasattr(layers[name], "lora_dropout"):
                 layers[name].lora_dropout = dropout
     if not merge:
@@ -231,7 +233,8 @@ def load_lora(
 def _read_ranks(found, adapted):
     """Return dict of adapted layer -> rank, which is at least 1.
 
-    It is the rank of matrix A or, if A is missing or no matrix, of matrix B.
+    The rank is the number of columns of A or, if A is missing or not 2-D, the
+    number of rows of B.
     """
     ranks = {}
     for name in adapted:

@@ -53,6 +53,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
             have an argument, such as `dropout`, the task model gets it.
 
     Raises:
+        InputError: `preset` or an argument is unknown or invalid.
         WeightsError: the checkpoint is incomplete or damaged.
     """
     _check_labels_argument(cls, arguments)
@@ -87,8 +88,8 @@ def _check_labels_argument(cls, arguments):
     for name in ("num_classes", "num_labels", "classes"):
         if name in arguments:
             raise InputError(
-                f"{cls.__name__} needs the names of the classes, not {name}. "
-                'Pass, for example, labels=["negative", "positive"].'
+                f"{cls.__name__} has no argument {name}. To name the classes "
+                'of a head, pass, for example, labels=["negative", "positive"].'
             )
     if arguments.get("labels") is not None:
         problem = arguments.get("problem", "single")
@@ -155,7 +156,9 @@ def open_checkpoint(preset, revision=None):
         revision: branch, tag or commit on the Hub.
 
     Raises:
-        InputError: `preset` has no known format, or does not exist.
+        InputError: `preset` is neither a string nor a path, does not exist or
+            has no known format, or `revision` is given for a preset that is
+            not on the Hub.
     """
     if isinstance(preset, Checkpoint):
         return preset
@@ -218,7 +221,7 @@ def _open_path(path):
     is_archive = str(path).endswith((".zip", ".tar.gz", ".tgz"))
     raise InputError(
         f"No supported checkpoint at {path}.{suggest_names(path)}"
-        f"{' Unpack it and pass its folder.' if is_archive else ''} "
+        f"{' Unpack the archive and pass its folder.' if is_archive else ''} "
         f"Expected {KNOWN}."
     )
 
@@ -312,7 +315,8 @@ def _check_head(cls, checkpoint):
 def _select_head(cls, checkpoint, arguments):
     """Return (tensors, arguments of the head, reason).
 
-    The reason says why the stored head is not used. It is None for a used head.
+    The reason says why the stored head is not used. It is None if the head is
+    used.
     """
     stored, new = checkpoint.head_arguments, arguments
     if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
@@ -393,9 +397,9 @@ def check_tensors(head, checkpoint, found, head_arguments, why=None):
     """Raise `WeightsError` if a tensor is missing or its shape is wrong.
 
     The pooler may be missing. A pre-training head (a head with `mlm/bias`) may
-    be missing too. If `why`, the reason for not using the stored head, is
-    given, any head may be missing. The expected shapes are computed from the
-    settings, without a model.
+    be missing too. `why` is the reason why the stored head is not used. If it
+    is given, any head may be missing. The expected shapes are computed from
+    the settings, without a model.
     """
     needed = tensors.encoder_shapes(checkpoint.encoder)
     for name in POOLER:  # may be missing: some heads do not use it

@@ -52,8 +52,9 @@ def push_to_hub(
         The URL of the commit.
 
     Raises:
-        InputError: the name is invalid, a weight was never trained, or the
-            Hub refuses the upload.
+        InputError: the name is invalid, the class is not in `HEADS`, the
+            preprocessor does not fit, a needed weight was never trained,
+            huggingface-hub is missing, or the Hub refuses the upload.
     """
     name = _checked_name(name)
     api = downloads.huggingface_hub("Publishing a model").HfApi()
@@ -106,8 +107,8 @@ def _list_untrained(model):
     """Return the names of untrained weights, which are not published.
 
     A `BertPretrainer` may have an untrained head. A `BertPretrainer`, a
-    `BertEncoder` and a `BertEmbedder` that does not use the pooler may have an
-    untrained pooler.
+    `BertEncoder` and a model that does not use the pooler may have an untrained
+    pooler.
 
     Raises:
         InputError: any other weight is untrained.
@@ -133,8 +134,8 @@ def _list_untrained(model):
 def _list_untrained_parts(model, prefixes):
     """Return the names of all weights of each part with an untrained weight.
 
-    Biases and scales are included. They are never marked as untrained, because
-    their values are equal.
+    Biases and scales are included. They are never marked as untrained (see
+    `mark_new_weights`).
     """
     random = weights.untrained_weights(model)
     parts = [p for p in prefixes if any(n.startswith(p) for n in random)]
@@ -176,9 +177,10 @@ def model_card(
             that training began from.
 
     Raises:
-        InputError: the class is not in `HEADS`, or `license` differs from the
-            license of the weights that training began from, or `metrics` are
-            given without `dataset`.
+        InputError: the name is invalid, the class is not in `HEADS`, `license`
+            differs from the license of the weights that training began from,
+            `metrics` are given without `dataset`, or huggingface-hub is
+            missing.
     """
     name = _checked_name(name)
     if metrics and not dataset:
@@ -197,7 +199,7 @@ def model_card(
     if stated and license not in (None, stated):
         raise InputError(
             f"license is {license}, but the weights that training began from "
-            f"are under {stated}. The model keeps this license. Leave license "
+            f"are under {stated}. The model must keep {stated}. Leave license "
             "out."
         )
     license = license or stated
@@ -269,7 +271,7 @@ def _describe_model(model):
         f"A `{type(model).__name__}` with {encoder.num_layers} layers of width "
         f"{encoder.hidden_dim}, {encoder.num_heads} heads, "
         f"{encoder.vocabulary_size:,} word pieces, texts of up to "
-        f"{encoder.max_sequence_length} pieces, {model.count_params():,} "
+        f"{encoder.max_sequence_length} tokens, {model.count_params():,} "
         "weights."
     )
     if getattr(model, "labels", None):

@@ -31,7 +31,8 @@ SIZES = {1: 4, 2: 8, 3: 4, 9: 8, 10: 1, 14: 2, 19: 2}
 class Entry:
     """One variable in the index: its dtype, shape and position in a data file.
 
-    The variable has `size` bytes. The first byte is at `offset` in `file`.
+    `dtype` is TensorFlow's enum value. The variable has `size` bytes. The first
+    byte is at `offset` in `file`.
     """
 
     dtype: int

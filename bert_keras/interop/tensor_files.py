@@ -60,11 +60,15 @@ def read_json(path, kind=dict, optional=False):
 
 
 def _refuse_constant(name):
-    raise ValueError(f"{name} is not a number")
+    raise ValueError(f"JSON has no {name}")
 
 
 class Fields:
-    """Typed access to the fields of a JSON object in a file."""
+    """Typed access to the fields of a JSON object in a file.
+
+    A missing or null field has the value `default`. Without a default, the
+    field is refused.
+    """
 
     def __init__(self, values, path):
         self.values, self.path = values, path
@@ -84,7 +88,7 @@ class Fields:
         return value
 
     def fraction(self, name, default=None):
-        """Return a dropout rate: a number from 0 to below 1."""
+        """Return a number from 0 to below 1, such as a dropout rate."""
         value = self._require(name, default)
         if type(value) not in (int, float) or not 0 <= value < 1:
             self.refuse(name, "a number from 0 to below 1", value)
@@ -256,7 +260,8 @@ def read_safetensors(path):
             f"({error})",
         ) from None
     tensors = {}
-    # `entries` is sorted by offset. safetensors refuses gaps between tensors.
+    # `entries` is sorted by offset, and safetensors refuses gaps. So each
+    # tensor begins where the tensor before it ends.
     for name, (dtype, shape) in entries.items():
         if dtype not in DTYPES:
             raise WeightsError(
@@ -294,6 +299,9 @@ def _refuse_integers(tensor):
 
 
 def read_metadata(path):
-    """Return the metadata of a file that `read_safetensors` has accepted."""
+    """Return the metadata, a dict of str -> str, of a safetensors file.
+
+    `read_safetensors` must have accepted the file.
+    """
     with safetensors.safe_open(path, framework="numpy") as file:
         return file.metadata() or {}

@@ -20,7 +20,7 @@ from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
 from bert_keras.modeling.recipes import find_recipe
 
-# The value is `mit`, `[mit, gpl]`, or one name on each line after `- `.
+# `license:` states `mit`, `[mit, gpl]`, or one name on each line after `- `.
 LICENSE_LINE = re.compile(
     r"^license:[ \t]*(?:\r?\n[ \t]*-|\[)?[ \t]*['\"]?([^\s'\"#\[\],]+)",
     re.MULTILINE,
@@ -39,11 +39,11 @@ class License:
 
 
 def read_license(folder):
-    """Return the `License` of a folder of weights, or None.
+    """Return the `License` of a folder of weights; None if it states none.
 
     The name is in the front matter of README.md (the lines between two `---`),
-    for example `license: apache-2.0`. If it is a list, the first name is used.
-    The text is in one of `LICENSE_FILES`.
+    for example `license: apache-2.0`. The first name of a list is used. The
+    text is in one of `LICENSE_FILES`.
     """
     readme, name = _read_start(folder, "README.md") or "", None
     if readme.startswith("---"):
@@ -116,13 +116,13 @@ class Tensor:
     Attributes:
         file: path, for messages.
         name: name in the file.
-        shape: shape in bert_keras.
+        shape: shape of the array that `load` returns.
         read: function that returns the values as the file stores them.
-        rows: `rows(first, last)` returns these rows of the values; None if
-            the format allows no partial read.
+        rows: function; `rows(first, last)` returns `read()[first:last]`. None
+            if the values can only be read whole.
         check: function that raises if the file or the weight cannot be used,
-            for example if its hash is wrong. The check runs before the model
-            is built. None means no check.
+            for example if the file's hash is wrong. `load_model` calls it
+            before the model is built. None means no check.
         is_transposed: True if the file stores the transpose of `shape`.
     """
 
@@ -137,7 +137,7 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        If the tensor has `rows`, TensorFlow can use the result without a copy.
+        If the tensor has `rows`, TensorFlow can use float32 without a copy.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -153,16 +153,16 @@ class Tensor:
             if not self.is_transposed:
                 array[first:last] = part
                 continue
-            for at in range(0, len(part), 16):  # a cache line of float32
+            for at in range(0, len(part), 16):  # 16 fill a cache line
                 some = part[at : at + 16]
                 array[:, first + at : first + at + len(some)] = some.T
         return array
 
     def _check_finite(self, array):
-        """Return the values; cast 16-bit floats, refuse NaN and infinity."""
+        """Return the values, at least 32-bit; refuse NaN and infinity."""
         if array.dtype.itemsize < 4:
             array = array.astype("float32")
-        # If a value is NaN, min and max are NaN. Neither allocates an array.
+        # `min` and `max` return NaN if a value is NaN, and allocate no array.
         ends = (array.min(), array.max()) if array.size else ()
         if not all(map(np.isfinite, ends)):
             raise WeightsError(
@@ -176,7 +176,7 @@ class Tensor:
         return array
 
     def equals(self, other):
-        """Return True if both tensors hold the same values."""
+        """Return True if shape, `is_transposed` and values are the same."""
         same = (
             self.shape == other.shape
             and self.is_transposed == other.is_transposed
@@ -214,20 +214,22 @@ class Checkpoint:
     """The description of one checkpoint.
 
     Attributes:
-        source: the folder or file, as the user named it.
-        format: the format's name, for messages.
+        source: path or name of the preset, for messages.
+        format: name of the format, such as "huggingface", for messages.
         encoder: arguments of `BertEncoder`.
         head: name of the model class that the weights belong to.
         head_arguments: arguments of the model class, without the encoder.
         tensors: dict of weight name in bert_keras -> `Tensor`.
-        skipped: names of tensors in the files that no model has.
+        skipped: names in the files of tensors that match no known weight.
         read_text: function that returns the `TextSettings`; None if there is no
             vocabulary.
-        embedding: dict of the pooling of sentence embeddings, or None.
+        embedding: dict of `BertEmbedder` arguments ("pooling", "normalize" and
+            maybe "truncate_dim"); None if the files state no pooling.
         origin: source of the weights that training began from: a Hub name with
-            commit, "hf://org/name@commit", or a name in this package; or None.
-        license: `License` of the weights, or None.
-        initializer_range: standard deviation of new weights, or None.
+            commit, "hf://org/name@commit", or a name in this package; None
+            if unknown.
+        license: `License` of the weights; None if unknown.
+        initializer_range: `initializer_range` of the source config, or None.
         untrained: names of weights that were saved while still random.
         head_fault: `WeightsError` that says why the head cannot be used, or
             None. The encoder can be used in both cases.
@@ -254,7 +256,7 @@ class Checkpoint:
 
 
 def hide_default_label(labels, problem):
-    """Return the labels, or None if a score has only the label "LABEL_0"."""
+    """Return the labels; None for regression or ranking with "LABEL_0" only."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 

@@ -50,7 +50,7 @@ def text_reader(path, settings):
 
 
 def check_fits(model, preprocessor):
-    """Raise `InputError` if the preprocessor exceeds the model's sizes."""
+    """Raise `InputError` unless the preprocessor fits the model's sizes."""
     # `isinstance` would need the class, whose import loads TensorFlow.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):

@@ -1,1 +1,1 @@
-"""The model: layers, heads and whole models on Keras operations only."""
+"""Layers, the encoder, heads, and models for pre-training and fine-tuning."""

@@ -25,11 +25,11 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         attention: one of `DIRECTIONS`.
         padding_mask: int (B, T), 1 at tokens; None: no padding.
         example_ids: int (B, T), the example of each token. A token attends only
-            to tokens of its own example.
+            to tokens of its own example. None: each row is one example.
 
     Returns:
         float32 that broadcasts to (B, 1, T, S), for T queries and S = T keys;
-        None if there is no mask.
+        None for "bidirectional" without `padding_mask` and `example_ids`.
     """
     allowed = []
     if padding_mask is not None:
@@ -57,8 +57,8 @@ class SelfAttention(layers.KeepsArguments):
 
     Three dense layers compute query, key and value. The scores of a head of
     width H are query x key / sqrt(H) + bias. Softmax over the S keys returns
-    probabilities. Dropout is applied, and the values are summed with these
-    weights. One dense layer maps all heads to the output. Equals
+    probabilities. After dropout, the probabilities weight the sum of the
+    values. One dense layer maps all heads to the output. Equals
     `attention_layer` of the original with the dense layer after it (the paper,
     section 3).
 
@@ -76,10 +76,11 @@ class SelfAttention(layers.KeepsArguments):
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
             before dropout.
-        training: bool.
+        training: bool; affects only speed. Dropout depends on `seed`.
 
     Returns:
-        float (B, T, D), or a tuple with the probabilities, (B, N, T, S).
+        float (B, T, D), or a tuple of this tensor and the probabilities,
+        (B, N, T, S).
 
     Example:
     >>> SelfAttention(num_heads=2, hidden_dim=8)(np.ones((1, 3, 8))).shape
@@ -144,12 +145,13 @@ class SelfAttention(layers.KeepsArguments):
 
     def _project(self, inputs, tokens, seed):
         """Return the scaled query, the key and the value, by three products."""
-        # LoRA's dropouts use sites 3 to 8, the others 0 to 2. See `dropout`.
+        # In a transformer layer, LoRA's dropouts use the sites 3 to 8, and the
+        # other dropouts use 0 to 2. See `dropout`.
         query, key, value = (
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
         )
-        # Scale the query, which has fewer values than the scores.
+        # Scale the query. If T > H, it has fewer values than the scores.
         projected = query * self._scale(), key, value
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
@@ -170,12 +172,13 @@ class SelfAttention(layers.KeepsArguments):
         projections = self.query, self.key, self.value
         weights = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
         biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
-        # Scale the query's kernel (D, D), which is smaller than the query.
+        # Scale the query's kernel (D, D). If B T > D, it has fewer values than
+        # the query (B T, D).
         weights[0] = weights[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
         x = ops.matmul(x, ops.concatenate(weights, axis=1))  # (B T, 3 D)
-        x = kernels.add_bias(x, ops.concatenate(biases, axis=0))  # (3 D,)
+        x = kernels.add_bias(x, ops.concatenate(biases, axis=0))  # (B T, 3 D)
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
         # Transpose to (3, B, N, T, H), then unstack to three (B, N, T, H).
@@ -212,7 +215,7 @@ class TransformerLayer(layers.SeededLayer):
 
     Call arguments:
         inputs: float (B, T, D).
-        bias: float, added to the scores, broadcasts to (B, N, T, S).
+        bias: float, added to the scores, broadcasts to (B, N, T, S); None: 0.
         tokens: `RealTokens` of the batch. If set, input and output contain only
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
@@ -220,11 +223,13 @@ class TransformerLayer(layers.SeededLayer):
         training: bool.
 
     Returns:
-        float (B, T, D), or a tuple with the probabilities, (B, N, T, S).
+        float (B, T, D), or a tuple of this tensor and the probabilities,
+        (B, N, T, S).
 
     Raises:
-        InputError: `attention_probabilities`, `training` and `rematerialize`
-            are all True.
+        InputError: a dropout rate is not in [0, 1), or
+            `attention_probabilities`, `training` and `rematerialize` are all
+            True.
 
     Example:
     >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
@@ -261,7 +266,8 @@ class TransformerLayer(layers.SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # TensorFlow can fuse exact GELU if it is the activation of a layer.
+        # TensorFlow can fuse exact GELU with the product if GELU is the
+        # activation of the layer.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
         )

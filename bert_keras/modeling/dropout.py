@@ -26,10 +26,10 @@ class DrawnSeed(keras.random.SeedGenerator):
 
 
 def dropout(x, rate, seed, site=0):
-    """Drop units of `x` at `rate`; scale the others by 1 / (1 - rate).
+    """Drop units of `x` at `rate`; scale the kept units by 1 / (1 - rate).
 
     Args:
-        x: float, any shape.
+        x: float, any shape. The result has the same shape and dtype.
         rate: fraction to drop.
         seed: int (2,); None: nothing is dropped.
         site: index of this dropout among the dropouts that share a seed.
@@ -38,7 +38,8 @@ def dropout(x, rate, seed, site=0):
         return x
     # A unit is dropped if its random value is one of the `dropped` lowest.
     dropped = min(round(rate * _LEVELS), _LEVELS - 1)
-    # Keras counts calls in the seed's second number. Add `site` to the first.
+    # Add `site` to the seed's first number. Keras counts calls in the second,
+    # so a site added there would give the seed of a later call.
     offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))
     keep = ops.greater_equal(bits, dropped - _LEVELS // 2)

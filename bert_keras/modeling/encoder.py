@@ -32,8 +32,8 @@ class BertEncoder(Portable, keras.Model):
     """Embeddings, `num_layers` transformer layers and the pooler.
 
     A bias on the attention scores masks padding. The output vectors at padding
-    have no meaning. The pooler is a dense tanh layer on the first token.
-    Equals `BertModel` of the original (the paper, section 3).
+    have no meaning. The pooler is a dense layer on the first token, by default
+    with tanh. Equals `BertModel` of the original (the paper, section 3).
 
     Weights, by path (after the model's name, `encoder`):
         embeddings/{token,position,segment}/embeddings
@@ -43,13 +43,13 @@ class BertEncoder(Portable, keras.Model):
         layer_{i}/{intermediate,output}/{kernel,bias}
         layer_{i}/output_norm/{gamma,beta}
         pooler/{kernel,bias}
-    Every kernel has the shape (inputs, outputs). The attention heads are
-    consecutive columns of query, key and value, and consecutive rows of output.
+    Every kernel has the shape (inputs, outputs). An attention head is a block
+    of consecutive columns of query, key and value, and of rows of output.
 
     Args:
         vocabulary_size: number of word pieces.
         num_layers: number of transformer layers.
-        num_heads: number of attention heads per layer; divides `hidden_dim`.
+        num_heads: number of attention heads per layer, N; divides `hidden_dim`.
         hidden_dim: width of a token's vector, D.
         intermediate_dim: width inside the feed-forward network.
         max_sequence_length: maximum number of tokens in a row.
@@ -70,9 +70,10 @@ class BertEncoder(Portable, keras.Model):
 
     Call arguments:
         inputs: dict of `token_ids` and, if needed, `segment_ids` (default all
-            0) and `padding_mask` (default all 1). Packed rows, which contain
-            several examples each, also need `example_ids` and `position_ids`.
-            Each is int32 (B, T). An array is read as `token_ids`.
+            0) and `padding_mask` (1 at tokens; default all 1). Packed rows,
+            which contain several examples each, also need `position_ids` and
+            `example_ids` (from 1; 0 at padding). Each is int32 (B, T). An
+            array is read as `token_ids`.
         training: bool; True applies dropout.
         hidden_states: bool; adds `hidden_states` to the result.
         attention_probabilities: bool; adds `attention_probabilities`.
@@ -81,15 +82,16 @@ class BertEncoder(Portable, keras.Model):
             has fewer examples, its last vectors have no meaning.
 
     Returns:
-        dict of `sequence_output` (B, T, D) and `pooled_output` (B, D). On
-        request the dict also has `hidden_states`, a list of the embedding
-        output and each layer's output, (B, T, D) each; and
+        dict of `sequence_output` (B, T, D) and `pooled_output` (B, D), in the
+        compute dtype. On request the dict also has `hidden_states`, a list of
+        the embedding output and each layer's output, (B, T, D) each; and
         `attention_probabilities`, a list of each layer's probabilities before
-        dropout, (B, N, T, S) each.
+        dropout, (B, N, T, T) each.
 
     Raises:
-        InputError: an argument or an input is invalid, or attention
-            probabilities are requested in training with `rematerialize`.
+        InputError: an argument or an input is invalid, the model is called in
+            a fork of the process that made it, or attention probabilities are
+            requested in training with `rematerialize`.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -99,8 +101,8 @@ class BertEncoder(Portable, keras.Model):
 
     # License of the source weights, an `interop.tensors.License`, or None.
     license = None
-    # Source of the weights: a name on the Hub with its commit, one of
-    # `bert_keras.presets()`, or None.
+    # Source of the weights: a name on the Hub with its commit, the name of a
+    # preset inside this package, or None.
     origin = None
     # `initializer_range` of the source config, or None.
     initializer_range = None
@@ -247,12 +249,12 @@ class BertEncoder(Portable, keras.Model):
         if not hidden_states:
             states = states[-1:]
         if tokens is not None:
-            # Padding gets copies of real tokens' vectors, which nothing reads.
+            # Vectors at padding become copies of real tokens' vectors.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # Vectors of [CLS] (C in the paper): (B, D), or (B, E, D) if packed
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         seed = None
-        if self.pooler.lora_dropout:  # the pooler has no generator of seeds
+        if self.pooler.lora_dropout:  # the pooler has no seed generator
             seed = self.transformer_layers[-1].draw_seed(training)
         outputs = {
             "sequence_output": states[-1],

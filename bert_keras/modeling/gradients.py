@@ -97,7 +97,7 @@ def rematerialize(function, x, variables):
 
     @custom_gradient
     def compute(*inputs):
-        # A caller's `GradientTape` would keep all tensors of `call`.
+        # Keep a caller's `GradientTape` from storing all tensors of `call`.
         with record.stop_recording():
             y = call(*inputs)
 

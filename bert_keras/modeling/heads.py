@@ -38,12 +38,13 @@ def logits_dtype(dtype_policy):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class MaskedLanguageModelHead(keras.layers.Layer):
-    """Logits over the vocabulary, at the masked positions only.
+    """Logits over the vocabulary, at the masked or at all positions.
 
     A dense layer, GELU and layer normalisation transform the vectors at these
     positions. The logits are the products with all token embeddings, plus a
-    bias, in float32 under any half-precision policy. The embedding table is the
-    encoder's variable. Equals `get_masked_lm_output` of the original.
+    bias. Half-precision products are cast to float32 before the bias is added.
+    The embedding table is the encoder's variable. Equals `get_masked_lm_output`
+    of the original.
 
     Weights, by path: dense/{kernel,bias}, norm/{gamma,beta}, bias.
 
@@ -57,7 +58,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         mask_positions: int32 (B, M); None for all positions.
 
     Returns:
-        float32 (B, M, V).
+        float32 (B, M, V), or (B, T, V) for all positions.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class MaskedLanguageModelHead(keras.layers.Layer):
             self.embedding.build()
         self.dense.build(sequence_output_shape)
         self.norm.build(sequence_output_shape)
-        # Logits are float32, so autocast must not round the bias to bfloat16.
+        # Logits are float32, so autocast must not round the bias to half
+        # precision.
         self.bias = self.add_weight(
             name="bias",
             shape=(self.embedding.input_dim,),
@@ -108,7 +110,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         x = ops.reshape(x, (-1, width))  # (B M, D)
         logits = kernels.multiply_by_rows(x, table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
-        # Half precision's 8 or 11 bits are too few to compare V logits.
+        # In half precision, adding the bias would round the logits once more.
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
         # (B, M, V)
         return ops.reshape(logits, (*lead, self.embedding.input_dim))
@@ -189,7 +191,10 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
 
 
 def check_labels(labels, problem="single"):
-    """Return the labels as a list, or None if the problem has no classes."""
+    """Return the checked labels as a list, or None if `labels` is None.
+
+    Ranking takes no labels. Regression takes None or a name for each output.
+    """
     if problem not in PROBLEMS:
         raise InputError(
             f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
@@ -232,7 +237,7 @@ def check_long_text(long_text, pair=False):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BiLSTM(KeepsArguments):
-    """A bidirectional LSTM over the token vectors that skips padding.
+    """A bidirectional LSTM that reads the token vectors and skips padding.
 
     The paper adds a BiLSTM to a left-to-right encoder (section 5.1).
 
@@ -371,7 +376,7 @@ POOLINGS = {
 def normalize_vectors(vectors):
     """Scale the vectors (..., D) to length 1, but keep zero vectors.
 
-    Keras's `normalize` overflows in float16 and has no gradient at zeros.
+    Keras's `normalize` overflows in float16. Its gradient at zeros is NaN.
     """
     x = ops.cast(vectors, "float32")
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
@@ -405,7 +410,8 @@ def pool(encoded, padding_mask, pooling, pooling_mask=None):
         padding_mask: int (B, T), 1 at tokens.
         pooling: one of `POOLINGS`.
         pooling_mask: int (B, T), 1 at tokens to pool, 0 at padding and at the
-            tokens of a prompt; None: all tokens are pooled.
+            tokens of a prompt; None: all tokens are pooled. The poolings "last"
+            and "pooled" do not use it.
     """
     if pooling_mask is None or pooling in ("last", "pooled"):
         return POOLINGS[pooling](encoded, padding_mask)
@@ -432,7 +438,9 @@ class Pooling(KeepsArguments):
         encoded: dict of `sequence_output`, float (B, T, D), and
             `pooled_output`, float (B, D).
         padding_mask: int (B, T), 1 at tokens; None: no padding.
-        pooling_mask: int (B, T), 1 at tokens to pool; None: all tokens.
+        pooling_mask: int (B, T), 1 at tokens to pool; None: all tokens. With a
+            mask, "cls" reads the first token to pool. "last" and "pooled" do
+            not use the mask.
 
     Returns:
         float (B, D), or (B, truncate_dim).

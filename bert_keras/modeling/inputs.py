@@ -7,7 +7,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 
-# Inputs of every model. Only rows with several examples need the last two.
+# Inputs of `BertEncoder`. Only packed rows need the last two.
 INPUT_NAMES = (
     "token_ids",
     "segment_ids",
@@ -38,7 +38,10 @@ def list_argument_names(cls):
 
 
 def name_inputs(inputs):
-    """Return the checked inputs as a dict; an array becomes `token_ids`."""
+    """Return the checked inputs as a dict of int32 tensors (B, T) by name.
+
+    An array becomes `token_ids`. None stays None.
+    """
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
     # Without this check, an input with a misspelled name would be ignored.
@@ -95,8 +98,8 @@ def check_ids(name, ids, limit):
 
     Symbolic ids (in `fit`, `predict`, a SavedModel) are not checked. If such an
     id is out of range, TensorFlow's lookup raises on a CPU and returns zeros on
-    a GPU. XLA clips the id, and JAX returns NaN. In a table of 2 to 4 rows, as
-    that of segments, the id gets a zero vector.
+    a GPU. XLA clips the id, and JAX returns NaN. In a table of 2 to 4 rows,
+    such as the segment table, the id gets a zero vector.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
         return  # A conversion of symbolic ids would print a warning.

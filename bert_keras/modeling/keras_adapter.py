@@ -14,8 +14,9 @@ from keras import tree
 from bert_keras.modeling.gradients import tf
 
 # Keras averages the loss over the rows of one replica. The models of this
-# package average the loss over the global batch. So `step.py` reads the losses
-# of `compile`, their reductions and their weights with the functions below.
+# package average the loss over the global batch. So `training/step.py` reads
+# the losses of `compile`, their reductions and their weights with the functions
+# below.
 
 
 def has_losses(model):
@@ -35,7 +36,7 @@ def compiled_losses(model):
 
 
 def compiled_metrics(model):
-    """Return the metrics of `compile`, or [] before the first batch."""
+    """Return the metrics of `compile`, or [] before they are built."""
     compiled = model._compile_metrics
     return [] if compiled is None else compiled.metrics
 
@@ -83,7 +84,7 @@ def take_summed_gradients(optimizer):
 
 
 def takes_summed_gradients(optimizer):
-    """Return True if `take_summed_gradients` was called on this optimizer."""
+    """Return True if `take_summed_gradients` changed this optimizer."""
     return "_all_reduce_sum_gradients" in vars(optimizer)
 
 

@@ -44,8 +44,8 @@ def compile_large(function):
     return compute
 
 
-# BERT models use two forms of GELU, with erf(x / sqrt(2)) or its approximation
-# tanh(x (A + B x x)) (Hendrycks and Gimpel 2016, section 2).
+# BERT models use two forms of GELU, with erf(_C x) or its approximation
+# tanh(x (_A + _B x x)) (Hendrycks and Gimpel 2016, section 2).
 _A = 0.7978845608028654  # sqrt(2 / pi)
 _B = 0.044715 * _A
 _C = 0.7071067811865476  # 1 / sqrt(2)
@@ -54,7 +54,7 @@ _C = 0.7071067811865476  # 1 / sqrt(2)
 @compile_large
 @custom_gradient
 def gelu_tanh(x):
-    """Compute GELU by the tanh approximation, as the original does since 2019.
+    """Compute GELU by the tanh approximation, like the original since 2019.
 
     Automatic differentiation keeps five tensors of the shape of `x`. This
     gradient keeps only `x` and takes a quarter less time on a CPU.
@@ -92,11 +92,11 @@ def gelu_exact(x):
 def add_bias(x, bias):
     """Add `bias` (D,) to `x` (rows, D) of the same dtype.
 
-    For bfloat16 on a CPU, TensorFlow sums the rows of the bias's gradient with
-    an error of 4 % for 1,024 rows and 7 % for 4,096. Here a float32 product
-    with ones computes the sum, and only the result is rounded. A bfloat16
-    product would be rounded after each block of rows if the processor has no
-    bfloat16 instructions.
+    The bias's gradient is a sum over the rows. For bfloat16 on a CPU,
+    TensorFlow's sum has an error of 4 % for 1,024 rows and 7 % for 4,096. Here
+    a float32 product with ones computes the sum, and only the result is
+    rounded. A bfloat16 product would be rounded after each block of rows if the
+    processor has no bfloat16 instructions.
     """
     if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
         return _add_bias_in_bfloat16(x, bias)
@@ -208,8 +208,8 @@ def cross_entropy(labels, logits):
 def gather(x, indices):
     """Return the rows of `x` at `indices`: (*indices.shape, *row).
 
-    A negative index is out of range. `ops.take` would count it from the end,
-    for which it needs four more operations on TensorFlow.
+    A negative index is out of range. `ops.take` would count from the end, with
+    four more operations on TensorFlow.
     """
     if tf is not None:
         return tf.gather(x, indices)
@@ -264,8 +264,8 @@ def has_fused_attention(bias):
 def attend(query, key, value, bias):
     """Compute attention with Keras's fused kernel.
 
-    Query, key, value and result have the shape (B, N, T, H). The bias has the
-    shape (B, 1, 1, S) or (B, 1, T, S).
+    Query, key, value and result have the shape (B, N, T, H). The bias
+    broadcasts to (B, 1, T, S), or is None.
     """
     # (B, N, T, H) to (B, T, N, H), the order of axes in Keras
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]

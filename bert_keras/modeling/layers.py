@@ -119,7 +119,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class KeepsArguments(keras.layers.Layer):
-    """A layer that stores its arguments as attributes and in its config."""
+    """A layer whose config contains its arguments, read from attributes."""
 
     def get_config(self):
         keras_names = list_argument_names(keras.layers.Layer)
@@ -193,7 +193,8 @@ class Dropout(SeededLayer):
 def first_tokens(sequence, example_ids=None, examples_per_row=None):
     """Return the vector of each row's first token, (B, D).
 
-    For packed rows, return the vector of each example's first token, (B, E, D).
+    With `examples_per_row`, E, return the vector of each example's first token,
+    (B, E, D).
     """
     if examples_per_row is None:
         return sequence[:, 0]
@@ -263,7 +264,8 @@ class BertEmbeddings(SeededLayer):
         float (B, T, D).
 
     Raises:
-        InputError: T is above `max_sequence_length`.
+        InputError: `dropout` is not in [0, 1), or T is above
+            `max_sequence_length` without `position_ids`.
 
     Example:
     >>> BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape

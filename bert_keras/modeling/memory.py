@@ -13,8 +13,8 @@ def paged_zeros(shape, dtype="float32"):
     """Return zeros that take no memory before they are written to.
 
     The array begins at a multiple of 64 bytes, as TensorFlow's memory does.
-    `np.zeros` would request huge pages, and the system moves memory to make
-    room for them.
+    `np.zeros` would request huge pages. The system would take time to move
+    memory and make room for them.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     pages = mmap.mmap(-1, max(1, size), access=mmap.ACCESS_COPY)
@@ -29,8 +29,8 @@ def share_memory(array):
     The first update of the variable writes to new memory, not to the array.
 
     On other backends and for other dtypes, the array itself is returned. It
-    is also returned if its address is not a multiple of 64, because TensorFlow
-    would crash at such an address.
+    is also returned if it is read-only or not C-contiguous, or if its address
+    is not a multiple of 64. TensorFlow would crash at such an address.
     """
     from bert_keras.modeling.gradients import tf
 

@@ -16,8 +16,9 @@ def find_real_tokens(padding_mask, num_heads):
 class RealTokens:
     """The positions of the L real tokens of a batch.
 
-    The first token of a row counts as real even if its mask is 0, because every
-    row needs a real token. All layers use the same instance.
+    The first token of a row counts as real even if its mask is 0. Padding then
+    gets a copy of a real token of the same row. All layers use the same
+    instance.
 
     Args:
         padding_mask: int (B, T), 1 at tokens.

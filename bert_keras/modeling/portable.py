@@ -46,7 +46,8 @@ class Portable:
                 with. It has the vocabulary.
 
         Raises:
-            InputError: the preprocessor is missing or does not fit the model.
+            InputError: the preprocessor is missing or does not fit the model,
+                or the folder contains other files.
         """
         if preprocessor is None:
             raise InputError(
@@ -113,7 +114,8 @@ class Portable:
         text = (
             f"The inputs have the id {found[1]}. Expected token_ids below "
             f"{encoder.vocabulary_size}, segment_ids below "
-            f"{encoder.num_segments} and positions within the row. Make the "
+            f"{encoder.num_segments}, and positions below "
+            f"{encoder.max_sequence_length} and within the row. Make the "
             "inputs with the preprocessor of this model."
         )
         if encoder.num_segments == 1:
@@ -131,10 +133,10 @@ class Portable:
         """Export the model with ids as inputs, like `keras.Model.export`.
 
         By default, the exported model reads a dict of int32 arrays, with any
-        number of rows of any length. The inputs of packed rows are included
-        only if the model was made with `examples_per_row`. To export a model
-        that reads texts and returns results such as labels, call
-        `export_saved_model`.
+        number of rows of up to `max_sequence_length` tokens. The inputs of
+        packed rows are included only if the model was made with
+        `examples_per_row`. To export a model that reads texts and returns
+        results such as labels, call `export_saved_model`.
         """
         if input_signature is None:
             input_signature = [self._input_specs()]
@@ -173,7 +175,7 @@ class Portable:
         return copy
 
     def copy_metadata(self, copy: keras.Model) -> None:
-        """Copy all metadata that is not in the config to `copy`."""
+        """Copy metadata that the config lacks, such as license, to `copy`."""
         source: Any = getattr(self, "encoder", self)
         target: Any = getattr(copy, "encoder", copy)
         target.license, target.origin = source.license, source.origin

@@ -163,7 +163,7 @@ class BertCausalModel(TaskModel):
     ) -> None:
         if encoder.attention == "bidirectional":
             raise InputError(
-                "The encoder is bidirectional, so each position sees the very "
+                "The encoder is bidirectional, so each position attends to the "
                 "token that it must predict. "
                 'Expected attention="left_to_right" or "right_to_left".'
             )

@@ -35,7 +35,8 @@ class Recipe(NamedTuple):
             if not -num_layers <= layer <= num_layers:
                 raise InputError(
                     f"The recipe reads layer {layer}, but the encoder has "
-                    f"{num_layers} layers. Choose a recipe of other layers."
+                    f"{num_layers} layers. Expected layers from {-num_layers} "
+                    f"to {num_layers}."
                 )
         return [
             layer if layer >= 0 else num_layers + 1 + layer

@@ -11,7 +11,7 @@ DIMENSIONS = (
     "max_sequence_length",
     "num_segments",
 )
-POOLER_ACTIVATIONS = ("tanh", "relu")  # of BERT, of DistilBERT
+POOLER_ACTIVATIONS = ("tanh", "relu")  # BERT: tanh, DistilBERT: relu
 
 
 def _size(num_layers, hidden_dim, vocabulary_size=None):
@@ -28,8 +28,8 @@ def _size(num_layers, hidden_dim, vocabulary_size=None):
 
 _UNCASED, _CASED = 30522, 28996
 
-# A key is a size or the folder name of a released checkpoint. Entries of folder
-# names have a vocabulary size: `BertEncoder(**SIZES["cased_L-12_H-768_A-12"])`.
+# A key is a size or the folder name of a released checkpoint. A checkpoint's
+# entry has `vocabulary_size`: `BertEncoder(**SIZES["cased_L-12_H-768_A-12"])`.
 SIZES = {
     "tiny": _size(2, 128),
     "mini": _size(4, 256),

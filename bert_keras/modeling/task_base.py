@@ -46,10 +46,11 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     `fit` and `evaluate` compute the loss of the global batch, with any Keras
     optimizer, loss, metric, loss weights and sample weights. The `reduction` of
     each loss applies to the rows of all replicas: "mean_with_sample_weight" is
-    sum(weight x loss) / sum(weight). On one device this equals Keras's result.
+    sum(weight x loss) / sum(weight). On one device the loss equals Keras's.
     Gradients are summed over the replicas, then clipped, then applied. The
-    optimizer's attribute `accumulate` is the number of micro-batches per batch.
-    A subclass that defines `compute_loss` is trained by Keras's own step.
+    optimizer's attribute `accumulate` is the number of micro-batches into which
+    each replica splits its rows. A subclass that defines `compute_loss` is
+    trained by Keras's own step.
 
     If `pools` is False, the pooler has no gradient. The model then freezes the
     pooler when it is made and before each `fit`. A model with `pools` True that
@@ -240,8 +241,9 @@ def encode(
     and `pooled_output` is the LSTM's first vector.
 
     `recipe` names the layers whose features replace `sequence_output`; see
-    `find_recipe`. The encoder is then frozen. `pooling`, one of `POOLINGS`,
-    computes `pooled_output` from `sequence_output`.
+    `find_recipe`. The encoder is then frozen. `pooling`, one of `POOLINGS`
+    except "pooled", computes `pooled_output` from `sequence_output`. For
+    `examples_per_row`, see `BertEncoder`.
     """
     if recipe:
         features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)

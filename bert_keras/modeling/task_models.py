@@ -50,7 +50,8 @@ class BertClassifier(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         labels: names of the classes, in the order of the logits; None for
-            regression and ranking, which have one output.
+            ranking and for regression with one output. Regression with several
+            outputs needs a name for each.
         problem: "single" (one label per text), "multi" (any number of labels
             per text), "regression", or "ranking" (one score: how well a
             passage, the second text, answers a query, the first text). Logits
@@ -84,8 +85,9 @@ class BertClassifier(TaskModel):
         float32 (B, C), logits; of packed rows (B, E, C).
 
     Raises:
-        InputError: an argument is invalid, or packed rows are combined with a
-            BiLSTM, a recipe or left-to-right attention.
+        InputError: an argument is invalid, a BiLSTM is combined with a recipe,
+            or packed rows are combined with a BiLSTM, a recipe or left-to-right
+            attention.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -141,7 +143,7 @@ class BertClassifier(TaskModel):
         check_long_text(long_text, pair)
         self.pair, self.long_text = pair, long_text
         self.classifier = LogitsHead(
-            # Without labels (regression, ranking) there is one output.
+            # Without labels there is one output, a score.
             len(self.labels or "1"),
             self.dropout,
             name="classifier",
@@ -254,7 +256,10 @@ class BertSpanPredictor(TaskModel):
 
 
 def span_losses():
-    """Return the losses for `compile`: cross entropy over the tokens."""
+    """Return a dict of output name -> loss for `compile`.
+
+    Each loss is the cross entropy over the tokens of a row.
+    """
     return {
         name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         for name in ("start", "end")
@@ -287,7 +292,7 @@ class BertTagger(TaskModel):
         float32 (B, T, C), logits.
 
     Raises:
-        InputError: labels are missing or repeated.
+        InputError: labels are missing, repeated or not strings.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -424,7 +429,7 @@ class _ChoicesOfRows(keras.layers.Layer):
 class _Trace:
     """A traced function, the key that it is valid for, and the tokenizer.
 
-    Not a tuple, because Keras would track the tokenizer as a layer.
+    If this were a tuple, Keras would track the tokenizer as a layer.
     """
 
     def __init__(self, key, tokenizer, function):
@@ -528,10 +533,11 @@ class BertEmbedder(TaskModel):
         """Return the vectors of many texts, as fast as an export.
 
         Texts are sorted by length and batched. Padding is skipped. The first
-        call traces a graph. Later calls with the same tokenizer reuse it.
+        call traces a graph. Later calls with the same tokenizer and
+        `sequence_length` reuse the graph.
 
         Args:
-            texts: N strings.
+            texts: list of N strings.
             preprocessor: the model's `BertPreprocessor`.
             batch_size: number of texts in a batch.
 

@@ -40,8 +40,8 @@ def published_weights(model):
 def published_name(model, path):
     """Convert the Keras path of a weight or layer to its published name.
 
-    A published name, as in our files, does not depend on the names of the model
-    and of its encoder.
+    A published name does not depend on the names of the model and of its
+    encoder.
     """
     encoder = getattr(model, "encoder", model)
     if path.startswith(f"{encoder.name}/"):
@@ -62,7 +62,7 @@ def copy_weights(source, target):
 
 
 def mark_new_weights(model, names):
-    """Mark these weights as new and random.
+    """Mark the weights with these published names as new and random.
 
     Weights whose values are all the same (biases, scales) are not marked.
     """
@@ -169,16 +169,16 @@ def enable_lora(
         rank: rank of the change to a kernel; 4 to 16 are usual.
         projections: any of "query", "key", "value" and "output" (attention)
             and "feed_forward" (both kernels of the feed-forward network).
-        alpha: scale of the change; None: equal to the rank.
+        alpha: numerator of the scale alpha / rank; None: equal to the rank.
         dropout: fraction of the input of A that is dropped in training. The
             encoder must have dropout too: LoRA's dropout needs a seed, and an
             encoder without dropout draws none.
 
     Raises:
-        InputError: the rank is below 1, alpha is 0 or less, `projections` is
-            empty or has an unknown name, the dropout is out of range,
-            `dropout` is above 0 and the encoder has no dropout, the encoder is
-            frozen, or the model already has LoRA.
+        InputError: the rank is not an integer above 0, alpha is not a finite
+            number above 0, `projections` is empty or has an unknown name,
+            `dropout` is not in [0, 1), `dropout` is above 0 and the encoder has
+            no dropout, the encoder is frozen, or the model already has LoRA.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -193,14 +193,15 @@ def enable_lora(
     if not (isinstance(rank, Integral) and rank > 0 and is_scaled and is_known):
         raise InputError(
             f"rank is {rank}, alpha is {alpha}, projections are "
-            f"{projections!r}. Expected a rank of 1 or more, an alpha above 0 "
-            f"or None, and some of {', '.join(LORA_TARGETS)}."
+            f"{projections!r}. Expected an integer rank above 0, a finite "
+            f"alpha above 0 or None, and some of {', '.join(LORA_TARGETS)}."
         )
     draws = encoder.dropout or encoder.attention_dropout
     if not 0 <= dropout < 1 or (dropout and not draws):
         raise InputError(
             f"dropout is {dropout}, and the encoder's dropout is {draws}. "
-            "Expected a fraction below 1, and an encoder with dropout."
+            "Expected a fraction from 0 to less than 1. A fraction above 0 "
+            "needs an encoder with dropout."
         )
     if lora_layers(model):
         raise InputError(

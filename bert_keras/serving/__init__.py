@@ -1,1 +1,1 @@
-"""Write, check and call a SavedModel that takes raw strings."""
+"""Export models to SavedModel, LiteRT or ONNX; call and serve a SavedModel."""

@@ -13,10 +13,10 @@ from bert_keras.serving.graph import (
 )
 from bert_keras.text.windows import in_chunks
 
-NO_CHOICE = -1e30  # the logit of an empty choice
+NO_CHOICE = -1e30  # logit of an empty choice, passage or candidate
 HYPOTHESIS = "This example is {}."  # the default in transformers, too
 LIST_TRUNCATED = {
-    "truncated": "bool (B,): True if the end of a text was cut off"
+    "truncated": "bool (B,): True if one of the row's texts was cut off"
 }
 
 
@@ -24,7 +24,7 @@ def classify(model, rows, pair=False, long_text="truncate"):
     """Return the signature `classify`: label and probabilities, or a score.
 
     Args:
-        model: a `BertClassifier` in float32.
+        model: a `BertClassifier`.
         rows: `Rows` of the model's preprocessor.
         pair: True if the signature reads `text` and `text_pair`.
         long_text: "truncate", or "windows" for the mean result over windows of
@@ -83,7 +83,7 @@ def _single_label(labels):
 
 
 def _several_labels(labels, thresholds):
-    # Rows with fewer labels than others are padded with "" and -1.
+    # Each row is padded with "" and -1 to the batch's largest number of labels.
     names = tf.constant([*labels, ""])
     indices = tf.constant([*range(len(labels)), -1])
     least = tf.constant(thresholds or [0.5] * len(labels), tf.float32)
@@ -109,9 +109,9 @@ def _several_labels(labels, thresholds):
         "label": "string (B, N): labels with a probability of at least "
         + ("their threshold" if thresholds else "0.5")
         + ", likeliest first",
-        "label_index": f"int32 (B, N): indices of these labels in {labels}",
-        "probabilities": "float32 (B, C): independent for each label",
-        "count": "int32 (B,): number of labels of each text",
+        "label_index": f"int32 (B, N): indices of `label` in {labels}",
+        "probabilities": "float32 (B, C): sigmoid of each label's logit",
+        "count": "int32 (B,): number of entries in the output `label`",
     }
     return tf.sigmoid, answer, outputs
 
@@ -131,7 +131,7 @@ def choose(model, rows):
     padding of shorter lists costs no time.
 
     Args:
-        model: a `BertChooser` in float32.
+        model: a `BertChooser`.
         rows: `Rows` of the model's preprocessor.
     """
 
@@ -169,7 +169,7 @@ def rank(model, rows):
     The model skips empty passages. Their score is 0.
 
     Args:
-        model: a `BertClassifier` with problem "ranking", in float32.
+        model: a `BertClassifier` with problem "ranking".
         rows: `Rows` of the model's preprocessor.
     """
 
@@ -181,7 +181,7 @@ def rank(model, rows):
         logits = logits[..., 0]  # (B, K)
         return {
             "score": tf.sigmoid(logits),
-            # Stable, so that the padding of a shorter list comes last.
+            # Stable, so that padding comes after a list's empty passages.
             "order": tf.argsort(
                 logits, axis=-1, direction="DESCENDING", stable=True
             ),
@@ -204,11 +204,11 @@ def find_entailment(labels):
     """Return the indices of the label for entailment and of its opposite.
 
     As in transformers, the label for entailment is the first one that begins
-    with "entail". The opposite is the first other label that does not begin
-    with "neutral".
+    with "entail". The opposite is the first label that begins neither with
+    "entail" nor with "neutral". The case of the labels is ignored.
 
     Returns:
-        A pair of integers, or None if a label is missing.
+        A pair of integers, or None if one of the two labels is missing.
     """
     names = [name.lower() for name in labels or ()]
     entailed = [i for i, n in enumerate(names) if n.startswith("entail")]
@@ -218,17 +218,17 @@ def find_entailment(labels):
 
 
 def entail(model, rows, hypothesis=HYPOTHESIS):
-    """Return the signature `entail`: the best of the request's labels.
+    """Return the signature `entail`: the best candidate label of a request.
 
     Each candidate label is put into a hypothesis. The model predicts if the
     text entails the hypothesis (Yin et al. 2019). The results equal the results
-    of transformers' zero-shot pipeline, except for labels in an order such as
-    neutral, entailment, contradiction, where transformers takes "neutral" as
+    of transformers' zero-shot pipeline, with one exception. For a label order
+    such as neutral, entailment, contradiction, transformers takes "neutral" as
     the opposite. An empty candidate is never the best.
 
     Args:
-        model: a `BertClassifier` of pairs, in float32, with a label for
-            entailment and one for its opposite; see `find_entailment`.
+        model: a `BertClassifier` of pairs, with a label for entailment and
+            one for its opposite; see `find_entailment`.
         rows: `Rows` of the model's preprocessor.
         hypothesis: sentence with {}, which the candidate replaces.
     """
@@ -284,7 +284,7 @@ def _score_lists(score, rows, first, lists, width=1):
         rows: `Rows` of the preprocessor.
         first: strings (B,), the first text of each pair.
         lists: strings (B, K), the second texts, padded with "".
-        width: number of logits, W.
+        width: number of logits of each pair, W.
 
     Returns:
         logits, float32 (B, K, W), which are `NO_CHOICE` for ""; and bool (B,),

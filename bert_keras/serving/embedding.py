@@ -44,7 +44,7 @@ def embed(
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
         normalize: True to scale vectors to length 1.
-        truncate_dim: number of values to keep of each vector, or None.
+        truncate_dim: number of values to keep of each scaled vector; None: all.
         long_text: "truncate", or "windows" for the mean vector over windows of
             the text, weighted by window length.
         features: layers that give the vector of each token, such as "last"; see
@@ -62,8 +62,8 @@ def embed(
     texts = _Texts(
         encoder, rows, pooling, normalize, truncate_dim, prompt, unpooled
     )
-    more = ", of length 1" if normalize else ""
-    more += f", the first {truncate_dim} values" if truncate_dim else ""
+    more = ", scaled to length 1" if normalize else ""
+    more += f", then cut to {truncate_dim} values" if truncate_dim else ""
     more += f", with the prompt {prompt!r}" if prompt else ""
     outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{more}"}
     inputs = {"text": SENTENCE}
@@ -101,14 +101,14 @@ class _Texts:
     unpooled: int | tf.Tensor | None
 
     def embed(self, text):
-        """Cut each text to one row and return its embedding."""
+        """Return dict of `embedding` and `truncated`; cut a text to one row."""
         ids = self._tokenize(text)
         inputs = self.rows.pack(ids)
         embedding = self._scale(self._pool(self._encode(inputs), inputs))
         return {"embedding": embedding, "truncated": self.rows.are_cut(ids)}
 
     def embed_windows(self, text):
-        """Return the mean embedding over the windows of each text."""
+        """Return dict of `embedding`, the mean over each text's windows."""
         mean = self.rows.mean_over_windows(
             lambda inputs: self._pool(self._encode(inputs), inputs),
             self._tokenize(text),
@@ -117,7 +117,7 @@ class _Texts:
         return {"embedding": self._scale(mean)}
 
     def embed_tokens(self, text, recipe):
-        """Return the embedding of each text and a vector of each token."""
+        """Return dict of all outputs of `embed`, with vectors of tokens."""
         rows = self.rows
         ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
         inputs = rows.pack(ids)
@@ -127,10 +127,11 @@ class _Texts:
         vectors = recipe(encoded["hidden_states"])  # (B, T, F)
         width = tf.shape(tokens["start"])[1]
         is_token = tf.sequence_mask(tokens["count"], width)[..., tf.newaxis]
-        vectors = vectors[:, 1 : width + 1]  # without [CLS], [SEP] and padding
+        vectors = vectors[:, 1 : width + 1]  # without [CLS]
         return {
             "embedding": self._scale(self._pool(encoded, inputs)),
             "truncated": rows.are_cut(ids),
+            # [SEP] and padding get 0.
             "features": tf.where(is_token, vectors, 0.0),
             **tokens,
         }
@@ -157,7 +158,7 @@ class _Texts:
 
 
 def embed_with_prompts(model, rows, options):
-    """Return the signatures `embed_query` and `embed_document`.
+    """Return a list of the signatures `embed_query` and `embed_document`.
 
     They put a prompt before each text, as `encode_query` and `encode_document`
     of sentence-transformers do. If the preprocessor has no prompts, the list is
@@ -230,8 +231,8 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
     recipe = find_recipe(features) if features else None
     if features and long_text == "windows":
         raise InputError(
-            "Features of tokens are not read in windows. Export the model with "
-            'long_text="truncate".'
+            f"features is {features!r}, but features of tokens are not read in "
+            'windows. Export the model with long_text="truncate".'
         )
     if features and prompt:
         raise InputError(

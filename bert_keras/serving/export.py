@@ -65,18 +65,23 @@ def export_saved_model(
     """Write one SavedModel that takes raw strings.
 
     A classifier has the signature `classify` or, for ranking, `rank`. A
-    classifier of pairs with a label for entailment also has `entail`. A
-    pre-trainer has `fill_mask`, `next_sentence` and `embed`. The other models
-    have `answer` (span predictor), `tag` (tagger), `choose` (chooser) or
-    `embed` (embedder, encoder). Every export has `tokenize`. The first
-    signature of the first model is also `serving_default`. A text longer than
-    the preprocessor's `sequence_length` is cut, and the output `truncated` is
-    True. `signature_card.json` describes the inputs and outputs.
+    classifier of pairs with labels for entailment and its opposite also has
+    `entail`. A pre-trainer has `fill_mask`, `next_sentence` and `embed`. The
+    other models have `answer` (span predictor), `tag` (tagger), `choose`
+    (chooser) or `embed` (embedder, encoder). If the preprocessor has prompts,
+    `embed_query` and `embed_document` are added to `embed`. Every export has
+    `tokenize`. The first signature of the first model is also
+    `serving_default`. `signature_card.json` describes the inputs and outputs.
+
+    A text that does not fit in the preprocessor's `sequence_length` is cut, and
+    an output `truncated` is True. `tokenize`, `answer` and signatures with
+    long_text="windows" read the whole text.
 
     Args:
         models: a model, or a list of models with one preprocessor.
         preprocessor: the `BertPreprocessor` that the models were trained with.
-        folder: a new folder. A folder that already has the same export is kept.
+        folder: a new or empty folder. A folder that already has the same export
+            is kept.
         pair: True if the classifier reads `text` and `text_pair`; None: the
             `pair` of the classifier.
         top_k: number of tokens that `fill_mask` returns for each mask, and of
@@ -85,8 +90,8 @@ def export_saved_model(
             "last" or "pooled"; None: the model's setting, else "mean".
         normalize: True to scale vectors of `embed` to length 1; None: the
             model's setting, else False.
-        truncate_dim: number of values of a vector of `embed` to keep; None: the
-            model's setting, else all.
+        truncate_dim: number of values to keep of a vector of `embed`, after
+            scaling; None: the model's setting, else all.
         features: layers from which `embed` also returns a vector for each
             token: "embeddings", "second_to_last", "last", "sum_last_four",
             "concat_last_four", "sum_all", or a list like "concat:-1,-2".
@@ -107,19 +112,22 @@ def export_saved_model(
             None: the license in the weights' folder. The text of that license
             is then written, too.
         allow_untrained: True to export a loaded model with random weights. If
-            False, such a model is refused. But a pre-trainer with one trained
-            task is exported with the signature of that task only.
+            False, such a model is refused. But a pre-trainer trained on one of
+            its two tasks is exported without the other task's signature.
         verify: True to compare the export's answers in a new process with the
-            answers in this process. The export is refused if strings differ,
-            or if numbers differ by more than 1e-5 (bfloat16: 0.05).
+            answers in this process. The export is refused if strings or
+            integers differ, or floats by more than 1e-5 (bfloat16: 0.05) of the
+            output's greatest value or of 1, whichever is greater.
 
     Returns:
         The folder's path.
 
     Raises:
-        InputError: the folder has another export or other files, a model cannot
-            be exported, two models have the same signature, an option does not
-            fit, weights are random, or `verify` finds a difference.
+        InputError: Keras does not run on TensorFlow, the folder has another or
+            a damaged export or other files, a model cannot be exported or does
+            not fit the preprocessor, two models have the same signature, an
+            option is invalid or fits no model, weights are random or not
+            finite, or `verify` finds a difference.
     """
     options = dict(locals())
     require_tensorflow("An export")
@@ -246,8 +254,8 @@ def _make_card(signatures, functions, options):
 
 def _describe_needs(foreign):
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
-    # Import the packages, because TensorFlow may be installed under another
-    # name, such as tensorflow-cpu.
+    # Import the packages. importlib.metadata would not find TensorFlow if it is
+    # installed under another name, such as tensorflow-cpu.
     versions = {
         name: importlib.import_module(name).__version__
         for name in ("keras", *needs)
@@ -322,7 +330,7 @@ def is_present(folder, fingerprint):
         return False
     if files.is_folder(folder) and not files.list_folder(folder):
         return False
-    fix = "Name a new folder, or remove that one."
+    fix = "Name a new folder, or remove the existing one."
     try:
         card = read_card(folder)
     except InputError:

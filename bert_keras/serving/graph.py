@@ -12,7 +12,7 @@ from bert_keras.text.windows import in_chunks, overlapping_stride, windows
 # Examples of inputs in the signature card.
 SENTENCE = "An hour well spent."
 NEXT = "I would gladly spend another."
-MASK = "[MASK]"
+MASK = "[MASK]"  # a masked token in a text for `fill_mask`
 # Outputs that several signatures have, with their descriptions.
 TRUNCATED = {"truncated": "bool (B,): True if the end of the text was cut off"}
 TOKENS = {
@@ -26,8 +26,7 @@ TOKENS = {
 class Signature:
     """One signature of the SavedModel.
 
-    Outputs are dense tensors with the batch on the first axis. If rows have
-    unequal lengths, they are padded, and the output `count` has the lengths.
+    Outputs are dense tensors with the batch on the first axis.
 
     Attributes:
         name: name of the signature.
@@ -37,11 +36,11 @@ class Signature:
             returns a dict of tensors.
         outputs: output name -> description of the output.
         padded: names of outputs whose second axis is padded to the largest
-            `count` of the batch.
+            length in the batch. The output `count` has the rows' lengths.
         per_token: names of outputs with an axis of tokens. Their values at
             padding have no meaning. If there are such outputs, the second
             input is the padding mask.
-        labels: names of the classes, in order.
+        labels: names of the classes; for `tag`, of the entity types.
         skips_padding: True if all layers except attention skip padding. This
             changes the outputs at padding.
     """
@@ -67,7 +66,7 @@ class Signature:
         return specs
 
     def trace(self):
-        """Trace the function and return it as a graph for a SavedModel."""
+        """Trace `function`; return a `ConcreteFunction` for a SavedModel."""
 
         # Some operations fail on an empty batch. So an empty batch gets one
         # row, and the outputs of this row are removed.
@@ -129,7 +128,7 @@ class Rows:
         self._pieces = tf.constant(self.tokenizer.vocabulary)
 
     def pack(self, *segments):
-        """Return the model's inputs (B, T) for ragged ids of each segment."""
+        """Return dict of model inputs (B, T) for ragged ids of each segment."""
         # Pad T to 1 or more, because T is 0 in an empty batch.
         return {
             name: pad_to(rows, [None, 1])

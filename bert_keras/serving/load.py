@@ -79,8 +79,8 @@ def read_card(folder):
         return read_manifest(path, "SavedModel", _check_card)
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
-            f"{folder} holds weights, not a SavedModel. Export them with "
-            f"tools/export.py --model={folder}, or load them with from_preset."
+            f"{folder} holds weights, not a SavedModel. Export the weights "
+            "with tools/export.py, or load them with from_preset."
         )
     raise InputError(
         f"{folder} is not an export: it has no {CARD}. Make an export with "
@@ -104,7 +104,7 @@ def _check_card(card):
 
 
 def read_signatures(folder):
-    """Return the signatures as TensorFlow Serving describes them, a dict."""
+    """Return dict of signature name -> `SignatureDef` as a JSON object."""
     proto = saved_model_pb2.SavedModel()
     with files.open_file(os.path.join(folder, PROTO)) as file:
         proto.ParseFromString(file.read())
@@ -123,9 +123,9 @@ class ServedModel:
     """Loaded SavedModel. Each signature is a method of the same name.
 
     A method takes a list for each input, by position or by name. It returns a
-    dict of output name -> value. Strings are decoded, in lists. Outputs that
-    hold a list for each row, such as the scores of a row's choices, are lists
-    without padding. All other values are NumPy arrays.
+    dict of output name -> value. Strings are decoded and returned in lists.
+    Outputs that hold a list for each row, such as the scores of a row's
+    choices, are lists without padding. All other values are NumPy arrays.
 
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.
@@ -184,7 +184,7 @@ class ServedModel:
 def clean_message(message):
     """Return a message of TensorFlow without its stack trace and graph nodes.
 
-    For a failed assertion, return only our message.
+    For a failed assertion, return only the assertion's message.
     """
     message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
     return re.sub(r"assertion failed: \[(.*?)\].*", r"\1", message)
@@ -277,7 +277,7 @@ def _check_rows(name, key, rows, text):
     dtype, axes = parse_spec(text)
     for index, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
-            one = "strings" if dtype == "string" else "non-negative integers"
+            one = "strings" if dtype == "string" else "integers in [0, 2^31)"
             raise InputError(
                 f"{name} takes {one} {text.partition(' ')[2]} as {key}; row "
                 f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "

@@ -65,7 +65,7 @@ def fill_mask(model, rows, top_k=5):
         "probabilities": f"float32 (B, M, {top_k}): padded with -1",
     }
     outputs = mask_outputs | {
-        "count": f"int32 (B,): number of {graph.MASK} of each text"
+        "count": f"int32 (B,): number of {graph.MASK} that the model reads"
     }
     inputs, padded = (
         {"text": f"An {graph.MASK} well spent."},
@@ -91,7 +91,7 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
     """Return probabilities and ids of the likeliest tokens, (N, top_k) each.
 
     The logits of all masks may take 16 times the memory of all other tensors,
-    so they are computed for a few masks at a time.
+    so they are computed for `MASKS_AT_ONCE` masks at a time.
 
     Args:
         head: a `MaskedLanguageModelHead`.
@@ -136,7 +136,7 @@ def next_sentence(model, rows):
 
 
 # The signature `ids` takes token ids and returns the outputs of the model. Its
-# inputs and outputs can have the names that other programs use.
+# inputs and outputs can have the names that other libraries use.
 
 ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style (see `ids`) -> names of token_ids, padding_mask and segment_ids.
@@ -210,8 +210,8 @@ def ids(model, rows, style):
     """Return the signature `ids`: the model's outputs for token ids.
 
     Args:
-        model: an encoder or a task model in float32; a chooser takes ids (B, K,
-            T), every other model (B, T).
+        model: an encoder or a task model; a chooser takes ids (B, K, T), every
+            other model (B, T).
         rows: `Rows` of the model's preprocessor.
         style: library whose input and output names are used: "original"
             (Google's code and hub modules), "transformers", "model_garden" (its
@@ -248,8 +248,8 @@ def ids(model, rows, style):
         per_token=tuple(
             n for name, n in names_by_style if name in token_outputs
         ),
-        # Exports of other libraries also have outputs at padding. To return the
-        # same, a model with outputs per token does not skip padding.
+        # Exports of other libraries also compute the outputs at padding. To
+        # return equal outputs, a model with outputs per token does the same.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier
@@ -260,7 +260,7 @@ def ids(model, rows, style):
 
 
 def _check_ids(inputs, encoder):
-    """Return operations that fail for ids outside the encoder's tables."""
+    """Return operations that fail for rows or ids beyond the model's tables."""
     most = encoder.max_sequence_length
     checks = [
         tf.debugging.assert_less_equal(

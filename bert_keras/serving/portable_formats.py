@@ -3,7 +3,8 @@
 `keras.Model.export` writes the model. For int8, TensorFlow or ONNX Runtime
 converts the weights. Then LiteRT or ONNX Runtime runs the file. If its outputs
 differ too much from the live model's outputs, no file is left. The exported
-model takes any batch size and any length.
+model takes batches of any size and rows of any length up to the model's
+`max_sequence_length`.
 """
 
 import functools
@@ -48,7 +49,7 @@ def export_on_ids(
 
     `tokenizer_settings.json` has the settings of the tokenizer and the names of
     inputs and outputs. Its `long_text` is "windows" if the model was trained on
-    windows of long texts. Then the caller of the model must cut the windows.
+    windows of long texts. Then the model's caller must cut texts into windows.
 
     Args:
         model: a `BertEncoder` or a task model.
@@ -66,9 +67,10 @@ def export_on_ids(
         "int8", it is the RMS difference of an output, in standard deviations.
 
     Raises:
-        InputError: the folder exists, a package is missing, the preprocessor
-            does not fit the model, weights of `model` are random or already
-            int8, or the difference is above 1e-5 (0.5 for the dtype "int8").
+        InputError: the format or dtype is unknown, the folder exists, a package
+            is missing, the preprocessor does not fit the model, its prompt is
+            not pooled, weights are random, not finite or already int8, or the
+            difference is above 1e-5 (0.5 for the dtype "int8").
     """
     _check_request(model, preprocessor, folder, format, dtype)
     random = drop_unused_pooler(model, untrained_weights(model))
@@ -202,10 +204,11 @@ def compare_with_model(run, model, compare=None):
     empty batch has rows, the difference is infinite.
 
     Args:
-        run: function of a dict of input arrays; returns the outputs.
+        run: function of a dict of input arrays; returns a dict of outputs.
         model: the live model.
-        compare: function of two dicts of arrays; None: `greatest_difference`
-            with `relative=True`.
+        compare: function of the outputs of `model` and of `run`, two dicts of
+            arrays; returns a float. None: `greatest_difference` with
+            `relative=True`.
     """
     compare = compare or functools.partial(greatest_difference, relative=True)
     worst = 0.0

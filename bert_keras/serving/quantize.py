@@ -24,10 +24,9 @@ def convert_weights(model, dtype):
         dtype: "float32", "bfloat16" or "int8". "bfloat16" halves the size and
             is also the dtype of products. "int8" stores matrices and the token
             table in a quarter of the size, with a scale for each output and
-            each token. A token table that a masked-LM head shares stays
-            float32. Its products run in float32. Keras's default "int8" also
-            rounds the inputs of products, which took three times as long
-            on a CPU.
+            each token. Products run in float32. A token table that a masked-LM
+            head shares stays float32. Keras's default "int8" also rounds the
+            inputs of products, which takes three times as long on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(

@@ -33,12 +33,12 @@ KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # values in an answer, with padding; 40 MB of JSON
 MAX_DROPPED = 64 << 20  # maximum bytes to read of a body that is too large
 BODY_SECONDS = 10
-MAX_WAITING = 4  # number of requests of `max_bytes` that may wait
+MAX_WAITING = 4  # number of requests of `max_bytes` that may wait or run
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 # Windows of `answer` start 128 tokens apart. In rows of fewer than 384 tokens,
 # the distance may be smaller, but is at least a third of the row's length.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
-# One of these signatures reads windows if it has no output `truncated`.
+# A signature of this tuple reads windows if it has no output `truncated`.
 WINDOWED = ("classify", "embed", "embed_query", "embed_document", "tag")
 TEXTS_AT_ONCE = 32
 SEND_LESS = "Send fewer or shorter rows."
@@ -86,7 +86,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
     constant = {
         "/": HTMLResponse(page.read_bytes()),
         "/card": JSONResponse({**served.card, "name": name}),
-        # tools/serve.py calls each signature once before it serves this.
+        # Always "ok": tools/serve.py calls each signature before it serves.
         "/health": JSONResponse({"status": "ok"}),
     }
     return Starlette(
@@ -118,7 +118,8 @@ class _Service:
                 f"Expected POST /v1/models/{self.name}:predict."
             )
         message = clean_message(message)
-        # Else the unread rest of a body would be read as the next request.
+        # Without "close", the unread rest of a body would be read as the next
+        # request.
         return JSONResponse({"error": message}, status, {"Connection": "close"})
 
     async def describe(self, request):
@@ -139,7 +140,9 @@ class _Service:
         origin = request.headers.get("origin", "://" + request.url.netloc)
         if origin.partition("://")[2] != request.url.netloc:
             raise RequestError(
-                "Only this server's page may send requests.", 403
+                f"A page of {reprlib.repr(origin)} sent the request. Use this "
+                "server's page, or a program that is not a browser.",
+                403,
             )
         body = await self._read_body(request)
         parsed = parse(body, self.served.card, self.limits)
@@ -158,7 +161,7 @@ class _Service:
         return Response(content, media_type="application/json")
 
     def _find_action(self, request):
-        """Return the action at the path's end, such as ":predict", or None."""
+        """Return the end of the path, such as ":predict"; None for a model."""
         found = PATH.fullmatch(request.scope["path"])
         if not found or found[1] != self.name or found[2] not in (None, "1"):
             raise HTTPException(404)
@@ -180,7 +183,9 @@ class _Service:
                     elif size > MAX_DROPPED:
                         break
         except TimeoutError:
-            raise RequestError("The body arrived too slowly.", 408) from None
+            raise RequestError(
+                f"The body took more than {BODY_SECONDS} seconds.", 408
+            ) from None
         if size > most:
             raise RequestError(f"The body has more than {most} bytes.", 413)
         return b"".join(chunks)
@@ -207,9 +212,9 @@ class _Service:
 
 
 def parse(body, card, limits):
-    """Return the signature's name, its inputs, and the format of the body.
+    """Return the signature's name, dict of input name -> rows, and `by_row`.
 
-    The format is True if the body has `instances`, False if it has `inputs`.
+    `by_row` is True if the body has `instances`, False if it has `inputs`.
     """
     try:
         content = json_files.parse_json(body)

@@ -1,4 +1,4 @@
-"""The signatures of a model, their options and weights."""
+"""The signatures of a model, and the options and weights that they use."""
 
 import dataclasses
 import warnings
@@ -68,7 +68,7 @@ EMBED = Family(
     unread=("mlm/", "nsp/", "encoder/pooler/"),
 )
 # `rank` needs a `BertClassifier` with the problem "ranking"; `entail` needs a
-# `BertClassifier` of pairs with a label for entailment.
+# `BertClassifier` of pairs with labels for entailment and its opposite.
 RANK = Family(rank)
 ENTAIL = Family(entail, ("hypothesis",))
 # Signature name -> `Family`. `HEADS` lists the signatures of each class.
@@ -115,7 +115,8 @@ def resolve_options(models, options):
     options have no default and stay None.
 
     Raises:
-        InputError: an option is set that no model takes.
+        InputError: `long_text` is invalid, or no model takes an option that is
+            set.
     """
     if options["long_text"] is not None:
         check_long_text(options["long_text"])
@@ -132,7 +133,7 @@ def resolve_options(models, options):
                 f"{name} is an option of {' and '.join(known)}, but the export "
                 f"has {', '.join(found)}. Leave {name} out."
             )
-    # `rank` always reads pairs. It does not read the option.
+    # `rank` always reads pairs, so it does not read the option `pair`.
     readers = [m for m in models if _has_option("pair", find_families(m))]
     lengths = {getattr(model, "long_text", "truncate") for model in models}
     defaults = {
@@ -206,7 +207,10 @@ def refuse_random_weights(model, names):
 
 
 def _find_random_weights(model, options, has_ids):
-    """Return dict of signature -> names of random weights that it uses."""
+    """Return dict of signature -> names of random weights that it uses.
+
+    `has_ids` is True for the first model, which the signature `ids` calls.
+    """
     weights = drop_unused_pooler(model, untrained_weights(model))
     unread = {family.name: family.unread for family in find_families(model)}
     if options["pooling"] == "pooled" and "embed" in unread:

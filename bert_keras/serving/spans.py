@@ -28,9 +28,9 @@ def answer(model, rows, top_k=5):
     signature compares all spans.
 
     Args:
-        model: a `BertSpanPredictor` in float32.
+        model: a `BertSpanPredictor`.
         rows: `Rows` of the model's preprocessor.
-        top_k: number of answers.
+        top_k: maximum number of answers.
     """
     outputs = _describe_answers(model, top_k)
     inputs = {
@@ -48,16 +48,18 @@ def answer(model, rows, top_k=5):
 def _describe_answers(model, top_k):
     outputs = {
         "answer": f"string (B, {top_k}): slices of the context, best first",
-        "start": f"int32 (B, {top_k}): first character, padded with -1",
-        "end": f"int32 (B, {top_k}): index after the end, padded with -1",
+        "start": f"int32 (B, {top_k}): index of the first character, padded "
+        "with -1",
+        "end": f"int32 (B, {top_k}): index after the last character, padded "
+        "with -1",
         "score": f"float32 (B, {top_k}): start logit plus end logit",
         "count": "int32 (B,): number of answers",
         "null_score": "float32 (B,): score for no answer; compare with `score`",
     }
     if model.may_be_none:
         outputs["has_answer"] = (
-            "bool (B,): True unless `null_score` exceeds the best score by "
-            f"more than {model.null_threshold:g}"
+            "bool (B,): True if there is an answer, and `null_score` minus its "
+            f"score is at most {model.null_threshold:g}"
         )
     return outputs
 
@@ -193,7 +195,7 @@ def tag(model, rows, long_text="truncate"):
     The score of an entity is the mean probability of its words' labels.
 
     Args:
-        model: a `BertTagger` in float32.
+        model: a `BertTagger`.
         rows: `Rows` of the model's preprocessor.
         long_text: "truncate", or "windows" for windows that overlap by half.
             A token gets its label from the window with the most context.
@@ -220,8 +222,8 @@ def tag(model, rows, long_text="truncate"):
     entity_outputs = {
         "text": "string (B, N): the entities, slices of the text",
         "type": f"string (B, N): one of {types}",
-        "start": "int32 (B, N): first character, padded with -1",
-        "end": "int32 (B, N): index after the end, padded with -1",
+        "start": "int32 (B, N): index of the first character, padded with -1",
+        "end": "int32 (B, N): index after the last character, padded with -1",
         "score": "float32 (B, N): mean probability of the words' labels",
     }
     outputs = entity_outputs | {

@@ -20,8 +20,8 @@ from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor, read_card
 from bert_keras.serving.pieces import ID_INPUTS
 
-# Hard texts: empty, white space, punctuation alone, bytes that are not UTF-8,
-# other scripts, control characters, a very long text.
+# Usual and hard texts: masks, empty, white space, punctuation alone, bytes that
+# are not UTF-8, other scripts, control characters, a very long text.
 HARD_TEXTS = (
     "An hour well spent.",
     "The [MASK] of the [MASK] is long.",
@@ -66,6 +66,8 @@ def answer_here(signatures, functions, preprocessor):
 
 def make_request(examples, texts):
     """Return dict of input name -> `texts`, rotated by the input's index.
+
+    For an input of lists, each row is a list of two texts.
 
     Args:
         examples: dict of input name -> an example for one row.
@@ -130,8 +132,8 @@ def answer_in_fresh_process(folder, requests):
     Args:
         folder: folder that `export_saved_model` wrote.
         requests: list of (signature, {input: rows}). A row is a string, bytes,
-            or a list of strings, bytes or integers. All lists of an input have
-            equal length.
+            or a (nested) list of strings, bytes or integers. All lists of an
+            input have equal length.
 
     Returns:
         list of dict of output name -> NumPy array, in which strings are bytes.

@@ -1,7 +1,8 @@
-"""The exact tokenizer: it turns any bytes into ids with TensorFlow's core ops.
+"""Tokenizer in TensorFlow's core ops that returns the ids of `WordPiece`.
 
-normalizer.py splits text into words. This file splits each word into tokens.
-From left to right, it takes the longest token. It also finds each token's span.
+normalizer.py splits text into words. This file splits each word from left to
+right into the longest tokens of the vocabulary. It also finds the start and end
+of each token in the text.
 """
 
 import collections
@@ -17,9 +18,10 @@ from bert_keras.text.normalizer import (
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# The trie has two roots: one for a word's first token, one for "##" tokens.
+# The vocabulary's trie has two roots: one for a word's first token, one for
+# "##" tokens.
 WORD_ROOT, REST_ROOT = 0, 1
-NO_SYMBOL = 0  # symbol of a word's end, and of characters that no token has
+NO_SYMBOL = 0  # for a word's end, and for characters that no token has
 
 Tokens = collections.namedtuple("Tokens", "ids words starts lengths")
 Tokens.__doc__ = """The concatenated tokens of several words.
@@ -27,7 +29,8 @@ Tokens.__doc__ = """The concatenated tokens of several words.
     ids: the id of each token, `int32 (P,)`.
     words: the index of each token's word, `int64 (P,)`.
     starts: the index of each token's first character in its word, `int64 (P,)`.
-    lengths: the number of characters of each token, `int64 (P,)`.
+    lengths: the number of its word's characters that each token covers,
+        `int64 (P,)`.
     """
 
 
@@ -35,6 +38,7 @@ class ExactText:
     """Tokenizer of any strings that returns the same ids as `WordPiece`.
 
     The vocabulary is a trie, whose edges are a sorted vector of (node, symbol).
+    A symbol is a number for a character.
     Node 0 is the root of tokens that begin a word, node 1 the root of tokens
     that continue one. Edge i leads to node i + 2. A search finds the longest
     token that begins at each character of each distinct word. A word's
@@ -63,16 +67,16 @@ class ExactText:
         self._edges, self._ids, self._depths = _build_trie(bodies, symbols)
 
     def ids(self, strings):
-        """Return the flat ids and row splits of strings `(B,)`."""
+        """Return flat ids, int32, and row splits, int64, of strings `(B,)`."""
         words = self._normalize(strings)
         tokens = self._tokenize(words)
         return [tokens.ids, _make_row_splits(words, tokens, strings)]
 
     def spans(self, strings, unit):
-        """Return the flat ids, starts, ends and row splits of strings `(B,)`.
+        """Return the flat ids, starts and ends, int32, and row splits, int64.
 
         Args:
-            strings: `(B,)`.
+            strings: strings `(B,)`.
             unit: unit of starts and ends, "characters" or "bytes".
         """
         words = self._normalize(strings)
@@ -101,7 +105,8 @@ class ExactText:
     def _tokenize_distinct(self, code_points, starts, lengths):
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # Each word has one position for each character and one for its end.
+        # A word has one position for each character and one for its end. A word
+        # that is too long has only the end position.
         # `word`, `inside`, `node`, `depth`, `reached` and `ids`: (positions,).
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
@@ -255,7 +260,8 @@ def _expand_to_all_words(tokens, index, count):
 def _build_trie(bodies, symbols):
     """Return the edges, and each node's token id (-1 if none) and depth.
 
-    `bodies` maps a token to its id, `symbols` a code point to its symbol.
+    `bodies` maps tokens to ids. `symbols` maps code points to symbols. An edge
+    is the integer `node * (len(symbols) + 1) + symbol`.
     """
     rest = np.array([token.startswith("##") for token in bodies])
     numbers = [
@@ -299,8 +305,8 @@ def _find_spans(words, tokens, strings, unit):
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
     position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
     # (P,): a token's decoded characters begin at `first` and end before `last`.
-    # The normalizer may have reordered accents, so take the minimum and the
-    # maximum over all characters of the token.
+    # The normalizer may have reordered combining marks, so take the minimum and
+    # the maximum over all characters of the token.
     first = tf.math.segment_min(tf.gather(words.sources, position), token)
     last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":

@@ -30,14 +30,15 @@ def extend_vocabulary(vocabulary, words):
     """Return the `Extension` that adds words to a vocabulary as tokens.
 
     The first words replace the `[unusedN]` tokens, in order; the other words
-    get new ids at the end. Old tokens keep their ids.
+    get new ids at the end. All other old tokens keep their ids.
 
     Args:
-        vocabulary: the old tokens.
+        vocabulary: list of the old tokens, in the order of their ids.
         words: new words, as the vocabulary's tokenizer normalises them.
 
     Raises:
-        InputError: a word is already a token, or is not a single word.
+        InputError: a word is already a token, or `WordPiece` would split or
+            change the word.
     """
     wordpiece = WordPiece(vocabulary, False)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -66,13 +67,14 @@ def domain_words(
         vocabulary: list of tokens.
         texts: iterable of strings, read once.
         number: maximum number of words to return.
-        lowercase: setting of the tokenizer.
-        strip_accents: setting of the tokenizer.
+        lowercase: setting of the vocabulary's tokenizer.
+        strip_accents: setting of the tokenizer; by default `lowercase`.
         in_order: see `learn_vocabulary`.
 
     Returns:
-        A list for `extend_vocabulary`. A word that `vocabulary` splits into n
-        tokens saves n - 1 tokens at each occurrence; an "[UNK]" saves one.
+        A list for `extend_vocabulary`, in descending order of tokens saved. A
+        word that `vocabulary` splits into n tokens saves n - 1 tokens at each
+        occurrence. A word that is "[UNK]" counts as saving one.
         Words of more than 256 bytes, the limit of a token, are left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
@@ -88,12 +90,12 @@ def domain_words(
 
 
 def extend_model(model, extension):
-    """Return a copy of the model with a row for each token of the extension.
+    """Return a copy of the model for the vocabulary of the extension.
 
     The token embeddings and, if the model predicts tokens, the output bias
     get new rows. The old vocabulary splits each new word into tokens, and the
-    mean of these tokens' rows becomes the word's row. The other weights and
-    the outputs for text without new tokens do not change.
+    mean of these tokens' rows becomes the word's row. The other weights do
+    not change. For text without new tokens, the encoder's outputs are the same.
 
     Args:
         model: a `BertEncoder` or a model with one.

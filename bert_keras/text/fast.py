@@ -45,7 +45,7 @@ class FastText:
         self._pattern = _pattern(settings.lowercase, settings.strip_accents)
 
     def ids(self, strings):
-        """Return the flat ids and row splits of strings `(B,)`."""
+        """Return flat ids, int32, and row splits, int64, of strings `(B,)`."""
         *ids, certain, _ = self.plain_ids(strings)
         return _call_unless_all(
             certain, lambda: self.with_exact(strings, *ids, certain), *ids
@@ -55,9 +55,9 @@ class FastText:
         """Return tensorflow-text's ids, and a mask of strings with correct ids.
 
         Returns:
-            The flat ids and row splits of the strings `(B,)`; `bool (B,)`, True
-            for strings whose ids are surely correct (the other ids must not be
-            used); and one bool, True if all ids are surely correct.
+            A list of four tensors: the flat ids, int32; the row splits, int64;
+            `bool (B,)`, True for strings whose ids are surely correct; and one
+            bool, True if all ids are. Do not use ids that may be wrong.
         """
         plain = self.is_plain(strings)
         (rows,) = _call_unless_all(
@@ -85,15 +85,15 @@ class FastText:
     def _in_doubt(self, strings, ids):
         """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
-        A word over the limit becomes "[UNK]". tensorflow-text counts bytes,
-        but `WordPiece` counts characters. So a row is in doubt if it has an
-        "[UNK]" and a word whose bytes may exceed the limit.
+        A word over `max_word_length` becomes "[UNK]". tensorflow-text counts
+        bytes, but `WordPiece` counts characters. So a row is in doubt if it has
+        an "[UNK]" and a word whose bytes may exceed the limit.
         """
         is_unknown = ids.values == self._unknown
 
         def look():
+            # The row of each "[UNK]".
             rows = tf.searchsorted(
-                # The row of each "[UNK]".
                 ids.row_splits[1:],
                 tf.where(is_unknown)[:, 0],
                 side="right",
@@ -114,7 +114,7 @@ class FastText:
         return in_doubt
 
     def with_exact(self, strings, values, row_splits, certain):
-        """Replace the ids of uncertain rows by the ids of `ExactText`."""
+        """Return flat ids and row splits, by `ExactText` for uncertain rows."""
         ids = tf.RaggedTensor.from_row_splits(
             values, row_splits, validate=False
         )
@@ -162,10 +162,10 @@ def _build_vocabulary(vocabulary, max_word_length):
 def _long_word(max_bytes):
     """Return a pattern of text that may have a word over `max_bytes`.
 
-    ASCII white space and punctuation separate words. A character counts as 12
-    bytes, its maximum after normalisation. So the pattern finds every word of
-    more than `max_bytes`, and some shorter ones. RE2 allows at most 1,000
-    repetitions, so the pattern finds every word of 1,000 or more characters.
+    ASCII white space and punctuation separate words. The pattern finds words of
+    more than `max_bytes` / 12 characters, because a character has at most 12
+    bytes after normalisation. RE2 repeats a class at most 1,000 times, so words
+    of 1,000 characters are always found.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
@@ -173,7 +173,10 @@ def _long_word(max_bytes):
 
 
 def plain_codes(lowercase, strip_accents):
-    """Return code points that tensorflow-text treats as `WordPiece` does."""
+    """Return the code points that tensorflow-text treats as `WordPiece` does.
+
+    The result is a set of integers.
+    """
     is_plain = unicode.table("plain_uncased" if lowercase else "plain_cased")
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:

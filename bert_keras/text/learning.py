@@ -67,8 +67,8 @@ def learn_vocabulary(
         A list of at most `size` tokens.
 
     Raises:
-        InputError: the texts have no words, or `size` is too small for the
-            special tokens and the characters of the texts.
+        InputError: `texts` is one string or has no words; `size` has no room
+            for learned tokens; or most words would be "[UNK]".
     """
     if isinstance(texts, str | bytes):
         raise InputError("texts is one string; expected a list of strings.")
@@ -79,6 +79,8 @@ def learn_vocabulary(
 
 def first_pieces(size, unused=0):
     """Return the special and unused tokens, in the original BERT's order.
+
+    For the arguments, see `learn_vocabulary`.
 
     Raises:
         InputError: `size` leaves no room for other tokens.
@@ -103,6 +105,12 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
         size: see `learn_vocabulary`.
         min_count: see `learn_vocabulary`.
         progress: see `learn_vocabulary`.
+
+    Returns:
+        The list of tokens of `learn_vocabulary`.
+
+    Raises:
+        InputError: `counts` is empty, or most words would be "[UNK]".
     """
     if not counts:
         raise InputError(
@@ -145,8 +153,9 @@ def _refuse_useless(counts, symbols, size):
     if fraction > MAX_UNKNOWN:
         raise InputError(
             f"With a vocabulary of {size} tokens, {fraction:.0%} of the words "
-            "are [UNK]. Their characters are too rare or do not fit into the "
-            "vocabulary. Set a size of some thousands, or give more text."
+            f"are [UNK]; expected at most {MAX_UNKNOWN:.0%}. Their characters "
+            "are too rare or do not fit into the vocabulary. Set a size of "
+            "some thousands, or give more text."
         )
 
 
@@ -158,8 +167,8 @@ class _Merger:
     """Words as lists of token ids, and the counts that merging needs.
 
     `pairs` has the count of each pair of adjacent tokens. `positions` has the
-    indices of the words that may contain the pair. `heap` also has the count
-    of each pair, but some of its counts are outdated and too high.
+    indices of the words that may contain each pair. `heap` also has the count
+    of each pair, but some of its counts are outdated.
     """
 
     def __init__(self, counts, pieces):
@@ -181,13 +190,13 @@ class _Merger:
         heapq.heapify(self.heap)
 
     def merge_most_frequent(self, min_count):
-        """Merge the most frequent pair; return False if all are too rare."""
+        """Merge the most frequent pair; return False if none can be merged."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
                 if utf8_length(self._join(pair)) > MAX_TOKEN_BYTES:
-                    continue  # too long for a token, such as a row of emoji
+                    continue  # too long for a token, such as a run of emoji
                 self._merge(pair)
                 return True
             if min_count <= now < -count:
@@ -247,7 +256,8 @@ def count_words(
     """Return a `Counter` of the words of `texts`.
 
     Whenever there are more than `most` distinct words, only the `most // 2`
-    most frequent words are kept. For `in_order`, see `learn_vocabulary`.
+    most frequent words are kept. Words over `WordPiece`'s `max_word_length` are
+    left out. For the other arguments, see `learn_vocabulary`.
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)

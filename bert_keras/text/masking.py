@@ -14,8 +14,9 @@ from bert_keras.text.vocabulary import check_vocabulary
 if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
     import tensorflow as tf
 
-# From the paper, section 3.1, task 1: the fraction of tokens to predict, and
-# the percentages of these to mask, to replace by a random token, and to keep.
+# The paper, section 3.1, task 1. MASK_RATE is the fraction of tokens to
+# predict. MASK_MIX has the percentages of these tokens to mask, to replace by a
+# random token, and to keep.
 MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
@@ -68,7 +69,7 @@ def count_predictions(length: int, rate: float) -> int:
     At the paper's rate of 15 %, the maximum is 20 of 128 tokens, and 77 of 512.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
-        return 1  # `SamplingRules` calls this before it refuses the type
+        return 1  # `SamplingRules` checks the types after this call
     # Round before `ceil`, because 50 * 0.14 is 7.000000000000001.
     return max(1, min(length, math.ceil(round(length * rate, 9))))
 
@@ -77,9 +78,9 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     """Add masks to rows by the original BERT's rule.
 
     In each row, single tokens or whole words are drawn (see `choose_words`).
-    The number of drawn tokens is `mask_rate` times the row's length, with [CLS]
-    and [SEP], rounded half to even. At least 1 and at most `max_predictions`
-    tokens are drawn. A drawn token becomes [MASK], becomes a random token, or
+    At most n tokens are drawn. n is `mask_rate` times the row's length, with
+    [CLS] and [SEP], rounded half to even. n is also at least 1 and at most
+    `max_predictions`. A drawn token becomes [MASK], becomes a random token, or
     stays; `mask_mix` has the three percentages.
 
     Args:
@@ -89,9 +90,10 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
         rng: NumPy generator.
 
     Returns:
-        `rows` with new token_ids, and with int32 mask_positions, int32
-        mask_ids and float32 mask_weights, each `(B, M)`. A row's masks come
-        first, in the order of their positions. The other entries are 0.
+        `rows` with new token_ids, and three arrays `(B, max_predictions)`:
+        int32 mask_positions, ascending; int32 mask_ids, the true ids; float32
+        mask_weights, 1 for a drawn token. If a row has fewer drawn tokens, the
+        rest of the arrays is 0.
     """
     ids = rows["token_ids"]
     word = rows["padding_mask"].astype(bool)
@@ -125,7 +127,10 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
 
 
 def _as_positions(chosen, most: int):
-    """Return the chosen columns `(B, M)`, padded with 0, and their mask."""
+    """Return the chosen columns and a mask, which is False at padding.
+
+    Both are `(B, most)`. Rows with fewer columns are padded with 0.
+    """
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each chosen column within its row.
@@ -160,7 +165,7 @@ def choose_pieces(word, count, rng):
     keys = rng.random(word.shape, np.float32)
     keys[~word] = 2  # above every random number, so these columns come last
     most = int(count.max(initial=1))
-    # (B, M): the columns of the smallest keys, which are then sorted.
+    # (B, most): the columns of the smallest keys, then sorted by their keys.
     columns = np.argpartition(keys, most - 1, axis=1)[:, :most]
     order = np.argsort(np.take_along_axis(keys, columns, 1), axis=1)
     columns = np.take_along_axis(columns, order, 1)
@@ -218,7 +223,7 @@ class TokenMasker:
         mask_rate: fraction of a row's tokens to predict.
         mask_mix: percentages of these tokens that are replaced by `[MASK]`,
             replaced by a random token, and left as they are.
-        whole_word: mask all tokens of a word or none.
+        whole_word: mask all tokens of a word or none; see `choose_words`.
 
     Call arguments:
         token_ids: int32 `(B, T)`, or one row `(T,)`.
@@ -228,9 +233,10 @@ class TokenMasker:
 
     Returns:
         dict of `token_ids`, int32 `(B, T)`, with the replacements, and three
-        arrays `(B, M)`: int32 `mask_positions`, ascending; int32 `mask_ids`,
+        tensors `(B, M)`: int32 `mask_positions`, ascending; int32 `mask_ids`,
         the true ids; float32 `mask_weights`, 1 for a mask. If a row has fewer
-        than M masks, the rest of the three arrays is 0.
+        than M masks, the rest of the three tensors is 0. For one row, the
+        tensors have no axis B.
 
     Raises:
         InputError: an argument is out of range, or `check_vocabulary` refuses

@@ -14,12 +14,12 @@ import tensorflow as tf
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
-# Special token i becomes the character FIRST_STAND_IN + i, its stand-in. Text
-# has no stand-ins, because they are control characters, which are dropped.
+# Special token i becomes its stand-in, control character FIRST_STAND_IN + i.
+# These control characters are first dropped from the text, as in `WordPiece`.
 FIRST_STAND_IN = 1
 
-# Kind of a combining mark (class above 0) that is not in category Mn. It is no
-# accent, so it is kept, but canonical ordering can move it.
+# Kind of a combining mark (combining class above 0) that is not in category Mn.
+# It is no accent, so it is kept, but canonical ordering can move it.
 ORDERED = 6
 # The character table maps a code point to KINDS * offset + kind. The code point
 # plus `offset` is the normalised character, and `kind` is ORDERED or a kind in
@@ -65,7 +65,7 @@ class Normalizer:
         decoded = tf.strings.unicode_decode(
             close_rows(strings), "UTF-8", "ignore"
         )
-        codes = decoded.values  # (C,), the characters of all rows
+        codes = decoded.values  # 1-D, the characters of all rows
         if self._keep_special_tokens:
             codes = _insert_stand_ins(codes)
         if self._lowercase:
@@ -103,7 +103,7 @@ class Normalizer:
     def _map_characters(self, codes):
         """Return code points, kinds and `Words.sources` of the normalised text.
 
-        All are vectors (C,).
+        All are vectors with an entry for each normalised character.
         """
         entries = self._tables.characters(codes)
         # An entry is KINDS * offset + kind, and KINDS is 2 ** 3.
@@ -118,12 +118,12 @@ class Normalizer:
         """Replace each character that becomes several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
-        # (C,), indices in `starts` and `lengths`; 0 where `several` is False.
+        # Indices in `starts` and `lengths`; 0 where `several` is False.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
         # Each new character has the source of the character that it replaces.
         sources = tf.repeat(sources, length)
-        # The index of each new character in `results`; used only if `several`.
+        # The index of each new character in `results`, if `several` is True.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
         position = tf.range(tf.size(sources, tf.int64)) + tf.gather(
             offset, sources
@@ -239,7 +239,7 @@ Tables.__doc__ = """Tables of all characters, for one set of settings.
         several characters. Character i becomes `lengths[i]` characters, whose
         entries in `results` begin at `starts[i]`. An entry of `results` is
         KINDS * (code point of the new character) + (its kind).
-    roles: `CodePointTable` of STOPS, IGNORED and CASED. A character's role
+    roles: `CodePointTable` of the roles STOPS, IGNORED and CASED. A role
         helps to decide if a capital sigma is final; see `unicode_tables`.
     classes: `CodePointTable` of canonical combining classes.
     """
@@ -300,7 +300,7 @@ class CodePointTable:
     """Table of an integer for each code point.
 
     The table has 4,352 blocks of 256 code points. Equal blocks are stored once,
-    so a table of a million entries adds only tens of kilobytes to a graph.
+    so a table of a million entries adds only about 100 KB to a graph.
 
     Args:
         values: integers `(1114112,)`.

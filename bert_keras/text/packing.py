@@ -35,7 +35,8 @@ class SegmentPacker(keras.layers.Layer):
         0 at padding) and `padding_mask` (1 at tokens), each `int32 (B, T)`.
 
     Raises:
-        InputError: a row has no room for a token of each segment.
+        InputError: `sequence_length` is not an integer, a row has no room for
+            a token of each segment, or an id is negative (checked eagerly).
 
     Example:
 
@@ -119,7 +120,10 @@ class SegmentPacker(keras.layers.Layer):
     def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Add [CLS], [SEP] and padding to segments that fit in a row."""
+        """Add [CLS], [SEP] and padding to segments that fit in a row.
+
+        Return the same dict as a call.
+        """
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
@@ -154,7 +158,7 @@ class SegmentPacker(keras.layers.Layer):
     def rows_spec(
         self, batch_shape: Sequence[int | None]
     ) -> dict[str, keras.KerasTensor]:
-        """Return a dict of `KerasTensor`s of the shape `(*batch_shape, T)`."""
+        """Return a call's dict as `KerasTensor`s `(*batch_shape, T)`."""
         return {
             name: keras.KerasTensor((*batch_shape, self._width), dtype="int32")
             for name in ("token_ids", "segment_ids", "padding_mask")
@@ -197,7 +201,7 @@ def longest_first(lengths, room):
         room: maximum number of tokens in a row, one integer or `(B, 1)`.
 
     Returns:
-        Integers of the same shape and type.
+        Integers of the shape and dtype of `lengths`.
     """
     if lengths.shape[1] == 1:
         return tf.minimum(lengths, room)

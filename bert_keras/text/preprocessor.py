@@ -58,10 +58,14 @@ class BertPreprocessor(keras.layers.Layer):
         sample_weight: weights, passed on.
 
     Returns:
-        A dict of `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`.
-        With `include_prompt=False` and a prompt, the dict also has
-        `pooling_mask`, 1 at the tokens after the prompt. With `y`, a tuple of
-        the dict, `y` and, if given, `sample_weight`.
+        A dict of `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`,
+        or `(T,)` for one string. With `include_prompt=False` and a prompt, the
+        dict also has `pooling_mask`, 1 at the tokens after the prompt. With
+        `y`, a tuple of the dict, `y` and, if given, `sample_weight`.
+
+    Raises:
+        InputError: an argument is invalid, or the segments of a call have
+            different sizes.
 
     Example:
 
@@ -82,7 +86,8 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        # Keras would replace a dict by a `TrackedDict`, but not in a namespace.
+        # In a namespace, the dict stays as it is. Keras would replace it by a
+        # `TrackedDict` in an attribute.
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
@@ -120,7 +125,10 @@ class BertPreprocessor(keras.layers.Layer):
         return self._prompts.texts
 
     def with_prompt(self, prompt: str | None) -> Self:
-        """Return a copy that puts the prompt of this name before each text."""
+        """Return a copy that puts this prompt before each text.
+
+        `prompt` is a name in `prompts`, or None for no prompt.
+        """
         return type(self)(
             self.tokenizer,
             self.sequence_length,
@@ -192,7 +200,7 @@ class BertPreprocessor(keras.layers.Layer):
             sample_weight: weights, passed on.
 
         Returns:
-            The same as calling the preprocessor, but with arrays
+            The same as calling the preprocessor, but with tensors
             `int32 (B, K, T)`.
         """
         texts = [_texts(segment) for segment in _segments(x)]
@@ -234,7 +242,7 @@ class BertPreprocessor(keras.layers.Layer):
 
 
 def find_prompt(prompts, kind):
-    """Return the name of the prompt for one side of a search, or None.
+    """Return the name of the prompt for a side of a search; None if none fits.
 
     Args:
         prompts: dict of name -> prompt.

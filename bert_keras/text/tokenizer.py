@@ -37,19 +37,19 @@ class TokenizerArguments(TypedDict, total=False):
 class WordPieceTokenizer(keras.layers.Layer):
     """Layer that turns strings into the ids that `WordPiece` returns.
 
-    tensorflow-text's operations tokenize most rows. Rows with rare characters
-    need TensorFlow's core operations, which are slower. With `portable`, or
-    without tensorflow-text, all rows use the core operations. The ids are the
-    same. A saved layer contains its vocabulary.
+    tensorflow-text's operations tokenize most rows. Other rows, such as rows
+    with rare characters, need TensorFlow's core operations, which are slower.
+    With `portable`, or without tensorflow-text, all rows use the core
+    operations. The ids are the same. A saved layer contains its vocabulary.
 
     Args:
         vocabulary: tokens in the order of their ids, or the path of a file
             with one token on each line. `tokenizer_config.json` next to that
             file sets the defaults of `lowercase` and `strip_accents`.
         lowercase: lower-case the text, as "uncased" vocabularies need. None
-            means the file's default or, without such a file, True.
-        strip_accents: drop accents. None means the file's default or, without
-            such a file, the value of `lowercase`.
+            means the value in `tokenizer_config.json` or, without one, True.
+        strip_accents: drop accents. None means the value in
+            `tokenizer_config.json` or, without one, the value of `lowercase`.
         max_word_length: maximum characters of a word; longer ones are "[UNK]".
         keep_special_tokens: treat "[CLS]", "[MASK]", ... in the text as
             tokens, not as plain text.
@@ -65,8 +65,9 @@ class WordPieceTokenizer(keras.layers.Layer):
         for one string.
 
     Raises:
-        InputError: `check_vocabulary` refuses the vocabulary, or an argument
-            contradicts `tokenizer_config.json`.
+        InputError: the vocabulary is invalid or cannot be read, another
+            argument is invalid or contradicts `tokenizer_config.json`, or
+            `strings` has values that are not strings.
 
     Example:
 
@@ -177,7 +178,8 @@ class WordPieceTokenizer(keras.layers.Layer):
         if token not in self._pieces.ids:
             raise InputError(
                 f"The vocabulary has no token {token!r} among its "
-                f"{self.vocabulary_size} tokens. Tokenize text to get tokens."
+                f"{self.vocabulary_size} tokens. For the ids of text, call "
+                "the tokenizer."
             )
         return self._pieces.ids[token]
 
@@ -190,10 +192,11 @@ class WordPieceTokenizer(keras.layers.Layer):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Return ids, and the start and end of each token in its string.
 
-        `string[start:end]`, normalised, is the token. Accents after a token's
-        last character belong to the token. If a character becomes part of two
-        tokens, both spans contain the character. This method does not use
-        tensorflow-text's operations, so it is slower than a call.
+        `string[start:end]`, normalised, is the token without "##". The span of
+        an "[UNK]" is the whole word. Accents after a token's last character
+        belong to the token. If a character becomes part of two tokens, both
+        spans contain the character. This method does not use tensorflow-text's
+        operations, so it is slower than a call.
 
         Args:
             strings: as for a call.
@@ -221,8 +224,9 @@ class WordPieceTokenizer(keras.layers.Layer):
             Strings `(...)`.
 
         Raises:
-            InputError: an id is not in the vocabulary. A graph raises
-                TensorFlow's `InvalidArgumentError` for such an id.
+            InputError: `token_ids` are not integers `(..., T)`, or an id is
+                not in the vocabulary. A graph raises TensorFlow's
+                `InvalidArgumentError` for an unknown id.
         """
         if isinstance(token_ids, tf.RaggedTensor):
             if token_ids.ragged_rank > 1:
@@ -327,7 +331,8 @@ def as_strings(value):
     strings become U+FFFD, which the tokenizers drop.
 
     Raises:
-        InputError: `value` contains something that is not a string.
+        InputError: `value` contains something that is not a string, or has
+            both strings and lists.
     """
     if isinstance(value, tf.RaggedTensor):
         return value

@@ -82,10 +82,11 @@ def decompositions():
 def map_code_points(lowercase, strip_accents):
     """Return a dict of code point -> the code points WordPiece makes of it.
 
-    With `strip_accents`, the table drops accents of a combining class above 0.
-    It keeps accents of class 0, because `Normalizer` must not sort marks across
-    them. If a character consists only of accents, the table keeps at least one.
-    `Normalizer` later drops the accents that the table keeps.
+    Code points that do not change have no entry. With `strip_accents`, accents
+    of a combining class above 0 are dropped. Accents of class 0 are kept,
+    because `Normalizer` must not sort marks across them. If a character
+    consists only of accents, at least one is kept. `Normalizer` later drops the
+    kept accents.
     """
     lower = lower_case() if lowercase else {}
     if not strip_accents:

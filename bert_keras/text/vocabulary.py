@@ -34,8 +34,8 @@ def read_vocabulary(path):
     """Read the tokens of a `vocab.txt`, in the order of their ids.
 
     Raises:
-        InputError: a line is empty, not UTF-8 or a duplicate (the message
-            has the line's number), or a special token is missing.
+        InputError: the file cannot be read or is too large, a line is not
+            UTF-8, or `check_vocabulary` refuses the tokens.
     """
     return check_vocabulary(read_pieces(path), str(path))
 
@@ -96,7 +96,7 @@ def write_settings(path, lowercase, strip_accents):
     """Write the settings of the vocabulary at `path`; keep other settings.
 
     A file that states these settings stays unchanged, because the manifest of
-    a model folder has its hash.
+    a model folder has the file's hash.
     """
     stated = {"lowercase": lowercase, "strip_accents": strip_accents}
     if _read_settings(path) == stated:
@@ -169,15 +169,21 @@ def _read_settings(path):
     try:
         settings = read_json(path)
     except (ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
+        raise InputError(
+            f"{path} cannot be read. Correct or remove the file. Error: {error}"
+        ) from None
     if not isinstance(settings, dict):
-        raise InputError(f"{path} holds no settings; expected a JSON object.")
+        raise InputError(
+            f"{path} has a {type(settings).__name__}; expected a JSON object. "
+            "Correct or remove the file."
+        )
     names = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
     found = {name: settings.get(key) for name, key in names.items()}
     for name, value in found.items():
         if value not in (True, False, None):
             raise InputError(
-                f"{path}: {names[name]} is {value!r}; expected true or false."
+                f"{path}: {names[name]} is {value!r}; expected true or false, "
+                "or null for the default."
             )
     if found["strip_accents"] is None:  # by default the same as `lowercase`
         found["strip_accents"] = found["lowercase"]
@@ -271,11 +277,12 @@ def _shorten(token):
 
 
 def cased_words(pieces):
-    """Return the words that can begin with a capital; [] if less than half can.
+    """Return the tokens that can begin with a capital; [] if under half can.
 
-    A few Latin tokens in a Hebrew or Chinese vocabulary do not show whether its
-    text is lower-cased. `title` is used, not `upper`, because Georgian has
-    upper-case letters, but no word begins with a capital.
+    Only tokens of letters count. A few Latin tokens in a Hebrew or Chinese
+    vocabulary do not show whether the vocabulary is lower-cased. `title` is
+    used, not `upper`, because Georgian has upper-case letters, but no word
+    begins with a capital.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

@@ -60,7 +60,7 @@ def overlapping_stride(room):
 
 
 def windows(ids, room, stride):
-    """Cut ragged ids (B, None) into windows of `room` ids, `stride` apart.
+    """Cut ragged ids (B, None) into `Windows` of `room` ids, `stride` apart.
 
     `room` and `stride` are integers, or (B,) with a value for each text. A
     stride above `room` counts as `room`, so that no id is lost. The first
@@ -84,11 +84,11 @@ def windows(ids, room, stride):
 
 
 def best_context(cut):
-    """Mark each token in the one window where its context is greatest.
+    """Mark each token of `Windows` in the one window with the most context.
 
     Context is min(tokens before, tokens after) + 0.01 * (length of the window).
-    At a tie, the first window is marked. run_squad.py has the same rule and
-    also computes in float64.
+    At a tie, the first window is marked. The original's run_squad.py has the
+    same rule and also computes in float64.
 
     Returns:
         ragged bool (W, None); True in exactly one window for each token.

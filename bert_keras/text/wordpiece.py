@@ -1,8 +1,8 @@
 """The reference implementation of WordPiece in plain Python, readable but slow.
 
-The other tokenizers are tested against `WordPiece`, and `WordPiece` against the
-rules of the original BERT. The ids do not depend on the version of Python,
-because unicode_tables holds the character properties of Unicode 14.0.
+`ExactText` and `FastText` are tested against `WordPiece`. `WordPiece` is tested
+against the rules of the original BERT. The ids do not depend on the version of
+Python, because unicode_tables holds the character properties of Unicode 14.0.
 """
 
 import itertools

@@ -28,13 +28,16 @@ def align_words(
         labels: the class, from 0, of each word of each text; None to predict.
 
     Returns:
-        Without labels, `(inputs, word_ids)`. `word_ids`, int32 (B, T), is a
-        word's index at the word's first token, and -1 elsewhere. With labels,
-        `(inputs, targets, weights)` for `fit`. The weights are 1 at first
-        tokens, and 0 elsewhere.
+        Without labels, `(inputs, word_ids)`. `inputs` is the dict of the
+        preprocessor. `word_ids`, int32 (B, T), is a word's index in its text at
+        the word's first token, and -1 elsewhere. With labels, `(inputs,
+        targets, weights)` for `fit`. `targets`, int32 (B, T), has the labels at
+        first tokens. `weights`, float32 (B, T), is 1 there. Both are 0
+        elsewhere.
 
     Raises:
-        InputError: there are no words, or not exactly one label for each word.
+        InputError: there are no words, a text is a string, or the words and
+            labels differ in number.
 
     Example:
 
@@ -44,7 +47,8 @@ def align_words(
     counts = [len(words) for words in texts]
     if not any(counts) or any(isinstance(words, str) for words in texts):
         raise InputError(
-            "The texts have no words. Expected a list of words for each text."
+            "The texts have no words, or a text is a string. Expected a list "
+            "of words for each text."
         )
     if labels is not None and [len(row) for row in labels] != counts:
         raise InputError(

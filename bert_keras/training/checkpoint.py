@@ -1,7 +1,7 @@
 """Checkpoints: folders of tensors with a manifest of their hashes.
 
-The folder `step-00001234/` holds a safetensors file for each group of tensors,
-and `manifest.json`, which is written last.
+The folder `step-00001234/` holds a safetensors file for each group of tensors
+(model, optimizer, metrics), and `manifest.json`, which is written last.
 """
 
 import itertools
@@ -93,7 +93,7 @@ def read(folder, step):
     """Return the checkpoint's groups (see `write`) and its manifest, a dict.
 
     Raises:
-        DamagedError: a file or the manifest is missing, cut off or changed.
+        DamagedError: a file or the manifest is missing, unreadable or changed.
         InputError: a newer version of this package wrote the checkpoint.
     """
     path = step_path(folder, step)

@@ -210,8 +210,8 @@ RESTORE_FILES = (
 class History(keras.callbacks.Callback):
     """Callback that writes the logs of each epoch to a JSONL file.
 
-    A resumed run keeps the lines up to its checkpoint. Each line ends with a
-    checksum of this line and all lines before it.
+    A resumed run keeps the lines up to `upto`, the step of its checkpoint. Each
+    line ends with a checksum of this line and all lines before it.
     """
 
     def __init__(self, path, state, upto):

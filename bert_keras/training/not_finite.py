@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 # After this number of skipped steps in a row, the run ends.
 IN_A_ROW = 10
 # In float16, the run ends below this loss scale. Keras starts with 2**15 and
-# halves the scale after each step that is not finite.
+# halves the scale after each step whose gradients are not finite.
 LEAST_SCALE = 2**-10
 
 

@@ -45,8 +45,8 @@ def adamw(
     """Return BERT's optimizer with its schedule, ready for `compile`.
 
     Args:
-        learning_rate: the rate at the end of the warm-up; the paper uses 1e-4
-            for pre-training and 2e-5 to 5e-5 for fine-tuning.
+        learning_rate: the rate that the warm-up rises towards. The paper uses
+            1e-4 for pre-training and 2e-5 to 5e-5 for fine-tuning.
         steps: total number of training steps, which is the number of epochs
             times `len(dataset)` or `dataset.cardinality()`. With None, the rate
             is constant, and callbacks such as `LearningRateScheduler` and
@@ -61,12 +61,16 @@ def adamw(
             code. Short runs and fine-tuning on few labels are more stable with
             True (Mosbach et al. 2021, Zhang et al. 2021).
         accumulate: number of micro-batches into which a step splits its batch.
-            The memory then holds one micro-batch at a time. The result equals
-            the result of a step on the whole batch.
+            The memory then holds one micro-batch at a time. Without dropout,
+            the result equals the result of a step on the whole batch.
         schedule: shape of the rate after the warm-up: "constant", or "linear"
-            or "cosine", which fall to 0 at the last step.
+            or "cosine", which reach 0 after the last step.
         ema: momentum of the moving average of each weight, such as 0.99. At the
             end of `fit` the averages replace the weights. None for no averages.
+
+    Raises:
+        InputError: an argument is out of its range, or `warmup` or `schedule`
+            is set without `steps`.
     """
     return AdamW(
         _make_rate(learning_rate, steps, warmup, schedule),
@@ -93,9 +97,9 @@ def lamb(
     """Return LAMB with the schedule of BERT, ready for `compile`.
 
     Args:
-        learning_rate: the rate at the end of the warm-up. LAMB's paper uses
-            5 / (2 ** 3 * 1000) for batches of 512 sequences of 128 tokens, and
-            multiplies this by sqrt(2) for each doubling of the batch.
+        learning_rate: the rate that the warm-up rises towards. LAMB's paper
+            uses 5 / (2 ** 3 * 1000) for batches of 512 sequences of 128 tokens.
+            It multiplies this by sqrt(2) for each doubling of the batch.
         steps: see `adamw`.
         warmup: see `adamw`.
         weight_decay: see `adamw`.
@@ -129,7 +133,7 @@ def _make_rate(peak, steps, warmup, shape):
         return schedules.schedule(peak, steps, warmup, shape)
     if (warmup, shape) != (0.1, "linear"):
         raise InputError(
-            f"warmup is {warmup} and schedule {shape!r}, but without steps the "
+            f"warmup is {warmup} and schedule is {shape!r}. Without steps, the "
             "learning rate is constant. Give steps, or leave warmup and "
             "schedule out."
         )
@@ -142,12 +146,13 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
     A step sums the gradients over all replicas and clips them by their global
     norm to `clip_norm`. Then it subtracts `learning_rate * update` from the
-    weight. `update` is `m / (sqrt(v) + epsilon) + weight_decay * weight`, but
-    biases and layer normalisation have no decay. With `bias_correction=False`
-    this equals `tf.clip_by_global_norm` and then `AdamWeightDecayOptimizer` in
-    the original code. With True it is Loshchilov and Hutter's AdamW. A step
-    whose gradients are not finite changes no weight and no moment, but the
-    schedule counts this step.
+    weight. `update` is `m / (sqrt(v) + epsilon) + weight_decay * weight`, where
+    m and v are the first and the second moment. Biases and layer normalisation
+    have no decay. With `bias_correction=False` this equals
+    `tf.clip_by_global_norm` and then `AdamWeightDecayOptimizer` in the original
+    code. With True it is Loshchilov and Hutter's AdamW. A step whose gradients
+    are not finite changes no weight and no moment, but the schedule counts this
+    step.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
@@ -194,9 +199,10 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         refused = [k for k in _REFUSED_ARGUMENTS if kwargs.get(k) is not None]
         if refused:
             raise InputError(
-                f"{', '.join(refused)} cannot be set for this optimizer: Keras "
-                "would clip before gradients are summed over replicas, and "
-                "count micro-batches as steps. Use clip_norm and accumulate."
+                f"{', '.join(refused)} cannot be set for this optimizer. Keras "
+                "would clip or unscale the gradients at the wrong time, or "
+                "count micro-batches as steps. To clip, set clip_norm. For "
+                "micro-batches, set accumulate."
             )
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         # Keras's `weight_decay` can exclude weights by name, but not by path.
@@ -217,7 +223,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             ("epsilon", epsilon, self.epsilon >= 0, "0 or more"),
             ("clip_norm", clip_norm, positive, "more than 0, or None"),
             ("layer_decay", layer_decay, self.layer_decay > 0, "more than 0"),
-            ("accumulate", accumulate, is_count, "the number of micro-batches"),
+            ("accumulate", accumulate, is_count, "a whole number from 1"),
         ):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
@@ -304,14 +310,19 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
 
     def _compute_shared_values(self, dtype, layer_rate):
-        """Return dict of this step's values, which a group's weights share.
+        """Return a dict of this step's values for weights of a dtype and layer.
 
         Args:
             dtype: dtype of the weights.
             layer_rate: factor on the learning rate.
+
+        Returns:
+            dict of "rate", "gains" and "powers", or, for the fused step, the
+            dict of `adam_values`.
         """
         betas = self.beta_1, self.beta_2
-        is_taken = ops.cast(ops.equal(self.skipped_in_row, 0), dtype)  # 1 or 0
+        # 0 in a skipped step, else 1.
+        is_taken = ops.cast(ops.equal(self.skipped_in_row, 0), dtype)
         # `step` is t in Adam's formulas. Skipped steps do not count, and t is
         # at least 1 even if the first step is skipped.
         step = ops.maximum(self.iterations - self.skipped_steps + 1, 1)
@@ -360,7 +371,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def _can_fuse(self, dtype):
         """Return True if TensorFlow's fused Adam can take the step."""
         # The fused operation computes 1 - beta_2 with a relative error of 1e-5.
-        # Bias correction cancels this error.
+        # Only bias correction cancels this error.
         return (
             keras.backend.backend() == "tensorflow"
             and dtype in ("float32", "float64")

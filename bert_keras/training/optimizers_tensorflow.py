@@ -51,7 +51,7 @@ def sum_of_squares(tensors):
 
 
 def adam_values(decay, epsilon, *, rate, gains, powers):
-    """Return dict of this step's values, which many weights share.
+    """Return the dict of this step's values that `adam` needs for each weight.
 
     Args:
         decay: factor of the decoupled weight decay.
@@ -59,6 +59,10 @@ def adam_values(decay, epsilon, *, rate, gains, powers):
         rate: learning rate.
         gains: 1 - beta_1 and 1 - beta_2, or zeros in a skipped step.
         powers: beta_1 ** t and beta_2 ** t, where t is the number of the step.
+
+    Returns:
+        dict of the scalars "rate", "corrected" (the bias-corrected rate),
+        "decay_rate" and "epsilon", and of the pairs "betas" and "powers".
     """
     power_1, power_2 = powers
     root = tf.sqrt(1.0 - power_2)

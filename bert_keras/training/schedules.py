@@ -15,11 +15,11 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     """Return a schedule that rises linearly, then falls or is constant.
 
     Args:
-        peak: the rate at the end of the warm-up.
+        peak: the rate that the warm-up rises towards.
         steps: total number of optimizer steps.
         warmup: fraction of the steps (below 1) or number of steps (from 1).
-        shape: "linear", as in the original code; "cosine", half a cosine from
-            the end of the warm-up to 0 at the last step; or "constant".
+        shape: "linear", see `WarmupLinearDecay`; "cosine", half a cosine from
+            the end of the warm-up to 0 after the last step; or "constant".
 
     Raises:
         InputError: the rate, steps, warm-up or shape is invalid.
@@ -34,8 +34,8 @@ def schedule(peak, steps, warmup=0, shape="linear"):
         )
     if not 0 <= warmup < math.inf:
         raise InputError(
-            f"A warm-up of {warmup} is not possible. Expected a fraction of "
-            "the steps (below 1) or a number of steps (from 1)."
+            f"warmup is {warmup}. Expected a fraction of the steps (below 1) "
+            "or a number of steps (from 1)."
         )
     if shape not in SCHEDULES:
         raise InputError(
@@ -72,7 +72,8 @@ def to_number(name, value):
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up over `warmup_steps`, then linear decay to 0 at `steps`.
 
-    As in `create_optimizer` of the original, the rate after the warm-up is
+    During the warm-up, the rate is `peak * step / warmup_steps`. As in
+    `create_optimizer` of the original, the rate after the warm-up is
     `peak * (1 - step / steps)`. So the decay counts from step 0, not from the
     end of the warm-up. Steps are optimizer steps.
     """

@@ -52,18 +52,18 @@ class _SimilarityLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class InBatchNegatives(_SimilarityLoss):
-    """Cross entropy of finding each text's partner among the batch's texts.
+    """Cross entropy of finding each anchor's positive among the batch's texts.
 
-    A row has a text, its partner, and K - 2 hard negatives. The candidates are
-    the partners and hard negatives of all rows of all replicas. The logits of
-    row i are `scale` times the cosines of the row's text with the candidates.
-    The label is the row's partner. This loss equals the loss of Henderson et
-    al. 2017, section 4.4, with cosines instead of dot products. It also equals
-    `MultipleNegativesRankingLoss` of sentence-transformers.
+    A row has an anchor, its positive (partner), and K - 2 hard negatives. The
+    candidates are the positives and hard negatives of all rows of all replicas.
+    The logits of a row are `scale` times the cosines of the row's anchor with
+    the candidates. The label is the row's positive. This loss equals the loss
+    of Henderson et al. 2017, section 4.4, with cosines instead of dot products.
+    It also equals `MultipleNegativesRankingLoss` of sentence-transformers.
 
-    A candidate is a false negative if it equals the row's text, the row's
-    partner, or the partner of a row with the same text. With `y_true`, the loss
-    excludes false negatives.
+    A candidate is a false negative if it equals the row's anchor, the row's
+    positive, or the positive of a row with the same anchor. With `y_true`, the
+    loss excludes false negatives.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -98,7 +98,7 @@ class InBatchNegatives(_SimilarityLoss):
         candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
         # (B, D) times (D, G (K-1)) gives (B, G (K-1)).
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
-        # A row has K - 1 candidates. The first of them is the row's partner.
+        # A row has K - 1 candidates. The first of them is the row's positive.
         rows = before + ops.arange(ops.shape(y_pred)[0])
         labels = rows * count  # (B,)
         logits = self.scale * scores  # (B, G (K-1))
@@ -192,6 +192,10 @@ class Matryoshka(_SimilarityLoss):
     Call arguments:
         y_true: as for `loss`.
         y_pred: float (B, K, D), D at least the largest of `dims`.
+
+    Raises:
+        InputError: `loss` is not a loss of this module, or `dims` or `weights`
+            is invalid.
     """
 
     def __init__(
@@ -250,23 +254,23 @@ class Matryoshka(_SimilarityLoss):
 def _is_false_negative(numbers):
     """Return bool (B, G (K-1)): True at false negatives.
 
-    The global batch has G rows. A row has K texts: a query, its partner, and
-    hard negatives. The candidates are the partners and hard negatives of all
-    rows. A false negative of a row equals the row's query, the row's partner,
-    or the partner of a row with the same query.
+    The global batch has G rows. A row has K texts: an anchor, its positive, and
+    hard negatives. The candidates are the positives and hard negatives of all
+    rows. A false negative of a row equals the row's anchor, the row's positive,
+    or the positive of a row with the same anchor.
 
     Args:
-        numbers: int (B, K), a number for each text. Equal texts have equal
-            numbers.
+        numbers: whole numbers (B, K) of any dtype, one for each text. Equal
+            texts have equal numbers.
     """
     every, _ = _gather_replicas(numbers)  # (G, K)
-    same_query = ops.equal(numbers[:, :1], every[:, 0])  # (B, G)
+    same_anchor = ops.equal(numbers[:, :1], every[:, 0])  # (B, G)
     candidates = ops.reshape(every[:, 1:], (-1,))  # (G (K-1),)
-    is_its_partner = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
-    factors = (ops.cast(x, "float32") for x in (same_query, is_its_partner))
-    is_partner = ops.matmul(*factors) > 0  # (B, G) by (G, G (K-1))
-    # The cosine of a query with its own text is 1, more than any partner's.
-    return is_partner | ops.equal(numbers[:, :1], candidates)
+    is_its_positive = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
+    factors = (ops.cast(x, "float32") for x in (same_anchor, is_its_positive))
+    is_positive = ops.matmul(*factors) > 0  # (B, G) by (G, G (K-1))
+    # An anchor's cosine with an equal text is 1, above that of any positive.
+    return is_positive | ops.equal(numbers[:, :1], candidates)
 
 
 def _gather_replicas(vectors):

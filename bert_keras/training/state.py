@@ -50,8 +50,9 @@ class TrainingState(keras.callbacks.Callback):
     the model must be made from a fixed seed. Random operations in the model
     must use a seed generator that the model tracks.
 
-    A save stops training only while it copies the state to host memory. A
-    thread writes the copy. If the thread fails, a later step raises the error.
+    A save waits until the save before it is written, then copies the state to
+    host memory. A thread writes the copy while training continues. If the
+    thread fails, a later step raises the error.
     After Ctrl-C or SIGTERM, the callback saves the state after the current step
     and raises `Preempted`. A second signal ends the process.
 
@@ -120,12 +121,14 @@ class TrainingState(keras.callbacks.Callback):
     def restore(self, model):
         """Restore the newest undamaged checkpoint; return its step.
 
-        `model` must be compiled and built. This method builds its optimizer. If
-        there is no checkpoint, nothing is restored and the step is 0.
+        `model` must be compiled and built. This method builds the model's
+        optimizer. If there is no checkpoint, nothing is restored and the step
+        is 0.
 
         Raises:
-            InputError: the model or the settings differ from those of the
-                checkpoint, or every checkpoint is damaged.
+            InputError: the model is not compiled or not built, the model or the
+                settings differ from those of the checkpoint, every checkpoint
+                is damaged, or `TrainingState` did not write the checkpoint.
         """
         variables = _collect_variables(model)
         if self.folder in _saves:

@@ -24,7 +24,7 @@ from bert_keras.modeling import keras_adapter
 
 
 def build(model, batch):
-    """Build the losses of `compile` for the model's outputs, and check them."""
+    """Build the losses of `compile`; check losses, metrics and labels."""
     if not keras_adapter.has_losses(model):
         if not model.losses:
             raise InputError(
@@ -87,7 +87,10 @@ def _check_metric_takes_logits(metric):
         metric, keras.metrics.FBetaScore
     ):
         # Keras refuses the threshold 0.
-        advice = f"Compute {name} from the probabilities of `predict`'s logits."
+        advice = (
+            "Convert the logits of `predict` to probabilities, and compute "
+            f"{name} from these."
+        )
     else:
         return
     raise InputError(
@@ -159,16 +162,15 @@ def compute_divisors(model, batch):
 
     The first divisor is the number of rows. The others are for the losses: the
     sum of the sample weights if the reduction divides by it, else the number of
-    rows. A mean over elements also has the number of rows as its divisor: only
-    ratios of divisors are used, and all rows of a batch have equally many
-    elements.
+    rows. The number of rows also serves for a mean over elements. Only ratios
+    of divisors are used, and all rows of a batch have equally many elements.
     """
     count = count_rows(batch)
     values = [count]
     for item in keras_adapter.compiled_losses(model):
         weights = _get_weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # A loss with the reduction "sum" or None does not use its divisor.
+        # With the reduction "sum" or None, only `track` uses this divisor.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
@@ -229,7 +231,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
             value = value * item.loss_weights
             logged = logged * item.loss_weights
         total, logged_total = total + value, logged_total + logged
-    # Each micro-batch adds its fraction of the penalties on the weights.
+    # Each micro-batch adds its fraction of `model.losses`, such as
+    # regularization losses.
     for value in model.losses:
         value = ops.cast(ops.sum(value), keras.config.floatx()) * fractions[0]
         total, logged_total = total + value, logged_total + value
@@ -258,9 +261,9 @@ def track(model, values, divisors, replicas=1):
     shown mean is sum(weight x loss) / sum(weight) over all batches. The sum of
     the single losses can differ from the total.
 
-    Each replica adds its values with a weight. Keras
-    divides the sum of the weighted values of all replicas by the sum of the
-    weights.
+    Each replica adds `replicas` times its part of the loss, with the weight
+    divisor / `replicas`. Keras's weighted mean over the replicas is then the
+    sum of the parts.
     """
     for i, tracker in enumerate(keras_adapter.loss_trackers(model)):
         tracker.update_state(values[i] * replicas, divisors[i] / replicas)

@@ -1,7 +1,7 @@
 """The devices and the dtype of a training run, chosen by name.
 
 The names are values of the scripts' flags `--distribution`, `--tpu` and
-`--dtype`. `step.py` has the training step on several devices.
+`--dtype`. `step_tensorflow.py` and `step_jax.py` have the training step.
 """
 
 import contextlib
@@ -28,8 +28,9 @@ def make_strategy(distribution="off", tpu="local"):
     """Return the `Strategy` for the name of a distribution.
 
     Call this function before anything else runs on a device. A process joins a
-    cluster or sets up a TPU in the first call. Later calls reuse it. On JAX,
-    "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
+    cluster or sets up a TPU in the first call. Later calls reuse the cluster or
+    the TPU. On JAX, "mirrored" and "tpu" are `keras.distribution.DataParallel`
+    over all devices.
 
     Args:
         distribution: "off", one device; "mirrored", all GPUs of this host, or

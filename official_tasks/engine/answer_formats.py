@@ -56,7 +56,7 @@ def _records(lines):
 
 
 def list_columns(keep, inputs, outputs):
-    """Return the names of a table's columns."""
+    """Return a table's column names: kept columns, inputs, then outputs."""
     record = {"keep": keep, "inputs": inputs, "answer": sorted(outputs)}
     return list(_columns({k: dict.fromkeys(v) for k, v in record.items()}))
 
@@ -139,7 +139,7 @@ def encode_vector(vector):
 def _read_vectors(lines):
     for record in _records(lines):
         vector = record["answer"][VECTOR]
-        if isinstance(vector, list):  # from a version without `encode_vector`
+        if isinstance(vector, list):  # written before `encode_vector` existed
             yield np.array(vector, "<f4")
         else:
             yield np.frombuffer(base64.b64decode(vector), "<f4")

@@ -56,8 +56,10 @@ class Answers:
         overwrite: True to answer all rows again and replace `path` at the end.
 
     Raises:
-        InputError: the ending is unknown, `path` has answers to other rows or
-            from another model, or another process writes to `path`.
+        InputError: the format is unknown or cannot hold the answers, `path` is
+            a finished table and `overwrite` is False, `path` has answers to
+            other rows or from another model, or another process writes to
+            `path`.
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):
@@ -151,7 +153,7 @@ class Answers:
         self._file.truncate(end)
 
     def _check_partial(self, line):
-        """Raise unless a partial last line is a prefix of the next answer."""
+        """Raise unless a partial last line begins like the next row's line."""
         start = {"row": self.done, "model": self.model}
         start = json.dumps(start).removesuffix("}").encode()
         if line[: len(start)] != start[: len(line)]:
@@ -201,7 +203,8 @@ class Answers:
         """Check that the file's answers are for these rows, and skip the rows.
 
         Returns:
-            The answered rows of the last group, if the group is incomplete.
+            list of the answered rows of an incomplete last group; [] if the
+            group is complete.
         """
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):

@@ -37,7 +37,7 @@ def training_batches(
     Args:
         encoded: `Encoded` with targets.
         batch_size: rows of a batch, over all replicas.
-        seed: int.
+        seed: seed of the order of the rows.
         steps: steps of the whole run, including steps before `first_step`.
         first_step: the step to start at.
         pad_id: padding value of `token_ids`.
@@ -69,18 +69,18 @@ def training_batches(
 
 
 def plan_batches(lengths, batch_size, seed, steps, bucketed):
-    """Return the rows of every batch of a run, int64 `(steps, batch_size)`.
+    """Return row indices of a run's batches, int64 `(steps, batch_size)`.
 
     The batches take the rows of one shuffled pass after the other. If
     `bucketed`, the rows of up to `WINDOW` batches of a pass are sorted by
     length, and these batches are shuffled.
 
     Args:
-        lengths: int64 `(R,)`, the length of each row.
+        lengths: int64 `(R,)`, the number of tokens of each row.
         batch_size: rows of a batch.
-        seed: int.
+        seed: seed of the order of the rows.
         steps: number of batches.
-        bucketed: True or False.
+        bucketed: True to sort by length.
     """
     rng, count = np.random.default_rng(seed), len(lengths)
     passes = -(-steps * batch_size // count)
@@ -104,7 +104,10 @@ def plan_batches(lengths, batch_size, seed, steps, bucketed):
 
 
 def prediction_batches(inputs, rows, batch_size, pad_id=0):
-    """Return padded batches of the inputs of `rows`, in the order of `rows`."""
+    """Return a `tf.data.Dataset` of padded inputs.
+
+    `rows` are the indices of the rows, in the order of the batches.
+    """
     width = _Width(inputs)
     batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
     pad = _plain(lambda rows: _gather(inputs, rows, width, pad_id))

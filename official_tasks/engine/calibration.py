@@ -1,8 +1,8 @@
 """A temperature that makes probabilities agree with accuracy on dev.
 
 The logits are divided by the temperature (Guo et al. 2017, "On Calibration of
-Modern Neural Networks", section 4.2). Predicted classes stay the same, unless a
-text has several windows, whose probabilities are averaged.
+Modern Neural Networks", section 4.2). The predicted class of a text can change
+only if it has several windows, because their probabilities are averaged.
 """
 
 from typing import NamedTuple
@@ -80,6 +80,9 @@ def check_task(task):
 def describe(examples, before, after) -> dict:
     """Return the calibration errors and the bins before and after calibration.
 
+    The dict has "ece" and "reliability" (the bins) after calibration, and the
+    same names with "_uncalibrated" before calibration.
+
     Args:
         examples: the examples of dev.
         before: logits `(R, C)` before calibration.
@@ -101,7 +104,8 @@ def count_bins(probabilities, labels) -> list[dict]:
     """Return a dict for each confidence bin that contains rows.
 
     The confidence of a row is the probability of its predicted class. A dict
-    has the bin's lower bound, number of rows, mean confidence and accuracy.
+    has "from" (the bin's lower bound), "rows" (number of rows), "confidence"
+    (mean) and "accuracy".
     """
     confidence = probabilities.max(axis=-1)
     is_right = probabilities.argmax(axis=-1) == labels

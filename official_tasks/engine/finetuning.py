@@ -70,7 +70,7 @@ def run(
 
     Args:
         task: a `Task`.
-        init: model folder, run folder of another task, or name of a preset.
+        init: model folder, folder of an earlier run, or name of a preset.
         output: run folder. The same call resumes an interrupted run and does
             not repeat a finished one. It refuses changed data and changed
             initial weights. If `output` is None, `run` only prints the plan.
@@ -96,9 +96,10 @@ def run(
         **hyperparameters: fields of `Hyperparameters`.
 
     Returns:
-        The scores of the task on its dev split, with "rows", "dev_rows",
-        "best_step", "cut" (fraction of the training texts that are cut),
-        "notes", and "curve", the logs of each epoch. The dict is empty if
+        The scores of the task on its dev split, with "rows" (number of training
+        rows), "dev_rows" (number of dev examples), "best_step", "cut" (fraction
+        of the training texts that are cut), "notes" (list of str), and "curve"
+        (the logs of each epoch, a list of dicts). The dict is empty if
         `output` is None, and in workers other than the chief after training,
         because they have no best weights.
     """
@@ -218,7 +219,8 @@ def encode_splits(task, preprocess) -> tuple[dict, dict]:
     for split, rows in encoded.items():
         if not len(batches.row_lengths(rows.inputs)):
             raise InputError(
-                f"The {split} split of {task.name} has no examples."
+                f"The {split} split of {task.name} has no examples; expected "
+                "at least one. Check the file."
             )
         if rows.targets is None:
             raise InputError(
@@ -299,7 +301,7 @@ class _Run:
         if self.scale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
             if stored.get("problem") == "regression":
-                # The stored head predicts the data's units, not z-scores.
+                # The stored head predicts in the data's units, not z-scores.
                 self.scale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(
@@ -471,9 +473,10 @@ class _Run:
     def _score_best(self, step, curve):
         """Return the predictions and scores of the best weights on dev.
 
-        Returns those of the evaluation that chose the weights, if this process
-        made it. A rescaled head, which rounds differently, and tuned
-        thresholds, which later evaluations change, are scored again.
+        If this process evaluated the best step, return the results of that
+        evaluation. A rescaled head is scored again, because it rounds
+        differently. Tuned thresholds are chosen and scored again, because later
+        evaluations change them.
         """
         rescales = self.scale or self.hyperparameters.calibrate
         tunes = self.hyperparameters.tune_thresholds

@@ -217,8 +217,8 @@ def _finish(task, folder, examples, numbers, tasks, runs):
         results["wrong_labels"] = len(wrong)
     with folder.output("predictions") as path:
         files.make_folder(path)
-        # Call the base method, because a GLUE task's `write` takes no
-        # `columns`.
+        # Call the base method, because a GLUE task's `write` takes no further
+        # columns.
         TextTask.write(task, examples, predictions, path, columns)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)

@@ -20,7 +20,7 @@ from official_tasks.engine.finetuning import scalars
 from official_tasks.engine.notes import has_failed
 from official_tasks.script import LARGEST_SEED
 
-# Arguments that do not change what a run computes.
+# Arguments that may change when a run resumes.
 EXECUTION = ("distribution", "tpu", "callbacks")
 
 
@@ -55,8 +55,8 @@ def run(
         **arguments: further arguments of `finetuning.run`.
 
     Returns:
-        The results of the best run. For several runs they include "runs",
-        "mean", "deviation" and "failed", see `summarize`.
+        The results of the best run, see `finetuning.run`. For several runs they
+        include the summary of `summarize`.
     """
     if learning_rates and learning_rate is not None:
         raise InputError(
@@ -65,8 +65,9 @@ def run(
         )
     if seed + seeds - 1 > LARGEST_SEED:
         raise InputError(
-            f"seed is {seed} and seeds {seeds}: the last seed would be "
-            f"{seed + seeds - 1}, expected at most {LARGEST_SEED}."
+            f"With seed={seed} and seeds={seeds}, the last seed would be "
+            f"{seed + seeds - 1}; expected at most {LARGEST_SEED}. Choose a "
+            "smaller seed."
         )
     rates = learning_rates or [learning_rate]
     plan = [(rate, seed + i) for rate in rates for i in range(seeds)]
@@ -141,9 +142,11 @@ def _name(rate, seed):
 def summarize(metric, runs: dict, rates: dict) -> dict:
     """Return the best run's results, with a summary of all runs.
 
-    A run failed if its metric is not finite, or no better than the best
-    constant prediction. "mean" and "deviation" (standard deviation) are over
-    the runs with the best run's learning rate, without failed runs.
+    The summary has "best_run" (name), "runs" (name -> metrics), "failed" (list
+    of names), "mean" and "deviation" (standard deviation). A run failed if its
+    metric is not finite, or no better than the best constant prediction. "mean"
+    and "deviation" are over the runs with the best run's learning rate, without
+    failed runs. They are None if there are too few such runs.
 
     Args:
         metric: the key by which runs are compared.

@@ -11,7 +11,7 @@ from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> (expected values in words, check of a value). A None is not checked.
+# Field -> (expected values in words, check of a value). None is not checked.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0 and at most 1", lambda v: 0 < v <= 1),
@@ -50,15 +50,15 @@ class Hyperparameters(NamedTuple):
     class_weights: "balanced" gives all classes the same total weight. If a
         text may have several labels, the texts with a label and the texts
         without the label get the same total weight.
-    bilstm_dim: width of a new bidirectional LSTM between encoder and head;
-        None adds no LSTM (the paper, section 5.1).
+    bilstm_dim: units in each direction of a new bidirectional LSTM between
+        encoder and head (the paper, section 5.1); None adds no LSTM.
     lora_rank: rank of LoRA, see `enable_lora`; LoRA is also saved in adapter/.
     lora_alpha: LoRA's change to a kernel is scaled by lora_alpha / lora_rank;
         None scales by 1.
     lora_dropout: dropout rate for the input of LoRA's matrices.
     lora_targets: the projections that LoRA changes, see `enable_lora`.
     freeze_layers: number of the lowest layers to freeze together with the
-        embeddings; 0 freezes only the embeddings.
+        embeddings; 0 freezes only the embeddings, None nothing.
     accumulation: number of micro-batches into which a batch is split.
     steps_per_execution: see `keras.Model.compile`.
     rematerialize: see `BertEncoder`.

@@ -29,7 +29,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
         models: model or run folders; outputs of several models are averaged.
         output: folder, made if it is missing.
         split: one of `SPLITS`.
-        overwrite: replace existing files.
+        overwrite: True to replace existing files.
 
     Raises:
         InputError: the split is unknown, or a file exists with other content.
@@ -60,8 +60,8 @@ def new_files(folder, overwrite, inputs=()):
 
     Args:
         folder: the folder; it is made if it is missing.
-        overwrite: replace existing files.
-        inputs: files that are never replaced.
+        overwrite: True to replace existing files.
+        inputs: files that are never replaced; an InputError is raised instead.
     """
     with tempfile.TemporaryDirectory() as written:
         yield written

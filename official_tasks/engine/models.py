@@ -47,7 +47,8 @@ def load_model(
         preset: a model folder, a run folder, or the name of a preset.
         dtype: Keras policy.
         from_scratch: True to use only the sizes of `preset`, not its weights.
-        bilstm_dim: width of a BiLSTM between encoder and head, or None.
+        bilstm_dim: units in each direction of a BiLSTM between encoder and
+            head; None adds no BiLSTM.
         **encoder_arguments: arguments of `BertEncoder` that replace the
             preset's.
     """
@@ -73,7 +74,8 @@ def load_trained(task, preset):
     """Return a model that was fine-tuned on the task, and its preprocessor.
 
     Raises:
-        InputError: the model's class, labels or layers do not fit the task.
+        InputError: the model's class, or an argument of its head such as the
+            labels, does not fit the task.
     """
     checkpoint, encoder = _open(preset, "float32")
     bilstm_dim = checkpoint.head_arguments.get("bilstm_dim")
@@ -244,7 +246,7 @@ def predict_split(task, models, split):
 
 
 def average_outputs(task, models, examples):
-    """Return the encoded rows, and the mean of the models' outputs.
+    """Return the rows of the first model, and the mean output of all models.
 
     Only one model is in memory at a time.
 
@@ -289,7 +291,7 @@ _FOLDERS = ("", "variables", "assets", "assets/tokenizer", "[0-9]_*")
 
 
 def list_model_files(init) -> list:
-    """Return the files of `init`, a local or packaged preset."""
+    """Return the sorted files of `init`; [] unless it is local or packaged."""
     from bert_keras.interop import downloads, google
 
     preset = os.fspath(find_model_folder(init))

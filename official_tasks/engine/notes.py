@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
-MAX_UNKNOWN = 0.1  # a larger fraction of [UNK] gets a note; English: under 0.01
+MAX_UNKNOWN = 0.1  # a larger fraction of [UNK] gets a note; English has < 0.01
 LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
 FREQUENT = 0.05  # a class with a larger fraction of dev's labels is frequent
 NOTHING_LEARNED = (
@@ -77,7 +77,7 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
             )
         ]
     classes = results.get("classes") or {}
-    # A row may have several labels or several entities.
+    # Count labels, not rows: a row may have several labels or entities.
     labels = sum(scores["support"] for scores in classes.values())
     return [
         f"{scores['support'] / labels:.0%} of the labels of dev are {name!r}, "

@@ -178,7 +178,11 @@ def _read_table(path, stream, kind, columns, lists, dialect, notes):
 
 
 def find_kind(path, kind=None):
-    """Return `kind` if it is set, else the format of the path's ending."""
+    """Return `kind` if it is set, else the format of the path's ending.
+
+    The format is "lines", "csv", "tsv", "jsonl", or "columns" for Parquet and
+    data sets.
+    """
     if kind:
         return kind
     if is_columnar(path):

@@ -77,7 +77,7 @@ def _draw_curves(metric, curve):
         )
         if None not in y
     ]
-    return page.charts("After each epoch.", drawn)
+    return page.charts("Values after each epoch.", drawn)
 
 
 def _show_classes(classes):
@@ -98,7 +98,7 @@ def _show_classes(classes):
     ]
     return page.section(
         "Classes",
-        "Metrics on dev. Support is the number of examples.",
+        "Metrics on dev. Support is how often the class occurs in dev.",
         page.table(rows, ("class", *columns), range(1, len(columns) + 1)),
     )
 

@@ -88,7 +88,7 @@ def load_model(settings, objective, vocabulary, tokenizer):
 
 
 def change_examples_per_row(model, examples_per_row):
-    """Return `model` itself, or a copy with this `examples_per_row`."""
+    """Return `model`, or a copy if its `examples_per_row` differs."""
     arguments = model.arguments()
     if arguments.get("examples_per_row", examples_per_row) == examples_per_row:
         return model
@@ -165,8 +165,8 @@ def extension_between(old, new, source):
         source: name of the weights, for messages.
 
     Raises:
-        InputError: the vocabularies differ in a line that was not `[unusedN]`.
-            The message names the first such line.
+        InputError: a line is missing in `new`, or replaces a token of `old`
+            other than `[unusedN]`. The message names the first such line.
     """
     word_piece = WordPiece(old, False)
     replaced = {}

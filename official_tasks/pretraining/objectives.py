@@ -46,7 +46,7 @@ class MaskedTokens:
         return losses if self.next_sentence else {**losses, "nsp": None}
 
     def metrics(self):
-        """Return the metrics for `compile`."""
+        """Return the `weighted_metrics` for `compile`."""
         metrics = pretraining_metrics()
         metrics["mlm"] = [TokenAccuracy("accuracy"), Perplexity("perplexity")]
         return metrics if self.next_sentence else {**metrics, "nsp": []}
@@ -100,7 +100,7 @@ class OneDirection:
         return bert_keras.BertCausalModel(encoder)
 
     def prepare(self, model):
-        """Do nothing, because all weights are trained."""
+        """Do nothing, because the model itself freezes its unused pooler."""
 
     def losses(self):
         return CrossEntropy()
@@ -119,7 +119,10 @@ class OneDirection:
         return x, ids, weights * is_real
 
     def predict(self, model, batch, vocabulary):
-        """Return texts with [MASK] first or last, and predictions at [MASK]."""
+        """Return texts with [MASK] first or last, and predictions at [MASK].
+
+        The format is that of `MaskedTokens.predict`.
+        """
         x, y, w = batch
         logits = model(x, training=False).numpy()  # (B, T, V)
         rows = []

@@ -82,7 +82,8 @@ def count_parameters(sizes, is_masked=True) -> int:
     feed_forward = (width + 1) * inner + (inner + 1) * width
     layer = attention + feed_forward + 4 * width
     pooler = (width + 1) * width
-    # A dense layer, a normalization and biases; the output matrix is tied.
+    # A dense layer, a normalization and output biases. The output matrix is the
+    # matrix of the token embeddings, so it is not counted again.
     head = (width + 1) * width + 2 * width + tokens
     next_sentence = 2 * width + 2 if is_masked else 0
     layers = sizes["num_layers"] * layer

@@ -9,9 +9,9 @@ from official_tasks.pretraining.settings import (
 
 # Metric -> text next to the metric's value.
 TILES = {
-    "mlm_accuracy": "of the masked tokens in unseen documents",
-    "lm_accuracy": "of the next or previous tokens in unseen documents",
-    "nsp_accuracy": "of the next sentences",
+    "mlm_accuracy": "accuracy on masked tokens of unseen documents",
+    "lm_accuracy": "accuracy on next or previous tokens of unseen documents",
+    "nsp_accuracy": "accuracy of next-sentence prediction",
     "mlm_perplexity": "perplexity of masked tokens",
     "lm_perplexity": "perplexity of next or previous tokens",
 }

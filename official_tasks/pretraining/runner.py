@@ -29,20 +29,22 @@ def run(data, output, callbacks=(), **arguments) -> dict:
 
     Args:
         data: folder that `create_pretraining_data` wrote.
-        output: run folder. The same call resumes an interrupted run. It refuses
-            changed data and changed initial weights.
+        output: run folder. The same call resumes an interrupted run, unless the
+            data or the initial weights have changed.
         callbacks: Keras callbacks; `on_epoch_end` gets the held-out metrics
-            as `val_...`. `on_train_begin` is called once for each phase, and
-            again in a resumed run.
+            as `val_...`. `on_train_begin` is called at least once for each
+            phase, and again in a resumed run.
         **arguments: the fields of `Settings` and of `Execution`.
 
     Returns:
-        Dict with the metrics on held-out documents: "mlm_accuracy",
-        "mlm_perplexity" and "nsp_accuracy", or "lm_accuracy" and
-        "lm_perplexity" for left-to-right and right-to-left objectives. Keys
-        that end in "_baseline" are accuracies of constant predictions.
+        Dict with the metrics on held-out documents: "loss", "mlm_accuracy",
+        "mlm_perplexity" and, for mlm+nsp, "nsp_accuracy". Left-to-right and
+        right-to-left objectives have "lm_accuracy" and "lm_perplexity" instead.
+        Keys that end in "_baseline" are accuracies of constant predictions.
+        "before" has the metrics before the first step, or None without `init`.
         "parameters" is the number of parameters, and "curve" holds the logs of
-        each evaluation.
+        each evaluation. "data", "predictions" and "notes" are shown in the
+        report.
     """
     from official_tasks.engine.models import list_model_files
     from official_tasks.pretraining.source import list_manifests

@@ -20,8 +20,9 @@ class Settings(NamedTuple):
     packed, short_probability, mask_rate, mask_mix, whole_word: see
         `SamplingRules`. With `records`, they must equal the records' rules;
         the rules of masks may differ if the objective has no masks.
-    init: weights to start from.
-    vocabulary: file of the vocabulary that the data must have.
+    init: weights to start from, in any form that `from_preset` accepts.
+        None means random weights.
+    vocabulary: file of the vocabulary that the data must have, if not None.
     size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.
     dropout: dropout rate of layers and of attention.
     max_predictions, phase_2_max_predictions: maximum number of masked tokens in
@@ -31,8 +32,8 @@ class Settings(NamedTuple):
         has longer sequences. A value below 1 is a fraction of `steps`. None
         means a tenth of `steps`, or 0 for `records` without `phase_2_data`.
     phase_2_batch_size: None means the batch size of phase 1.
-    evaluations: minimum number of evaluations on held-out documents, evenly
-        spaced. There are more if it does not divide `steps`.
+    evaluations: number of evaluations on held-out documents. There is one
+        every `steps // evaluations` steps, and at the end of each phase.
     evaluation_steps: maximum number of batches in an evaluation.
     optimizer: "adamw" or "lamb".
     warmup: number of warm-up steps; a value below 1 is a fraction of `steps`.
@@ -131,7 +132,7 @@ def split(arguments):
 def prepare(arguments, output=None):
     """Choose the dtype; return `Settings`, `Execution` and `Strategy`.
 
-    A run in the folder `output` keeps its dtype.
+    If the dtype is "auto", a run in the folder `output` keeps its dtype.
     """
     from bert_keras.run_folder import resume_dtype
     from bert_keras.training.strategy import choose_dtype, make_strategy
@@ -208,7 +209,7 @@ def _count_phase_2_steps(settings):
     if settings.phase_2_data and not settings.records:
         raise InputError(
             "phase_2_data names records, but without --records both phases "
-            "sample pairs from one store. Give --records too, or leave "
+            "sample pairs from the same data. Give --records too, or leave "
             "--phase_2_data out."
         )
     return second

@@ -58,16 +58,16 @@ class PretrainingSource:
         self.tokens = os.path.join(folder, "tokens")
         if not files.is_folder(self.tokens):
             raise InputError(
-                f"{folder} holds no pre-training data: expected the folder "
-                "that tools/create_pretraining_data.py wrote"
+                f"{folder} holds no pre-training data. Expected the folder "
+                "that tools/create_pretraining_data.py wrote."
             )
         self.settings, self.objective = settings, objective
         self.store = token_store.TokenStore(os.path.join(self.tokens, "train"))
         if not files.is_folder(os.path.join(self.tokens, "held_out")):
             raise InputError(
                 f"{folder} holds no held-out documents, which pre-training "
-                "needs for evaluation: make the data again in another folder "
-                "with --held_out_share above 0"
+                "needs for evaluation. Make the data again in another folder, "
+                "with --held_out_share above 0."
             )
         self.vocabulary = self.store.vocabulary
         self.tokenizer = _tokenizer(self.store.tokenizer, settings.init)
@@ -108,7 +108,7 @@ class PretrainingSource:
             self._check_vocabulary(self.settings.vocabulary)
         # hash of the documents -> (side, folder); side: "train" or "held_out"
         corpora: dict = {}
-        firsts: dict = {}  # side -> its first hash and folder
+        firsts: dict = {}  # side -> hash and path of the first folder
         for folder in self._list_folders():
             side = os.path.basename(folder)
             manifest = check_source(folder, self.vocabulary, side)
@@ -157,7 +157,7 @@ class PretrainingSource:
                 )
 
     def _check_rules(self, phase):
-        """Raise if a phase's rules differ from the rules of its records.
+        """Raise `InputError` if a phase's rules differ from its records' rules.
 
         Other rules would have no effect, because records hold fixed examples.
         """
@@ -182,7 +182,7 @@ class PretrainingSource:
 
     def _draw(self, phase, first_step):
         seed = self.settings.seed
-        if phase.number > 1:  # draw other pairs than any phase 1
+        if phase.number > 1:  # draw other pairs than phase 1 of any seed
             sequence = np.random.SeedSequence([seed, phase.number])
             seed = int(sequence.generate_state(1)[0])
         return pretraining_dataset(
@@ -229,7 +229,7 @@ class PretrainingSource:
         return max(rules.examples_per_row for rules in rows)
 
     def epoch_size(self, phase):
-        """Return the number of examples in one epoch of a phase."""
+        """Return the number of examples, or packed rows, in a phase's epoch."""
         if self.settings.records:
             folder = os.path.join(self._examples(phase), "train")
             return record_files.read_manifest(folder)["examples"]
@@ -307,9 +307,9 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the tokenizer arguments of the trained model.
 
-    `made` are the arguments that tokenized the data. With `init`, two of them
-    are replaced by those of the initial weights. The two sources may differ in
-    these arguments, because they change the tokens of only a few texts.
+    `made` are the arguments that tokenized the data. With `init`, the two
+    arguments in `names` are those of the initial weights. They may differ from
+    the data's, because they change the tokens of only a few texts.
     """
     if not init:
         return made

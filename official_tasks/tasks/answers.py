@@ -7,8 +7,8 @@ import numpy as np
 from official_tasks.tasks.metrics import probabilities
 
 # Defaults of run_squad.py, the original's script.
-ANSWER_LENGTH = 30  # tokens
-N_BEST = 20
+ANSWER_LENGTH = 30  # maximum number of tokens of an answer
+N_BEST = 20  # candidates of a question
 
 
 class Candidate(NamedTuple):
@@ -17,7 +17,7 @@ class Candidate(NamedTuple):
     text: str
     start_logit: float
     end_logit: float
-    probability: float = 0.0
+    probability: float = 0.0  # softmax over the candidates of a question
 
     @property
     def score(self):
@@ -29,9 +29,10 @@ class Answer(NamedTuple):
 
     Attributes:
         text: the best answer that is not empty, or "" if there is none.
-        odds: the score of "no answer" minus the score of `text`. None if the
-            task always has an answer, or if the scores are unknown.
-        candidates: the best candidates with distinct texts, best first.
+        odds: the score of "no answer" minus the score of `text`. None if each
+            question of the task has an answer, or if the scores are unknown.
+        candidates: the best candidates with distinct texts, best first. Empty
+            if the answer comes from a file of predictions.
     """
 
     text: str
@@ -71,7 +72,7 @@ def best_answer(context: str, rows, may_be_none: bool) -> Answer:
         candidates.append(none)
         candidates.sort(key=lambda candidate: -candidate.score)
         if candidates[-1] is not none:
-            del candidates[N_BEST:]  # "no answer" is one of the best
+            del candidates[N_BEST:]  # "no answer" is kept even at rank 21
     if not candidates:
         return Answer(text, odds)
     values = probabilities([candidate.score for candidate in candidates])
@@ -104,9 +105,10 @@ def _select_best_spans(context, rows) -> list[Candidate]:
 
 
 def _list_spans(window, start, end, limit):
-    """Return the `limit` best spans of a window.
+    """Return the `limit` best spans of a window, in any order.
 
-    A span is (score, start logit, end logit, start character, end character).
+    A span is (score, start logit, end logit, start, end). Its start and end
+    (exclusive) are indices of characters of the context.
     """
     length = window.counts.size
     if not length:

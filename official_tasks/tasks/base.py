@@ -1,7 +1,7 @@
 """The interface of a task: what the engine calls to train, score and predict.
 
 A task of this package is a `Problem` with a `Source` of examples, such as
-`SpanTask(Source(SQUAD_1))`. A task that a user writes may be one class.
+`SpanTask(Source(SQUAD_1))`. A user's own task may extend `Task` directly.
 """
 
 import abc
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bert_keras.errors import InputError
 
 SPLITS = ("train", "dev", "test")
-RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the paper, section 4.1
+RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # learning rates of the paper, section 4.1
 
 
 class Example(NamedTuple):
@@ -22,7 +22,7 @@ class Example(NamedTuple):
     Attributes:
         label: an index into the task's `labels`, a set of indices, a number
             for regression, or None if unknown.
-        index: for GLUE, the number of the row in its file.
+        index: for GLUE, the index of the row in a submission.
         part: for MNLI, 0 in the matched part and 1 in the mismatched part.
     """
 
@@ -44,7 +44,7 @@ class Examples(list):
     """The examples of a split, with notes on them.
 
     Args:
-        examples: iterable.
+        examples: iterable of the elements of this list.
         notes: list of str to show to the user.
     """
 
@@ -62,15 +62,16 @@ class Encoded(NamedTuple):
     Attributes:
         inputs: dict of the model's inputs, each with R rows. An input with a
             token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
-            `(R, K, None)` for choices. A batch is padded to its longest row.
+            `(R, K, None)` for choices. The engine pads each batch.
         targets: targets of the loss: an array `(R, ...)`, ragged if it has a
             token axis, or a dict of output name -> array. None if labels are
             unknown.
-        weights: weights in the shape of the targets; None: all weights are 1.
-            Each batch scales its weights to a mean of 1. The mean loss of the
-            batch is then sum(weight x loss) / sum(weight).
+        weights: float32 `(R,)`, or ragged if the targets are ragged; a dict if
+            the targets are a dict. None: all weights are 1. The engine scales
+            the weights of each batch to a mean of 1. The mean loss of the batch
+            is then sum(weight x loss) / sum(weight).
         cut: int `(R,)`, the number of tokens that each row lost; for choices,
-            the largest number of one choice. None if no row can lose tokens.
+            the maximum over the choices. None if texts are split into windows.
         notes: dict of further data on the rows, which `decode` reads.
     """
 
@@ -105,10 +106,13 @@ def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
     """Return a namespace of all options, with defaults for missing values.
 
     Raises:
-        TypeError: a name is not among the options.
+        TypeError: a name in `values` is not among the options.
     """
     if unknown := values.keys() - options.keys():
-        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+        raise TypeError(
+            f"unknown options: {', '.join(sorted(unknown))}. Expected some of "
+            f"{', '.join(options)}"
+        )
     defaults = {name: option.default for name, option in options.items()}
     return types.SimpleNamespace(**defaults | values)
 
@@ -118,15 +122,18 @@ class Task(abc.ABC):
 
     Attributes:
         name: name of the task in messages and files.
-        labels: list of str, the names of the classes; None without classes.
+        labels: list of str, the names of the classes. None if the task has no
+            classes, or if their names are not known yet.
         metric: name of the score that compares runs, a key of the dict that
             `score` returns. A higher score is better.
         defaults: `Defaults`.
-        options: name -> `Option`, for each argument of the constructor. The
-            values must be JSON values, because they identify a run.
+        options: for a task that a user writes, dict of name -> `Option` for
+            each argument of the constructor. The values must be JSON values,
+            because the run folder stores them.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`; `decode` then gets each row without its padding.
-        loss_weights: dict of output name -> weight, for `compile`.
+        loss_weights: dict of output name -> weight, for `compile`. None if the
+            model has one output.
         overrides: names of the model arguments that the user set. The user's
             values replace the saved values of a trained model.
         averages: whether the outputs of several models can be averaged.
@@ -172,18 +179,21 @@ class Task(abc.ABC):
     def data_files(self) -> list:
         """Return the paths of the train and dev files.
 
-        A run resumes only if these files are unchanged. Empty by default.
+        A run resumes only if these files are unchanged. By default, the list
+        is empty.
         """
         return []
 
     def take_arguments(self, arguments: dict) -> None:
         """Set attributes of the task from the arguments of a fine-tuned model.
 
-        This is called before `read`. If there is no training file, the labels
-        come only from the model. By default only the labels are set.
+        To predict, the engine calls this method before `read`, because a test
+        file may have no labels. In training, the engine calls this method with
+        the result of `tune`. By default, only the labels are set.
 
         Args:
-            arguments: dict of the model's arguments, saved in its folder.
+            arguments: dict of the model's arguments, saved in its folder; or
+                the result of `tune`.
         """
         if self.labels is None:
             labels = arguments.get("labels")
@@ -220,14 +230,16 @@ class Task(abc.ABC):
         """Return a dict of all official metrics of `decode`'s predictions.
 
         Numbers in the dict are shown to the user. Nested dicts and lists hold
-        details, such as a confusion matrix.
+        details, such as a confusion matrix. The optional "majority_baseline"
+        is the `metric` of the best constant prediction.
         """
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
         """Return the wrong predictions, the most confident first.
 
         Each mistake is a dict of heading -> text or number. The report shows
-        the dicts as a table, so all dicts have the same keys. Empty by default.
+        the dicts as a table, so all dicts have the same keys. By default, the
+        list is empty.
         """
         return []
 
@@ -235,7 +247,8 @@ class Task(abc.ABC):
         """Choose arguments of the model on dev, such as thresholds.
 
         The returned dict is saved with the model. When the model is loaded,
-        `take_arguments` gets the dict. Empty by default.
+        `take_arguments` gets these arguments too. By default, the dict is
+        empty.
         """
         return {}
 
@@ -249,7 +262,7 @@ class Task(abc.ABC):
         They have the same form as the result of `decode`.
         """
         raise InputError(
-            f"The task {self.name} scores no files of predictions. Give "
+            f"The task {self.name} cannot score files of predictions. Give "
             "--model instead of --predictions."
         )
 
@@ -258,6 +271,6 @@ def require_labels(task, labels, each="row"):
     """Raise InputError if a label is None, because a score needs all labels."""
     if any(label is None for label in labels):
         raise InputError(
-            f"The file of {task.name} has no labels: expected a label for each "
+            f"The file of {task.name} lacks labels: expected a label for each "
             f"{each}. The file can only be used to predict{task.to_score}"
         )

@@ -21,8 +21,8 @@ from bert_keras.text.unicode_tables import (
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
-# `tag_words` replaces each character of a text by its type. In that string,
-# _WORD matches a punctuation character, an ideograph, or a run of other
+# `tag_words` replaces each character of a text by a digit for its type. In that
+# string, _WORD matches a punctuation character, an ideograph, or a run of other
 # characters.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
@@ -42,8 +42,9 @@ def tag_words(text, spans, where) -> TaggedText:
         where: file and line, for messages.
 
     Raises:
-        InputError: a span has another form, lies outside the text, covers no
-            word, or overlaps another span.
+        InputError: the text has no word; or a span has another form, lies
+            outside the text, covers no word, or shares a word with another
+            span.
     """
     types = "".join(str(kinds()[ord(character)]) for character in text)
     offsets = tuple(match.span() for match in _WORD.finditer(types))
@@ -63,10 +64,12 @@ def tag_words(text, spans, where) -> TaggedText:
             i for i, (a, b) in enumerate(offsets) if a < end and start < b
         ]
         if not covered or any(labels[i] != OUTSIDE for i in covered):
-            problem = "overlaps another one" if covered else "has no word"
+            problem = (
+                "shares a word with another span" if covered else "has no word"
+            )
             raise InputError(
                 f"{where}: the span {start} to {end} {problem}: "
-                f"{text[start:end]!r}"
+                f"{text[start:end]!r}. Correct or remove it"
             )
         for index in covered:
             labels[index] = f"I-{label}"
@@ -111,7 +114,10 @@ def _read_spans(spans, where) -> list[tuple]:
 
 
 def find_spans(text: TaggedText, labels) -> list[dict]:
-    """Return a dict of start, end and label for each entity."""
+    """Return a dict of start, end and label for each entity.
+
+    Start and end (exclusive) are indices of characters of `text.text`.
+    """
     return [
         {
             "start": text.offsets[entity.start][0],

@@ -16,9 +16,9 @@ from official_tasks.tasks.table import write_csv
 
 # Problem -> name of the metric that compares runs.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
-EPSILON = 1e-15  # minimum distance of a probability from 0 and 1
-# With more classes, the results have the 100 most frequent errors instead of a
-# confusion matrix. A confusion matrix of 1,500 classes takes 19 MB of JSON.
+EPSILON = 1e-15  # clips mean probabilities, so that their logits are finite
+# With more classes than this, the results have the 100 most frequent errors
+# instead of a confusion matrix, which takes 19 MB of JSON for 1,500 classes.
 MAX_CLASSES = 100
 
 
@@ -36,8 +36,8 @@ class TextTask(Problem):
         standardises: see `Task`.
         long_text: "truncate" cuts each text to one row. "windows" splits a long
             text into overlapping rows and averages their probabilities or
-            predicted values. None takes the setting of the trained model, or
-            "truncate" for a new model.
+            predicted values. None means "truncate" in training, and the setting
+            saved with the model in prediction.
         defaults: `Defaults`.
         recipe, pooling: see `Problem`.
     """
@@ -65,7 +65,7 @@ class TextTask(Problem):
         self.label_separator = label_separator
         self.standardises = standardises
         self.metric = METRICS[problem]
-        self.thresholds = None  # for "multi", a float for each label
+        self.thresholds = None  # for "multi": a list of floats; None means 0.5
 
     @property
     def labels(self):
@@ -137,7 +137,7 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits, or in regression the predicted values, of each text.
+        """Return logits `(R, C)` of R texts, in regression values `(R, 1)`.
 
         Over the windows of a text, probabilities are averaged, not logits.
         """
@@ -180,7 +180,7 @@ class TextTask(Problem):
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):
-        """Return a dict with the threshold of best F1 for each label.
+        """Return a dict of "thresholds": the best for the F1 of each label.
 
         The dict is empty unless the problem is "multi".
         """
@@ -245,7 +245,7 @@ class TextTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
-        """Return (headings, rows); a row has a prediction and its scores."""
+        """Return (score headings, rows); a row has a prediction and scores."""
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
@@ -278,7 +278,13 @@ class TextTask(Problem):
 
 
 def score_classes(truth, predicted, labels) -> dict:
-    """Return the accuracy, macro F1, scores per class and confusions."""
+    """Return a dict of the metrics of a classifier with one class per text.
+
+    The keys are "accuracy", "macro_f1", "majority_baseline", "classes" (label
+    -> precision, recall, F1 and support), and "confusion", the matrix of
+    `metrics.confusion_matrix`. With more than `MAX_CLASSES` classes,
+    "confusions", a list of the most frequent errors, replaces the matrix.
+    """
     confusion = metrics.confusion_matrix(truth, predicted, len(labels))
     return {
         "accuracy": metrics.accuracy(confusion),
@@ -314,11 +320,13 @@ def score_labels(truth, predicted, labels) -> dict:
     "accuracy" is the fraction of texts for which exactly the true labels are
     predicted. "micro_f1" pools the decisions on all labels. "macro_f1" is the
     mean over the labels that occur in `truth` or `predicted`. scikit-learn also
-    counts labels that do not occur, with an F1 of 0.
+    counts labels that do not occur, with an F1 of 0. "majority_baseline" is the
+    micro F1 of the best constant prediction. "classes" has the scores of each
+    label.
 
     Args:
-        truth: bool `(R, C)`.
-        predicted: bool `(R, C)`.
+        truth: bool `(R, C)`, True for the labels of each text.
+        predicted: bool `(R, C)`, True for the predicted labels.
         labels: names of the C labels.
     """
     each = metrics.per_label(truth, predicted)
@@ -334,7 +342,10 @@ def score_labels(truth, predicted, labels) -> dict:
 
 
 def score_numbers(truth, predicted) -> dict:
-    """Return a dict of Pearson, Spearman and mean squared error."""
+    """Return a dict of "pearson", "spearman" and "mean_squared_error".
+
+    The "majority_baseline" is 0, the correlation of a constant prediction.
+    """
     truth = np.asarray(truth, np.float64)
     return {
         "pearson": metrics.pearson(truth, predicted),

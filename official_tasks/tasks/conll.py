@@ -17,7 +17,7 @@ class TaggedText(NamedTuple):
         words: words of all sentences.
         labels: one label per word; None if unknown.
         starts: index of the first word of each sentence.
-        document: (path, number) of the document in its file, or its number.
+        document: (path, number) of the document, or only the number.
         text: the string that contains the words, or None.
         offsets: (start, end) of each word in `text`, end exclusive; or None.
         num_inexact: number of spans that begin or end inside a word.
@@ -94,8 +94,8 @@ def read_tagged_data_set(row, source, split, notes):
 
 # A file of columns has a word on each line and an empty line after each
 # sentence. A line `-DOCSTART-` may precede each document. A line of blanks and
-# tabs is empty. A line of other white space, such as U+00A0, is empty in a file
-# with labels, and a word in a file without labels.
+# tabs counts as empty. A line of other white space, such as U+00A0, counts as
+# empty in a file with labels, and as a word in a file without labels.
 
 DOCUMENT = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")
@@ -119,8 +119,8 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
             all lines end in a label.
 
     Raises:
-        InputError: the file is missing, empty or not UTF-8, the number of
-            columns changes, or a label follows no tagging scheme.
+        InputError: the file is missing, empty, not UTF-8 or without labels; the
+            number of columns changes; or a label follows no tagging scheme.
     """
     lines = read_text(path).split("\n")
     if labelled is None:
@@ -183,8 +183,8 @@ def check_tags(where, labels):
     for label in labels:
         if not is_label(label):
             raise InputError(
-                f"{where}: expected labels O, B-TYPE, I-TYPE, E-TYPE, S-TYPE, "
-                f"got {label!r}"
+                f"{where}: expected labels O, TYPE, or TYPE after B-, I-, E-, "
+                f"S-, L- or U-, got {label!r}"
             )
 
 

@@ -52,8 +52,8 @@ TEXT_OPTIONS = {
     "long_text": Option(
         None,
         "truncate: cut long texts; windows: split long texts into overlapping "
-        "rows and average the outputs. By default the setting of the trained "
-        "model; a new model truncates.",
+        "rows and average the predictions. By default, training truncates, and "
+        "prediction uses the setting saved with the model.",
     ),
     **DROP_UNLABELLED,
     **RECIPE_OPTIONS,
@@ -73,10 +73,14 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     problem = chosen.problem
     if problem not in METRICS:
         raise InputError(
-            f"problem is {problem!r}: expected one of {', '.join(METRICS)}"
+            f"problem is {problem!r}: expected one of {', '.join(METRICS)}. "
+            "--task=custom also has spans, tags and choices"
         )
     if problem == "multi" and not chosen.label_separator:
-        raise InputError("--label_separator: expected text, got none")
+        raise InputError(
+            "--label_separator is empty: expected text between labels, such as "
+            "--label_separator=','"
+        )
     if problem == "multi" and chosen.drop_unlabelled:
         raise InputError(
             "--drop_unlabelled does nothing with --problem=multi, because a "
@@ -158,7 +162,10 @@ class TextTable(Table):
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
-        """Sorted names of the classes in `train`; None if unknown."""
+        """Sorted names of the classes in `train`.
+
+        None in regression, and if there is no training file.
+        """
         if self.problem == "regression" or "train" not in self.files:
             return None
         rows = self._replace_rare("train")
@@ -289,7 +296,9 @@ SPANS_OPTIONS = {
     **TABLE_OPTIONS,
     "question": Option("question", "Column of the question."),
     "context": Option("context", "Column of the text with the answer."),
-    "answer": Option("answer", "Column of the answer; empty: no answer."),
+    "answer": Option(
+        "answer", "Column of the answer. An empty cell means no answer."
+    ),
     "start": Option(
         None, "Column of the character index where the answer starts, from 0."
     ),
@@ -300,8 +309,8 @@ SPANS_OPTIONS = {
 def custom_spans(**options) -> SpanTask:
     """Return a task that answers questions with spans of a context.
 
-    Without `start`, training leaves out answers that occur several times in
-    their context. The arguments are `SPANS_OPTIONS`.
+    Without `start`, training leaves out questions whose answer occurs several
+    times in the context. The arguments are `SPANS_OPTIONS`.
     """
     chosen = fill_options(SPANS_OPTIONS, options)
     question, context, answer = chosen.question, chosen.context, chosen.answer
@@ -313,7 +322,7 @@ def custom_spans(**options) -> SpanTask:
             answers = (cells[answer],) if cells[answer].strip() else ()
         if answers and start:
             try:
-                # pandas writes a column with gaps as 5.0.
+                # In a column with empty cells, pandas writes 5 as 5.0.
                 first = int(cells[start].strip().removesuffix(".0"))
             except ValueError:
                 raise InputError(
@@ -369,9 +378,15 @@ def custom_tags(**options) -> TagTask:
         )
     columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
     source = Table(columns, chosen)
-    # None if the user did not set it: `TagTask` then chooses the width.
+    # None if --lstm_dim is not set: `TagTask` then chooses the width.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
+
+
+def _join(names):
+    """Return at most 20 names in a line, and "..." in place of the others."""
+    names = list(names)
+    return ", ".join(names[:20] + ["..."] * (len(names) > 20))
 
 
 def _word_columns(chosen) -> Columns:
@@ -383,12 +398,6 @@ def _word_columns(chosen) -> Columns:
         words, labels = (
             split(cells[chosen.words]),
             split(cells.get(chosen.tags)),
-def _join(names):
-    """Return at most 20 names in a line, and "..." in place of the others."""
-    names = list(names)
-    return ", ".join(names[:20] + ["..."] * (len(names) > 20))
-
-
         )
         if not words:
             raise InputError(f"{where}: expected at least one word, got none")
@@ -423,7 +432,7 @@ def _span_columns(chosen) -> Columns:
         parse,
         lists=(chosen.spans,),
         objects=(chosen.spans,),
-        has_label=lambda cell: cell != "",  # "[]" is a label: no entities
+        has_label=lambda cell: cell != "",  # "[]" means no entities
     )
 
 
@@ -433,7 +442,9 @@ CHOICES_OPTIONS = {
     "choices": Option(
         "choice0,choice1", "Columns of the choices, separated by commas."
     ),
-    "label": Option("label", "Column of the label."),
+    "label": Option(
+        "label", "Column of the index (from 0) or the text of the right choice."
+    ),
     **DROP_UNLABELLED,
     **RECIPE_OPTIONS,
 }
@@ -442,8 +453,8 @@ CHOICES_OPTIONS = {
 def custom_choices(**options) -> ChoiceTask:
     """Return a task that chooses the best continuation of a text.
 
-    The label is the index or the text of the right choice. The arguments are
-    `CHOICES_OPTIONS`.
+    The label is the index, from 0, or the text of the right choice. The
+    arguments are `CHOICES_OPTIONS`.
     """
     chosen = fill_options(CHOICES_OPTIONS, options)
     prompt, choices, label = chosen.prompt, chosen.choices, chosen.label
@@ -473,7 +484,8 @@ def custom_choices(**options) -> ChoiceTask:
 
 def _choose(where, label, choices) -> int:
     label, *choices = (text.strip() for text in (label, *choices))
-    if label not in choices:  # pandas writes a column with gaps as 1.0
+    if label not in choices:
+        # In a column with empty cells, pandas writes 1 as 1.0.
         label = label.removesuffix(".0")
     readings = {choices.index(label)} if label in choices else set()
     number = read_index(label, len(choices))

@@ -6,11 +6,13 @@ from official_tasks.tasks.table import line_or_row
 
 MAX_LINES = 5  # maximum number of line numbers in a note
 RARE = 0.2  # a class is rare if it has fewer than RARE * rows / classes rows
-MAX_CLASSES = 20  # for more integer labels, a note suggests regression
+MAX_CLASSES = 20  # with more integer labels, a note suggests regression
 
 
 def format_lines(locations) -> str:
-    """Return a file's name and first line numbers: "a.csv, line 4, 7, ...".
+    """Return the first file and its lines, such as "a.csv, line 4, 7, ...".
+
+    At most `MAX_LINES` lines are named.
 
     Args:
         locations: list of (file, line number).
@@ -27,7 +29,7 @@ def note_rows(rows, column) -> list[str]:
 
     Args:
         rows: list of ((file, line number), example).
-        column: name of the column of the first texts.
+        column: name of the column of each row's first text.
     """
     notes = []
     empty = [
@@ -36,12 +38,12 @@ def note_rows(rows, column) -> list[str]:
         if not all(text.strip() for text in example.texts)
     ]
     if empty:
-        notes.append(f"{format_lines(empty)}: the text is empty")
+        notes.append(f"{format_lines(empty)}: a text is empty")
     if rows and all(_is_number(example.texts[0]) for _, example in rows):
         notes.append(
             f"every text in column {column!r} is a number, such as "
-            f"{rows[0][1].texts[0]!r}. If it is the wrong column, set the flag "
-            "of this column to another one"
+            f"{rows[0][1].texts[0]!r}. If this is the wrong column, change the "
+            "flag that names it"
         )
     first: dict = {}
     again, contradicting = [], []
@@ -52,7 +54,7 @@ def note_rows(rows, column) -> list[str]:
             (again if is_same else contradicting).append(location)
     if again:
         notes.append(
-            f"{format_lines(again)}: {len(again)} rows repeat an earlier one"
+            f"{format_lines(again)}: {len(again)} rows repeat an earlier row"
         )
     if contradicting:
         notes.append(
@@ -126,7 +128,7 @@ def note_numbers(names) -> list[str]:
 
 
 def note_labels(problem, examples, labels) -> list[str]:
-    """Return a note if a class is rare, or if all numbers are equal."""
+    """Return a note if a class is rare, or if regression labels are equal."""
     if problem == "regression":
         first = examples[0].label
         if any(example.label != first for example in examples):

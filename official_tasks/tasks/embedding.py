@@ -29,17 +29,18 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
-MAX_COSINES = 2**24  # they take 64 MB at a time, their argsort 128 MB
+MAX_COSINES = 2**24  # at a time; they take 64 MB, their argsort 128 MB
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
         None,
-        f"{', '.join(OBJECTIVES)}; by default cosine with --label, else "
-        "in_batch.",
+        f"Training objective: {', '.join(OBJECTIVES)}. By default cosine with "
+        "--label, else in_batch.",
     ),
     "pooling": Option(
         None,
-        "mean, max, cls, last, pooled; by default as saved with the weights.",
+        "Pooling of token vectors: mean, max, cls, last, pooled. By default as "
+        "saved with the weights, or mean.",
     ),
     "matryoshka": Option(
         None,
@@ -117,7 +118,7 @@ class EmbeddingTask(RetrievalTask):
         truncate_dim: see `BertEmbedder`.
     """
 
-    averages = False  # vectors of two models cannot be averaged
+    averages = False  # each model has another vector space
 
     def __init__(
         self,
@@ -257,7 +258,9 @@ class EmbeddingTask(RetrievalTask):
             "triplet": similarity.Triplet,
         }[self.objective]()
         if self.truncate_dim is not None:
-            self._check_matryoshka(self.truncate_dim, "--truncate_dim")
+            self._check_matryoshka(
+                self.truncate_dim, "the value of --truncate_dim"
+            )
         if self.matryoshka:
             return similarity.Matryoshka(loss, self.matryoshka)
         return loss
@@ -305,7 +308,7 @@ class EmbeddingTask(RetrievalTask):
         }
 
     def mistakes(self, examples, predictions):
-        """Return all pairs, or the queries whose first passage is wrong."""
+        """Return all pairs, or the queries whose top passage is wrong."""
         if not isinstance(examples[0], Query):
             return self._pair_mistakes(examples, predictions)
         rows = zip(

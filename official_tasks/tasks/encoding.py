@@ -37,7 +37,8 @@ def encode_texts(preprocess, *segments):
 def encode_with_prompt(preprocess, texts):
     """Encode texts, each with the prompt of `preprocess` before the text.
 
-    See `encode_texts`. If the prompt is not pooled, add a pooling_mask.
+    See `encode_texts`. If the prompt is not pooled, the inputs also have a
+    `pooling_mask` of the same shape.
     """
     import tensorflow as tf
 

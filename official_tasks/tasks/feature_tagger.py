@@ -39,7 +39,8 @@ class FeatureTagger(TaskModel):
         float32 (B, T, C), logits.
 
     Raises:
-        InputError: labels are missing or repeated, or a layer does not exist.
+        InputError: labels are missing or repeated, the recipe is unknown, or
+            the encoder lacks one of its layers.
     """
 
     pools = False

@@ -33,13 +33,15 @@ class GlueRow(NamedTuple):
         folder: folder of the task's files in the official distribution.
         labels: names of the classes, in the order of the logits, as on the Hub;
             None for regression.
-        spelled: names of the classes in the official files and submissions.
+        spelled: names of the classes in the official files and submissions, in
+            the order of `labels`.
         text, text_pair: columns of the texts in the official files;
             `text_pair` is None if the task has one text.
         label: the column of the label.
         metrics: name of each official metric -> function of the confusion
             matrix, or of (truth, prediction) for regression.
-        paper: name of the metric in the paper's table.
+        paper: name of the metric that compares runs. It is the metric of the
+            paper's table 1, if the table has the task.
         header: the columns of train and dev files without a header line.
         parts: split -> names of its official files, without .tsv. A split
             without an entry has one file, which has the split's name.
@@ -47,7 +49,8 @@ class GlueRow(NamedTuple):
         submission_parts: file names of a submission; () for `folder`.tsv.
         raw: split -> name of the original file, from which GLUE made its file.
         index: the column that numbers the rows of the test file.
-        may_be_ragged: whether official files may have rows of the wrong width.
+        may_be_ragged: whether rows with the wrong number of columns are left
+            out, because the official files have some. Otherwise they raise.
     """
 
     name: str
@@ -219,8 +222,9 @@ class GlueTask(TextTask):
         self.row, self.labels, self.metric = row, row.labels, row.paper
 
     def score(self, examples, predictions):
-        """Return the official metrics, baselines and, for classes, more.
+        """Return the official metrics and the baseline.
 
+        For classes, the dict also has the metrics of `score_classes`.
         For MNLI, metrics of the mismatched part have the prefix "mismatched_".
         """
         require_labels(self, [example.label for example in examples])
@@ -302,10 +306,9 @@ class GlueTask(TextTask):
             labels[cells[0]] = (cells[1], path, number)
         if len({example.part for example in examples}) > 1:
             raise InputError(
-                f"{path}: a submission's file has one part of {row.name}, but "
-                f"the split has two, {' and '.join(row.parts['dev'])}. "
-                "Give the file of one part, such as "
-                f"--dev={row.parts['dev'][0]}.tsv"
+                f"{path} has the predictions of one part of {row.name}, but "
+                f"dev has the parts {' and '.join(row.parts['dev'])}. Name the "
+                f"data of that part, such as --dev={row.parts['dev'][0]}.tsv"
             )
         missing = [e.index for e in examples if e.index not in labels]
         if missing or len(rows) != len(examples):

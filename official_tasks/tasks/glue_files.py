@@ -38,8 +38,9 @@ def read_tsv(row, path, split, notes, part=0):
             )
     if ragged:
         notes.append(
-            f"{path}: {len(ragged)} rows of the wrong width are left out, the "
-            f"first at line {ragged[0]}. The official files have such rows"
+            f"{path}: {len(ragged)} rows with a wrong number of columns are "
+            f"left out, the first at line {ragged[0]}. The official files have "
+            "such rows"
         )
     return examples
 

@@ -46,9 +46,9 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
 def best_thresholds(labels, probabilities) -> list[float]:
     """Return for each label the threshold with the best F1.
 
-    A threshold lies halfway between two neighbouring probabilities. Among
-    equally good thresholds, the nearest to 0.5 is returned. A label that no
-    text has gets 0.5.
+    A threshold lies halfway between two neighbours among 0 and the label's
+    probabilities. Among equally good thresholds, the nearest to 0.5 is
+    returned. A label that no text has gets 0.5.
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.
@@ -81,7 +81,7 @@ def _score_classes(hits, true, predicted):
 
 
 def accuracy(confusion: np.ndarray) -> float:
-    """Return the fraction of rows on the diagonal."""
+    """Return the fraction of the counts that are on the diagonal."""
     return float(np.trace(confusion) / max(confusion.sum(), 1))
 
 
@@ -92,7 +92,7 @@ def macro_f1(confusion: np.ndarray) -> float:
 
 
 def f1(confusion: np.ndarray) -> float:
-    """Return the F1 of class 1 of two classes, as GLUE does for MRPC, QQP."""
+    """Return the F1 of class 1 of two classes, as in GLUE's MRPC and QQP."""
     return float(per_class(confusion)["f1"][1])
 
 
@@ -166,8 +166,9 @@ MRR_DEPTH = 100  # MRR reads the first 100 passages of a ranking
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
     """Return the mean over queries of recall at each k, MRR and nDCG at 10.
 
-    Gains are linear, as in trec_eval. The reciprocal rank is 0 if no relevant
-    passage is among the first `MRR_DEPTH` passages.
+    The keys are "mrr", "ndcg_at_10" and, for each k, "recall_at_<k>". Gains are
+    linear, as in trec_eval. The reciprocal rank is 0 if no relevant passage is
+    among the first `MRR_DEPTH` passages.
 
     Args:
         orders: for each query the passages, best first.
@@ -218,10 +219,10 @@ def _compute_ideal_dcg(gains):
     return _compute_dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
-# Entities are found and scored as by the Perl script conlleval. An entity never
+# Entities are found and scored as in the Perl script conlleval. An entity never
 # continues in the next sentence. Scores are fractions of 1, not percent.
 # conlleval supports only B-, I-, E- and O. If S-, L- or U- occur, labels are
-# read as BIOES or BILOU, as by seqeval.
+# read as BIOES or BILOU, as in seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
@@ -336,8 +337,8 @@ def normalize_answer(answer: str) -> str:
 def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
     """Return the F1 of the words of a prediction and an answer.
 
-    If one of them has no words, the F1 is 0 in SQuAD 1.1. In SQuAD 2.0
-    (`empty_matches`), the F1 is 1 if neither has words, else 0.
+    If the prediction or the answer has no words, the F1 is 0 in SQuAD 1.1. In
+    SQuAD 2.0 (`empty_matches`), it is then 1 if both have no words, else 0.
     """
     predicted, true = (
         normalize_answer(prediction).split(),
@@ -375,6 +376,10 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
     Args:
         answers: question's id -> its true answers.
         predictions: id -> the predicted answer.
+
+    Returns:
+        dict of "exact_match", "f1", "total", the number of questions, and
+        "missing", the number of questions without a prediction.
     """
     pairs = _answer_scores_by_id(answers, predictions, empty_matches=False)
     means = _compute_means(pairs.values(), total=len(answers))
@@ -391,7 +396,8 @@ def scores_v2(
     Args:
         answers: question's id -> its true answers, empty if unanswerable.
         predictions: id -> the predicted answer, "" for "no answer".
-        odds: id -> score of "no answer" minus score of the prediction; or None.
+        odds: id -> score of "no answer" minus score of the prediction; None if
+            unknown.
         threshold: if the odds are higher, the prediction counts as "".
 
     Returns:

@@ -24,7 +24,7 @@ from official_tasks.tasks.table import (
 
 
 class ChoiceExample(NamedTuple):
-    """A text, its continuations, and the index of the right one or None."""
+    """A text, its continuations, and the index of the right one, if known."""
 
     prompt: str
     choices: tuple[str, ...]
@@ -42,7 +42,7 @@ class ChoiceExample(NamedTuple):
 
 
 def read_choices(row, path, split, notes):
-    """Return the examples of a file, whose columns `row` names.
+    """Return the examples of a file or data set; `row` names its columns.
 
     A test file may lack labels.
     """
@@ -128,7 +128,7 @@ class ChoiceTask(Problem):
     """A task that chooses the best continuation with a `BertChooser`.
 
     The prompt and each choice form a pair of texts. A row has all pairs of an
-    example. If a pair is too long, its longer text is cut.
+    example. If a pair is too long, its longer text loses tokens first.
 
     Args:
         source: `Source` that reads `ChoiceExample`s.
@@ -190,7 +190,7 @@ class ChoiceTask(Problem):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def read_predictions(self, path, examples):
-        """Return float `(R, K)`: 1 for the chosen text, 0 for other texts."""
+        """Return float64 `(R, K)`: 1 at the predicted choice, 0 elsewhere."""
         reader = csv.reader(io.StringIO(read_text(path), newline=""))
         with plain_errors(path):
             rows = [(reader.line_num, row) for row in reader if row]

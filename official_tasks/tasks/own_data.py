@@ -18,7 +18,7 @@ from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import make_dialect, read_rows, to_text
 
 HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
-_OR_DATA_SET = " Formats: CSV, TSV, JSONL, Parquet, hf:NAME."
+_OR_DATA_SET = " CSV, TSV, JSONL or Parquet, or a data set hf:NAME."
 TABLE_OPTIONS = {
     **{
         split: Option(None, FILE_OPTIONS[split].help + _OR_DATA_SET)
@@ -57,7 +57,8 @@ class Columns(NamedTuple):
         lacks: the words after "3 rows" in the message about rows without a
             label, such as "have no label".
         has_label: function of a cell; True if the cell has a label.
-        is_stratified: whether to hold out a tenth of the rows of each label.
+        is_stratified: whether to hold out a tenth of the groups of each label.
+        files: see `Source`; empty, because a table has no usual name.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Table(Source):
             the task has this option.
     """
 
-    # Labels of a test file are never read, so the message advises --dev.
+    # Labels of a test file are never read, so messages advise --dev.
     to_score = ". To get scores, give a file with labels as --dev=FILE"
 
     def __init__(self, columns: Columns, options):
@@ -140,7 +141,8 @@ class Table(Source):
             `Examples` with ((file, line), example) for each row.
 
         Raises:
-            InputError: rows cannot be used. The message lists these rows.
+            InputError: a file is missing or has no rows, or rows cannot be
+                used. The message lists these rows.
         """
         rows: list = []
         notes: list[str] = []
@@ -215,7 +217,7 @@ class Table(Source):
 
     @functools.cached_property
     def _held_out(self) -> set[int]:
-        """Indices of the rows in a random tenth of the groups.
+        """Indices of the rows in a random tenth of the groups; see `Example`.
 
         With `is_stratified`, a tenth of the groups of each label is drawn. A
         group has the label of its first row.

@@ -37,7 +37,7 @@ PAIR_OPTIONS = {
 
 
 class Pair(NamedTuple):
-    """One to three texts (text, partner, negative), and a score or None."""
+    """One to three texts (text, partner, negative), and a score if known."""
 
     texts: tuple[str, ...]
     label: float | None
@@ -55,8 +55,8 @@ class PairTable(Table):
         name: name of the task.
         options: values of `PAIR_OPTIONS`.
         is_search: True if the texts of dev and test are search queries. In a
-            dev row, --negative may then be empty. With --passages, --text_pair
-            may be empty in a test row.
+            dev row, --negative may then be empty. With --passages, a test file
+            then needs no --text_pair.
     """
 
     def __init__(self, name, options, is_search=False):
@@ -70,11 +70,12 @@ class PairTable(Table):
         if not is_usable or not label and self.max_score != 1:
             raise InputError(
                 f"--max_score={self.max_score:g}: expected a number above 0 "
-                f"and up to {LARGEST_NUMBER:g}, and only with --label=COLUMN"
+                f"and up to {LARGEST_NUMBER:g}, together with --label=COLUMN"
             )
         if options.id != "id" and not (options.queries or options.passages):
             raise InputError(
-                f"--id={options.id} only applies with --queries or --passages"
+                f"--id={options.id} only applies with --queries or --passages. "
+                "Leave --id out"
             )
         self.options, self.label_column = options, label
         self.text_columns = [options.text, options.text_pair]
@@ -163,7 +164,10 @@ class PairTable(Table):
 
 
 def parse_numbers(flag, text) -> tuple[int, ...] | None:
-    """Return the sorted distinct numbers in `text`; None if it is empty."""
+    """Return the sorted distinct numbers in a text such as "1,10".
+
+    Return None if the text is empty or None. Messages name the flag.
+    """
     if not text:
         return None
     words = [word.strip() for word in str(text).split(",")]

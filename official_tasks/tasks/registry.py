@@ -57,14 +57,15 @@ OPTIONS = sorted(_ALL)
 
 
 def define_task_flags(default=None, more=None):
-    """Define --task and the options of all tasks as flags.
+    """Define --task, --option and the options of all tasks as flags.
 
     --help shows only the options of the task that --task names.
 
     Args:
         default: default of --task.
-        more: dict of name -> options, for names that --task also accepts. The
-            key None has the options that --help shows without --task.
+        more: dict of name -> names of its options, for names that --task also
+            accepts. The key None has the options that --help shows without
+            --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
     flags.DEFINE_string(
@@ -93,7 +94,7 @@ def define_task_flags(default=None, more=None):
         "split_seed",
     )
     script.applies_only(
-        "to evaluate with --predictions",
+        "to an evaluation with --predictions",
         lambda v: ("predictions" in v and v.predictions) or is_file(v),
         "null_odds",
     )
@@ -193,6 +194,9 @@ def read_run_record(model, field) -> dict:
 
 def complete_flags(values):
     """Set --task and its missing options from the run that made --model.
+
+    Of several models, the first counts. If --task names another task than the
+    run, no flag is set.
 
     Args:
         values: absl's FLAGS.

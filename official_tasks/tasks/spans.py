@@ -21,7 +21,7 @@ SPAN_OPTIONS = {
     "null_threshold": Option(
         0.0,
         "Predict 'no answer' if its score exceeds the best answer's score by "
-        "more than this number.",
+        "more than this number. A trained model may have another default.",
     ),
 }
 
@@ -64,7 +64,7 @@ class Question(NamedTuple):
 class SpanTask(Problem):
     """A task that finds answer spans with a `BertSpanPredictor`.
 
-    Long texts are read in windows. Training uses the first answer and leaves
+    Long contexts are read in windows. Training uses the first answer and leaves
     out a question whose answer has no known position. In a window without the
     answer, the target is `[CLS]`, as in the original.
 
@@ -129,7 +129,11 @@ class SpanTask(Problem):
             self.null_threshold = arguments.get("null_threshold", 0.0)
 
     def tune(self, examples, predictions):
-        """Return a dict with the "null_threshold" that has the best F1."""
+        """Return a dict with the "null_threshold" that has the best F1.
+
+        The dict is empty if each question has an answer, or if the user set the
+        threshold.
+        """
         if not self.may_be_none or self.is_threshold_fixed:
             return {}
         answers = {question.id: question.answers for question in examples}
@@ -202,9 +206,9 @@ class SpanTask(Problem):
         ]
         if moved := [q for q in kept if q.answers and _has_wrong_start(q)]:
             notes.append(
-                f"{len(moved)} answers are not at their start, an index from "
-                "0; they were found at another place of the context; the first "
-                f"is {self.source.describe(moved[0])}"
+                f"{len(moved)} answers are not at their start, which counts "
+                "characters from 0, but elsewhere in the context; the first is "
+                f"{self.source.describe(moved[0])}"
             )
         if not kept:
             raise InputError(
@@ -358,10 +362,11 @@ def _read_by_id(path, kind, form) -> dict:
 
 
 def answer_span(question: Question) -> tuple[int, int] | str:
-    """Return (start, end) of `answers[0]` in the context, end exclusive.
+    """Return (start, end) of `answers[0]` in characters, end exclusive.
 
     If `question.start` is unknown or wrong, search the context. Return "not
-    found" if the answer does not occur, "ambiguous" if it occurs repeatedly.
+    found" if the answer is blank or does not occur in the context. Return
+    "ambiguous" if the answer occurs several times.
     """
     text, context = question.answers[0], question.context
     if not text.strip():
@@ -488,7 +493,8 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
 def _find_token_span(question, offsets):
     """Return the indices of the answer's first and last token.
 
-    Return (-1, -1) if there is no answer, None if its position is unknown.
+    Return (-1, -1) if there is no answer. Return None if the position of the
+    answer is unknown, or if the answer has no token.
     """
     if not question.answers:
         return -1, -1

@@ -23,7 +23,7 @@ def read_squad_data_set(row, source, split, notes):
     columns = ["id", "question", "context", "answers"]
     for qa in data_set_rows(source, columns, split):
         answers = qa["answers"]
-        if isinstance(answers, dict):  # of lists, as on the Hub
+        if isinstance(answers, dict):  # a dict of lists, as on the Hub
             pairs = zip(answers["text"], answers["answer_start"], strict=True)
             answers = [{"text": t, "answer_start": n} for t, n in pairs]
         yield _make_question(qa["context"], qa, answers, qa.get("title"))
@@ -58,7 +58,7 @@ def read_questions(path) -> list[Question]:
         raise InputError(
             f'{path}: expected SQuAD\'s JSON, {{"data": [{{"paragraphs": '
             '[{"context": ..., "qas": [{"id": ..., "question": ..., '
-            f'"answers": [...]}}]}}]}}]}}; it fails at {error}'
+            f'"answers": [...]}}]}}]}}]}}; reading fails at {error}'
         ) from error
     if not questions:
         raise InputError(f"{path}: expected at least one question, got none")
@@ -133,7 +133,7 @@ SQUAD_OPTIONS = {
     **FILE_OPTIONS,
     **SPAN_OPTIONS,
     "null_odds": Option(
-        None, "The null_odds.json that belongs to the file --predictions."
+        None, "File null_odds.json of the run that wrote --predictions."
     ),
 }
 

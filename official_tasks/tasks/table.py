@@ -32,14 +32,14 @@ def make_dialect(separator=None, encoding=None) -> Dialect:
     """Return a `Dialect` from --separator and --encoding.
 
     Raises:
-        InputError: the separator has several characters, or the encoding is
-            unknown.
+        InputError: the separator is not one character, or is a quote or a line
+            break; or the encoding is unknown.
     """
     separator = "\t" if separator in ("\\t", "tab") else separator
     if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
         raise InputError(
-            f"--separator={separator}: expected one character, such as "
-            "--separator=';'"
+            f"--separator={separator}: expected one character except quotes "
+            "and line breaks, such as --separator=';'"
         )
     try:
         name = codecs.lookup(encoding or "utf-8").name
@@ -65,7 +65,7 @@ def read_rows(
     stream=None,
     kind: str | None = None,
 ) -> Iterator[tuple[int, list]]:
-    """Yield `(line number, cells of columns)` of each row; cells are str.
+    """Yield `(line number, cells)` of each row; a cell is a str or a list.
 
     CSV follows RFC 4180; commas and line breaks may stand inside quotes. TSV is
     split at tabs only. JSONL holds an object on each line. Rows of Parquet and
@@ -232,15 +232,15 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
                 yield line, f"expected {len(header)} columns, got {len(row)}"
             else:
                 yield line, [None if i is None else row[i] for i in indices]
-    except csv.Error as error:  # after it, the rows are unknown
+    except csv.Error as error:  # the rows after the error are unknown
         yield line + 1, f"the row that begins here {_quote_fault(error)}"
 
 
 def _quote_fault(error):
     return (
         f"cannot be read ({error}): a quote opens but is not closed, or text "
-        "follows a closing quote. Double each quote inside quotes. If the file "
-        "does not quote cells, rename it to .tsv"
+        "follows a closing quote. Double each quote inside quotes. If tabs "
+        "separate columns and no cell is quoted, rename the file to .tsv"
     )
 
 
@@ -272,7 +272,7 @@ def plain_errors(path, dialect=None):
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
-        advice, where = "", f" at {error.start}"
+        advice, where = "", f" at index {error.start}"
         if dialect:
             # Text is decoded in blocks, and `start` is an index in the block,
             # not in the file.
@@ -330,7 +330,7 @@ def read_number(text: str) -> float | None:
 
 
 def read_index(text: str, count: int) -> int | None:
-    """Return a cell as a whole number below `count`, or None."""
+    """Return a cell as a whole number below `count`; None for other text."""
     is_short = len(text) <= 9  # int() raises for thousands of digits
     number = int(text) if is_short and text.isdecimal() else count
     return number if number < count else None
@@ -343,7 +343,9 @@ def write_csv(path, rows) -> None:
 
 
 def make_csv_writer(file, **dialect):
-    """Return a `csv.writer` with these arguments, whose lines end in "\\n".
+    """Return a `csv.writer` whose lines end in "\\n".
+
+    `dialect` has further arguments of `csv.writer`.
 
     `csv` before Python 3.13 quotes a cell with a lone "\\r" only if lines end
     in "\\r\\n". Without quotes, the "\\r" would end the row.

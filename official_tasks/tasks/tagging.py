@@ -37,7 +37,9 @@ FEATURE_OPTIONS = {
         "these layers: last, concat_last_four, sum_last_four, concat:-1,-2, "
         "...",
     ),
-    "lstm_dim": Option(LSTM_DIM, "Width of the LSTMs that read the features."),
+    "lstm_dim": Option(
+        LSTM_DIM, "Width of each LSTM of --recipe, in each direction."
+    ),
 }
 TAG_OPTIONS = {
     **FILE_OPTIONS,
@@ -59,7 +61,7 @@ class Tags(NamedTuple):
     """A label for each word of a text, and its probability."""
 
     labels: list[str]
-    probabilities: list[float] | None = None
+    probabilities: list[float] | None = None  # None if read from a file
 
 
 class TagTask(Problem):

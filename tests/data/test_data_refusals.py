@@ -112,7 +112,7 @@ def test_builds_that_cannot_be(tokenizer, tmp_path, documents, settings, word):
         ("", "No finished records"),
         ("none", "No finished records"),
         ("packed", "other rows than expected"),
-        ("empty", "is empty"),
+        ("empty", "has no example"),
     ],
 )
 def test_sources_of_batches_that_are_none(tmp_path, source, word):

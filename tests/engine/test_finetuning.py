@@ -189,7 +189,7 @@ def test_a_finished_run_is_not_trained_again(
     again = finetuning.run(task, place / "init", run, epochs=3, **QUICK)
     assert again["accuracy"] == whole["accuracy"]
     output = capsys.readouterr().out
-    assert "finished before; nothing trained" in output
+    assert "already finished; nothing was trained" in output
     assert "missing" not in output
     assert not (run / "state").exists()
     report = (run / "report.html").read_bytes()

@@ -452,7 +452,7 @@ def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
             lambda x: BertClassifier(x, ["a"], recipe="last", pooling="pooled"),
             "pooling is 'pooled'",
         ),
-        (lambda x: BertCausalModel(x), "sees the very token"),
+        (lambda x: BertCausalModel(x), "attends to the token that it"),
         (
             lambda x: BertTagger(x, ["a"])({"token_ids": [[1]], "odd": [[0]]}),
             "no input named odd",

@@ -144,7 +144,7 @@ def test_an_output_that_the_export_lacks_is_an_error(
 
 
 def test_what_cannot_be_asked_is_named(tmp_path):
-    with pytest.raises(InputError, match="ask for tag"):
+    with pytest.raises(InputError, match="need the signatures tag"):
         compare([record("a", "b", 1) | {"signature": "tag"}], SERVED)
     with pytest.raises(InputError, match="lacks one of text"):
         compare([{"inputs": {"txt": "a"}, "answer": {"label": "b"}}], SERVED)

@@ -75,7 +75,10 @@ def test_half_of_a_surrogate_pair_shifts_no_span(tmp_path):
         ([[0, 99, "PER"]], "has 37 characters"),
         ([[3, 3, "PER"]], "has 37 characters"),
         ([[3, 4, "PER"]], "has no word"),
-        ([[0, 8, "PER"], [4, 8, "PER"]], "overlaps another one: 'King'"),
+        (
+            [[0, 8, "PER"], [4, 8, "PER"]],
+            "shares a word with another span: 'King'",
+        ),
         ([[0, 8]], "expected a list of spans"),
         ([[0, 8, ""]], "expected a list of spans"),
         ([{"start": "0", "end": 8, "label": "PER"}], "expected a list of"),

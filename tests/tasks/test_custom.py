@@ -263,8 +263,8 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
     dev = write(tmp_path / "d.csv", rows[:1], header)
     task = cls(train=train, dev=dev)
     expected = [
-        f"{train}, line 5: the text is empty",
-        f"{train}, line 3: 1 rows repeat an earlier one",
+        f"{train}, line 5: a text is empty",
+        f"{train}, line 3: 1 rows repeat an earlier row",
         f"{train}, line 4: 1 rows repeat an earlier text under another label",
         f"{dev}, line 2: 1 texts are in train and in dev, so the "
         f"score is too high; the first is {rows[0][0]!r}",

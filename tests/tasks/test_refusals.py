@@ -182,7 +182,7 @@ FILES = [
         SQUAD1,
         "a.json",
         squad(("1", [{**ANSWER, "answer_start": "first"}])),
-        "it fails at invalid literal",
+        "reading fails at invalid literal",
     ),
     (
         SQUAD1,
@@ -209,6 +209,7 @@ FILES = [
     (tag_task, "a.txt", "a\nb\n", "got only 'a'"),
     (tag_task, "a.txt", "a O\nb X-PER\n", "line 2: expected labels O"),
     (tag_task, "a.txt", "a O\nb B-\n", "line 2: expected labels O"),
+    (tag_task, "a.txt", "a O\nb -X\n", "line 2: expected labels O"),
     (tag_task, "a.txt", "\n\t\n", "at least one sentence"),
     (tag_task, "a.txt", "a O\nb O\n", "no label but O"),
     (tag_task, "a.txt", b"caf\xe9 O\n", "got the byte 0xe9"),

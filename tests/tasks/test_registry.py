@@ -189,7 +189,7 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
     lines = (place / "test" / "RTE.tsv").read_text().splitlines()
     assert len(lines) == 9 and lines[0] == "index\tprediction"
     own = ("--task=custom", "--dev=glue/RTE/dev.tsv", "--text=sentence1")
-    with pytest.raises(InputError, match="custom scores no files of predict"):
+    with pytest.raises(InputError, match="custom cannot score files of pr"):
         run(evaluate, *own, "--predictions=glue/RTE/dev.tsv")
     with pytest.raises(InputError, match="Give either --model"):
         run(evaluate, *rte)

@@ -256,8 +256,8 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
     [
         (lambda: schedule(1.0, 0), "is not possible"),
         (lambda: schedule(1.0, 5, 6), "is not possible"),
-        (lambda: schedule(1.0, 5, -0.1), "is not possible"),
-        (lambda: schedule(1.0, 5, float("nan")), "is not possible"),
+        (lambda: schedule(1.0, 5, -0.1), "warmup is -0.1"),
+        (lambda: schedule(1.0, 5, float("nan")), "warmup is nan"),
         (lambda: schedule(-1e-3, 5), "learning rate is -0.001"),
         (lambda: schedule(float("nan"), 5), "learning rate is nan"),
         (lambda: schedule(1.0, None), "steps is None"),

@@ -10,8 +10,9 @@ get the same texts of 16, 128 and 512 tokens, one text or 32 texts at a time.
 --texts=FILE:COLUMN adds the texts of a table; it may be repeated.
 Out: for each system, the wall time and processor time of a text in
 milliseconds, and the processor time relative to the first system. The script
-fails if probabilities differ by more than 1e-3 (bfloat16: 0.05). On a busy
-machine, --threads=1 prevents threads from waiting for each other.
+fails if the probabilities of a batch's first text differ by more than 1e-3
+(bfloat16: 0.05). On a busy machine, --threads=1 prevents threads from waiting
+for each other.
 
 Takes about five minutes for a small model. Needs:
 pip install 'bert_keras[onnx,peers]'.
@@ -55,7 +56,7 @@ def define_flags():
     flags.DEFINE_integer(
         "threads", 0, "Threads of each system; 0 keeps the default.", 0
     )
-    flags.DEFINE_list("lengths", ["16", "128", "512"], "Lengths in tokens.")
+    flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens of a text.")
     flags.DEFINE_multi_string("texts", [], "FILE:COLUMN with more texts.")
     flags.mark_flag_as_required("model")
 
@@ -97,7 +98,7 @@ def read_batches(spec):
 
 
 def measure_case(title, steps, batches):
-    """Measure, print and return times; raise InputError if answers differ."""
+    """Return system -> times, and print them; raise if answers differ."""
     answers, _ = turns.take_turns(steps, [[batch] for batch in batches])
     systems = {}
     count = sum(map(len, batches)) / len(batches)
@@ -106,7 +107,8 @@ def measure_case(title, steps, batches):
             gap = np.abs(np.subtract(answer["result"], first["result"])).max()
             if gap > (0.05 if name == HALF else 1e-3):
                 raise InputError(
-                    f"Probabilities of {name} and {FULL} differ by {gap:.2g}."
+                    f"Probabilities of {name} and {FULL} differ by {gap:.2g}. "
+                    "Expected at most 1e-3, or 0.05 for bfloat16."
                 )
         systems[name] = turns.summarize(given, count)
     turns.print_systems(title, systems, "a text")

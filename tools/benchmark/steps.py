@@ -1,4 +1,4 @@
-r"""Measures this package and other libraries in one run on one machine.
+r"""Measures speed and memory of this package and of other libraries.
 
     python tools/benchmark/steps.py --rows=small,base --output=runs/steps.json
 
@@ -55,7 +55,7 @@ def main(values):
     names = values.rows or list(ROWS)
     for name in names:
         if name not in ROWS:
-            raise InputError(f"No row {name!r}; expected {', '.join(ROWS)}.")
+            raise InputError(f"--rows={name}: expected {', '.join(ROWS)}.")
     results = {"machine": turns.machine(), "rows": {}}
     with tempfile.TemporaryDirectory() as folder:
         inputs = Inputs(

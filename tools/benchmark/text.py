@@ -12,8 +12,8 @@ the two tokenizers return different ids.
 
 For pre-training data, the results are rates per second of processor time, on
 one core. Two rates count million characters: from text to a token store, and
-from text to records (building the store included). The others count sequences
-of batches that are sampled on the fly, or rows if batches are packed.
+from text to records (building the store included). Three other rates count the
+sequences or packed rows of batches that are sampled on the fly.
 
 Takes a minute for 8 million characters.
 """
@@ -79,9 +79,9 @@ def read_part(pattern, megabytes):
 
 
 def time_tokenizers(documents, values):
-    """Return the times of `tokenizers` and of `WordPieceTokenizer`.
+    """Return a dict: times of both tokenizers, and the amount of text.
 
-    Lines for which the two return different ids are left out.
+    Lines for which the tokenizers return different ids are left out.
     """
     import tensorflow as tf
     import tokenizers

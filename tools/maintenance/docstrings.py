@@ -8,7 +8,7 @@ DOCTEST = re.compile(r"^Example:\n(?=>>> )(.*?)(?=\n\n|\Z)", re.M | re.S)
 
 
 class Docstrings(griffe.Extension):
-    """Extension that converts "Example:" and a doctest to a section."""
+    """Extension that turns "Example:" and a doctest into a section Examples."""
 
     def on_package(self, *, pkg, **kwargs):
         for function in _functions_and_classes(pkg):

@@ -41,9 +41,10 @@ MODELS = {
 class Inputs:
     """Machine-dependent settings of benchmark jobs.
 
-    `folder` holds the input files that this class makes. If `batch` is not 0,
-    it replaces the batch size of every job that has one. `lines` is the maximum
-    number of lines or questions in an input file.
+    `folder` holds the input files that this class makes. `text`, `data`, `init`
+    and `vocabulary` are the paths of --input, --data, --init and --vocabulary.
+    If `batch` is not 0, it replaces the batch size of every job that has one.
+    `lines` is the maximum number of lines or questions in an input file.
     """
 
     folder: str | os.PathLike
@@ -69,11 +70,14 @@ class Inputs:
     def __getitem__(self, name):
         """Return the path of a file or folder; make it at the first call.
 
+        "text", "data", "init": path of --input, --data or --init.
+        "here": the folder of this file.
         "base": random weights of base size.
         KEY of `MODELS`: a model of this type with the weights of --init.
         "served_KEY" or "onnx_KEY": SavedModel or ONNX folder of this model.
         "lines": the first lines of --input.
         A key of `FILES`: the first lines of this file.
+        "squad_train": SQuAD's training split.
         "squad": the first questions of SQuAD's dev split.
         "questions": the same questions as JSON lines.
         "output": a path to which a job may write.

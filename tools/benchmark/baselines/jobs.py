@@ -29,7 +29,7 @@ def command(settings):
 
 
 def dense_rows(settings):
-    """Return random inputs and labels without padding, for Keras."""
+    """Return two dicts of arrays: random inputs without padding, and labels."""
     batch, length = settings["batch"], settings["length"]
     random = np.random.default_rng(0)
     ids = random.integers(1000, VOCABULARY, (batch, length), "int32")

@@ -3,13 +3,14 @@ r"""Fine-tune with `transformers.Trainer` and print the score as JSON.
     python trainer.py --task=mrpc --train=MRPC/train.tsv --dev=MRPC/dev.tsv \
         --init=all-MiniLM-L6-v2 --learning_rate=1e-4 --seed=0
 
-The settings are the defaults of `official_tasks.finetune`. Batches have 32 rows
-of up to 128 tokens, bucketed by length. AdamW has epsilon 1e-6 and weight decay
-0.01, except for biases and norms. The learning rate has 10 % linear warm-up and
-linear decay. Gradients are clipped to norm 1. SQuAD has windows of 384 tokens;
-a window begins every 128 tokens. The script scores after each epoch and prints
-the best score. With --epochs=0 it only scores. It needs transformers,
-scikit-learn, SciPy and seqeval.
+The settings are the defaults of `official_tasks.finetune`, except the default
+learning rate of 1e-4. Batches have 32 rows of up to 128 tokens, bucketed by
+length. AdamW has epsilon 1e-6 and weight decay 0.01, except for biases and
+norms. The learning rate has 10 % linear warm-up and linear decay. Gradients are
+clipped to norm 1. SQuAD has windows of 384 tokens; a window begins every 128
+tokens. The script scores after each epoch and prints the best score. With
+--epochs=0 it only scores. It needs transformers, scikit-learn, SciPy and
+seqeval.
 """
 
 import argparse
@@ -47,7 +48,7 @@ IGNORED = -100  # PyTorch's cross-entropy ignores positions with this label.
 
 
 def read_table(path, task):
-    """Return the texts of each row of a GLUE file, and the row's label."""
+    """Return two lists of a GLUE file: the texts of each row, and labels."""
     text_columns, label_column, header, _ = TABLES[task]
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))

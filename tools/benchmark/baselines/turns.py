@@ -28,7 +28,8 @@ PAUSE = 0.3
 class Worker:
     """Separate process that prepares a job. Each call of `ask` takes a step.
 
-    `job` is the name of a function of `jobs.py`. If the job fails, the
+    `job` is the name of a function of `jobs.py`, `settings` is its argument,
+    and `variables` is a dict of environment variables. If the job fails, the
     constructor or `ask` raises an InputError.
     """
 
@@ -123,9 +124,9 @@ def take_turns(steps, rounds, update=lambda done: None):
 
 
 def summarize(answers, examples=1):
-    """Return the median, least and greatest seconds per example, as a dict.
+    """Return dict of "median", "least" and "most" seconds per example.
 
-    The key "processor" has the median processor seconds.
+    The key "processor" has the median processor seconds per example.
     """
     seconds = [answer["seconds"] / examples for answer in answers]
     processor = [answer["processor"] / examples for answer in answers]

@@ -2,9 +2,10 @@
 
     python worker.py JOB SETTINGS
 
-JOB is the name of a function of `jobs.py`, and SETTINGS is a JSON dict. For
-each line of stdin, the worker takes a step of the job, and prints times and
-peak memory as JSON. The line is a JSON list of arguments for the step.
+JOB is the name of a function of `jobs.py`, and SETTINGS is a JSON dict. The
+worker prints JSON: first a report (examples in a step, versions, device), then
+times, result and peak memory for each line of stdin. For each line, it takes a
+step of the job. The line is a JSON list of arguments for the step.
 """
 
 import importlib
@@ -33,7 +34,7 @@ def host_megabytes():
 
 
 def read_gpu():
-    """Return (name, peak bytes) of the GPU that this process uses, or None."""
+    """Return (name, peak bytes) of this process's GPU; None without a GPU."""
     torch, tf = sys.modules.get("torch"), sys.modules.get("tensorflow")
     if os.environ["KERAS_BACKEND"] == "jax" and "jax" in sys.modules:
         device = sys.modules["jax"].devices()[0]
