@@ -3,18 +3,19 @@ r"""Turns text into pre-training data: tokens, sentence pairs and masks.
     python tools/create_pretraining_data.py --input="books/*.txt" \
         --vocabulary=runs/vocab.txt --output=runs/data
 
-In: a vocabulary, and text: files, a folder, a glob in quotes, a data set
-hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the documentation
-installed with Python and with this package's dependencies. A text file is one
-document, or has one sentence on each line and a blank line between documents.
-Each row of JSONL and Parquet files is a document. Out, in --output: tokens/ has
-the tokenised text, from which pre-training draws new pairs and masks in each
-epoch. train/ and held_out/ have TFRecords of examples drawn once, with the
-original BERT's feature names. These records need most of the disk space;
---norecords leaves them out. A hash of the content chooses the held-out
-documents, or --held_out names them. Every path may be remote (gs://...). The
-same command resumes an interrupted build. --beam runs the build on many
-machines; see docs/data.md.
+Input: a vocabulary and text. --input names files, a folder, a glob in quotes, a
+data set hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the
+documentation installed with Python and with this package's dependencies. A text
+file is one document, or has one sentence on each line and a blank line between
+documents. Each row of JSONL and Parquet files is a document.
+
+Output: a folder. Its tokens/ has the tokenised text, from which pre-training
+draws new pairs and masks in each epoch. Its train/ and held_out/ have TFRecords
+of examples drawn once, with the original BERT's feature names. These records
+need most of the disk space; --norecords leaves them out. A hash of the content
+chooses the held-out documents, or --held_out names them. Every path may be
+remote (gs://...). The same command resumes an interrupted build. --beam runs
+the build on many machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """

@@ -172,10 +172,12 @@ def _check_manifest(manifest: dict):
     for name in ARRAYS:
         count, size = manifest[name], entries[f"{name}.bin"]["bytes"]
         size_due = count * width if name == "tokens" else 8 * (count + 1)
-        if not count or size != size_due:
+        if not count:
+            raise ValueError(f"{name!r} must be above 0; got {count}")
+        if size != size_due:
             raise ValueError(
-                f"{name!r} is {count}, but {name}.bin has {size} bytes "
-                f"instead of {size_due}"
+                f"{name!r} is {count}, so {name}.bin must have {size_due} "
+                f"bytes; it has {size}"
             )
 
 

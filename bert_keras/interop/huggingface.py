@@ -366,9 +366,9 @@ def _read_arguments(config, head, found):
 def _read_labels(config, count=None):
     """Return the label names in the order of the logits.
 
-    If the config has no names, return the default names LABEL_0, LABEL_1, and
-    so on. They also replace names that are all numbers, and the pair LABEL_0
-    and LABEL_1, the default of transformers.
+    Return `count` default names LABEL_0, LABEL_1, ..., if the config has no
+    names, if every name is a number, or if the names are LABEL_0 and LABEL_1.
+    transformers writes these two for any head without names.
 
     Args:
         config: `Fields` of config.json.

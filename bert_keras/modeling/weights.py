@@ -211,8 +211,8 @@ def enable_lora(
     if not any(layer.trainable for layer in encoder.transformer_layers):
         raise InputError(
             "The encoder is frozen, so LoRA's matrices would not be trained. "
-            "Enable LoRA on a trainable encoder, without a recipe: LoRA "
-            "itself freezes the encoder's weights."
+            "Make the model without the argument recipe, and leave the encoder "
+            "trainable. enable_lora freezes it, except LoRA's matrices."
         )
     new = untrained_weights(model)
     # `untrained_weights` lists random weights. New biases are 0, and need

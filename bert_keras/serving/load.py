@@ -1,4 +1,4 @@
-"""Load a SavedModel and call it with lists of strings."""
+"""Load a SavedModel; call its signatures with lists of strings or ids."""
 
 import os
 import re

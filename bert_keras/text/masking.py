@@ -64,9 +64,9 @@ def check_mask_rules(rules):
 
 
 def count_predictions(length: int, rate: float) -> int:
-    """Return the maximum number of masked tokens in a row, at least 1.
+    """Return the maximum number of masked tokens per input row, at least 1.
 
-    At the paper's rate of 15 %, the maximum is 20 of 128 tokens, and 77 of 512.
+    At the paper's rate of 15 %, it is 20 for a row of 128 tokens, 77 for 512.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
         return 1  # `SamplingRules` checks the types after this call

@@ -143,7 +143,7 @@ class Triplet(_SimilarityLoss):
 
     The loss is max(0, cos(anchor, negative) - cos(anchor, positive) + margin).
     It equals `TripletLoss` of sentence-transformers with its cosine distance,
-    and equation 1 of Schroff et al. 2015 with 1 - cosine as the distance.
+    and the triplet loss of Schroff et al. 2015 with 1 - cosine as the distance.
 
     Args:
         margin: the loss is 0 if the positive's cosine exceeds the negative's

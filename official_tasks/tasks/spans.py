@@ -177,9 +177,9 @@ class SpanTask(Problem):
         for question in questions:
             if question.answers is None:
                 raise InputError(
-                    f"The {file} of {self.name} has a question without a "
-                    f"field of answers, {question.id!r}: expected answers "
-                    f"(a test file can only be used to predict){self.to_score}"
+                    f"The {file} of {self.name} has no answers for the "
+                    f"question with the id {question.id!r}. A file without "
+                    f"answers can only be used to predict{self.to_score}"
                 )
             if not question.answers and not self.may_be_none:
                 raise InputError(

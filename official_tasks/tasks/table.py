@@ -232,7 +232,8 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
                 yield line, f"expected {len(header)} columns, got {len(row)}"
             else:
                 yield line, [None if i is None else row[i] for i in indices]
-    except csv.Error as error:  # the rows after the error are unknown
+    except csv.Error as error:
+        # Reading stops: after a wrong quote, it is unclear where rows begin.
         yield line + 1, f"the row that begins here {_quote_fault(error)}"
 
 

@@ -189,7 +189,7 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     task = embedding_task(dev=data, matryoshka="4,2", truncate_dim=1)
     cut = evaluate(task, [str(run)])
     assert cut["ndcg_at_10"] < loaded["ndcg_at_10"]
-    with pytest.raises(InputError, match="at most 1, --truncate_dim"):
+    with pytest.raises(InputError, match="at most 1, .* --truncate_dim"):
         task.loss()
     with pytest.raises(InputError, match="--matryoshka=4,99: .* at most"):
         evaluate(embedding_task(dev=data, matryoshka="4,99"), [str(run)])

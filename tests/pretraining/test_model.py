@@ -253,7 +253,7 @@ def test_a_vocabulary_that_is_no_extension_is_refused_by_line():
         ({"init": None, "hidden_dim": 16, "num_heads": 3}, "num_heads"),
         ({"dropout": 1.5}, "dropout"),
         ({"mask_rate": 2.0}, "mask_rate"),
-        ({"warmup": -1.0}, "warm-up"),
+        ({"warmup": -1.0}, "warmup is -1"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_run_and_plan_and_leaves_no_folder(

@@ -503,4 +503,4 @@ def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
     part = {"text": ["a", "b", " "], "label": ["bad", "good", "bad"]}
     parquet.write_table(pa.table(part), path)
     notes = read_notes(custom_task(str(path), str(path)))
-    assert any(note.startswith(f"{path}, row 3: the text") for note in notes)
+    assert any(note.startswith(f"{path}, row 3: a text") for note in notes)

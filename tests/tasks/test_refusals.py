@@ -195,7 +195,7 @@ FILES = [
         SQUAD1,
         "a.json",
         squad(("1", None)),
-        "test file can only be used to predict",
+        "file without answers can only be used to predict",
     ),
     (SQUAD1, "a.json", squad(("1", [{**ANSWER, "text": "x"}])), "no question"),
     (

@@ -120,7 +120,7 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     (query,) = task.read("test")
     assert (query.text, query.relevant) == ("was it", {})
     with pytest.raises(
-        InputError, match="no labels.*can only be used to predict"
+        InputError, match="no passage with.*can only be used to predict"
     ):
         task.score([query], vectors(task, [query]))
     with pytest.raises(InputError, match="--split=train has no scores"):
@@ -154,7 +154,7 @@ def test_scored_pairs_are_compared_by_their_cosines(tmp_path):
     rows = read_csv(tmp_path / "predictions.csv")
     assert [row["label"] for row in rows] == ["", "", ""]
     assert float(rows[0]["predicted"]) == pytest.approx(1.0)
-    with pytest.raises(InputError, match="no labels"):
+    with pytest.raises(InputError, match="lacks labels"):
         task.score(task.read("test"), cosines)
 
 
