@@ -65,8 +65,8 @@ TRAINING = {
     "ema": "Momentum of the moving averages of the weights. The run scores and "
     "saves these averages.",
     "label_smoothing": "Fraction of each label to spread over all classes.",
-    "lora_rank": "Train only LoRA's matrices, of this rank, the head and new "
-    "weights.",
+    "lora_rank": "Rank of LoRA's matrices. Only they, the head and other new "
+    "weights are trained.",
     "lora_alpha": "LoRA's change of a kernel is multiplied by --lora_alpha / "
     "--lora_rank. By default, this factor is 1.",
     "lora_dropout": "Dropout rate of the input of LoRA's matrices.",

@@ -13,7 +13,7 @@ refuses differences above 1e-5 (bfloat16: 0.05). Weights that a model folder
 lacks are random, and are refused unless --allow_untrained is set.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it. tools/compare.py
-compares the answers with the recorded answers of another export.
+compares the export's answers with recorded ones.
 
 --format=litert or --format=onnx writes another format, in float32 or int8. Its
 inputs are token ids; the vocabulary and the tokenizer settings are next to it.

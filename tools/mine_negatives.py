@@ -14,12 +14,13 @@ To train with the file:
 
 The negatives of a text are chosen from the partners of all other texts, or from
 --passages. The text itself and its partners are left out. --range_min=3 skips
-the three nearest passages, which may be right answers that nobody marked.
-With --absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
-lowest cosine of the text's partners. With --relative_margin=0.05, it is at
-least 5 % below. These flags work as in `mine_hard_negatives` of
-sentence-transformers. --max_score differs: it is the highest possible score in
-the column that --label names, not a limit on the negatives.
+the three nearest passages that remain after partners and margins; they may be
+right answers that nobody marked. With --absolute_margin=0.05, the cosine of a
+negative is at least 0.05 below the lowest cosine of the text's partners. With
+--relative_margin=0.05, it is at least 5 % below. These flags work as in
+`mine_hard_negatives` of sentence-transformers. --max_score differs: it is the
+highest possible score in the column that --label names, not a limit on the
+negatives.
 
 Takes as long as embedding all texts.
 """

@@ -57,8 +57,8 @@ class SelfAttention(layers.KeepsArguments):
 
     Three dense layers compute query, key and value. The scores of a head of
     width H are query x key / sqrt(H) + bias. Softmax over the S keys returns
-    probabilities. After dropout, the probabilities weight the sum of the
-    values. One dense layer maps all heads to the output. Equals
+    probabilities. After dropout, the values are summed with the probabilities
+    as weights. One dense layer maps all heads to the output. Equals
     `attention_layer` of the original with the dense layer after it (the paper,
     section 3).
 
@@ -69,7 +69,7 @@ class SelfAttention(layers.KeepsArguments):
 
     Call arguments:
         inputs: float (B, T, D).
-        bias: float, added to the scores, broadcasts to (B, N, T, S). If None,
+        bias: float, added to the scores, broadcasts to (B, 1, T, S). If None,
             every token attends to every token.
         seed: int (2,), the dropout seed of this call; None: nothing is dropped.
         tokens: `RealTokens` of the batch. If set, input and output contain only
@@ -215,7 +215,7 @@ class TransformerLayer(layers.SeededLayer):
 
     Call arguments:
         inputs: float (B, T, D).
-        bias: float, added to the scores, broadcasts to (B, N, T, S); None: 0.
+        bias: float, added to the scores, broadcasts to (B, 1, T, S); None: 0.
         tokens: `RealTokens` of the batch. If set, input and output contain only
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities

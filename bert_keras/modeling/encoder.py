@@ -225,7 +225,7 @@ class BertEncoder(Portable, keras.Model):
         self._check_inputs(inputs)
         padding_mask = inputs.get("padding_mask")
         example_ids = inputs.get("example_ids")
-        bias = attention_bias(  # broadcasts to (B, N, T, S)
+        bias = attention_bias(  # broadcasts to (B, 1, T, S)
             ops.shape(inputs["token_ids"])[1],
             self.attention,
             padding_mask,

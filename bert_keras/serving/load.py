@@ -79,8 +79,8 @@ def read_card(folder):
         return read_manifest(path, "SavedModel", _check_card)
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
-            f"{folder} holds weights, not a SavedModel. Export the weights "
-            "with tools/export.py, or load them with from_preset."
+            f"{folder} holds weights, not a SavedModel. Export them with "
+            f"tools/export.py --model={folder}, or load them with from_preset."
         )
     raise InputError(
         f"{folder} is not an export: it has no {CARD}. Make an export with "

@@ -60,9 +60,9 @@ def adamw(
         bias_correction: True as in Adam's paper; False as in BERT's original
             code. Short runs and fine-tuning on few labels are more stable with
             True (Mosbach et al. 2021, Zhang et al. 2021).
-        accumulate: number of micro-batches into which a step splits its batch.
-            The memory then holds one micro-batch at a time. Without dropout,
-            the result equals the result of a step on the whole batch.
+        accumulate: number of micro-batches into which each replica splits its
+            rows. The memory then holds one micro-batch at a time. Without
+            dropout, the result equals the result of a step on the whole batch.
         schedule: shape of the rate after the warm-up: "constant", or "linear"
             or "cosine", which reach 0 after the last step.
         ema: momentum of the moving average of each weight, such as 0.99. At the

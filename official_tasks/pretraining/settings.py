@@ -32,8 +32,8 @@ class Settings(NamedTuple):
         has longer sequences. A value below 1 is a fraction of `steps`. None
         means a tenth of `steps`, or 0 for `records` without `phase_2_data`.
     phase_2_batch_size: None means the batch size of phase 1.
-    evaluations: number of evaluations on held-out documents. There is one
-        every `steps // evaluations` steps, and at the end of each phase.
+    evaluations: how often held-out documents are scored: after every
+        `steps // evaluations` steps (at least 1), and at the end of each phase.
     evaluation_steps: maximum number of batches in an evaluation.
     optimizer: "adamw" or "lamb".
     warmup: number of warm-up steps; a value below 1 is a fraction of `steps`.

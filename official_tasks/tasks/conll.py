@@ -183,8 +183,8 @@ def check_tags(where, labels):
     for label in labels:
         if not is_label(label):
             raise InputError(
-                f"{where}: expected labels O, TYPE, or TYPE after B-, I-, E-, "
-                f"S-, L- or U-, got {label!r}"
+                f"{where}: expected labels O, a TYPE of 2 characters or more, "
+                f"or B-, I-, E-, S-, L- or U- before a TYPE, got {label!r}"
             )
 
 

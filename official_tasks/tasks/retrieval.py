@@ -74,9 +74,9 @@ class RetrievalTask(Problem):
         kept = [i for i, gains in enumerate(relevant) if gains]
         if not kept:
             raise InputError(
-                f"The file of {self.name} has no passage with a score above 0. "
-                "Expected at least one, to compute the metrics. The file can "
-                f"only be used to predict{self.to_score}"
+                f"The file of {self.name} has no right passage for any query. "
+                "Expected a partner or, with --label, a label above 0. The "
+                f"file can only be used to predict{self.to_score}"
             )
         rankings, relevant, passages = (
             [values[i] for i in kept]

@@ -22,7 +22,8 @@
      OPS=$SITE/tensorflow_text/python/ops
      LIBRARIES=$OPS/_fast_bert_normalizer.so:$OPS/_fast_wordpiece_tokenizer.so
      ./ask_saved_model runs/default "$LIBRARIES" classify_text:0 \
-         StatefulPartitionedCall:0 StatefulPartitionedCall:2 < texts.txt */
+         StatefulPartitionedCall:0 StatefulPartitionedCall:2 < texts.txt
+*/
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

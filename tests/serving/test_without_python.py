@@ -1,7 +1,8 @@
 """A SavedModel called from C with the library in TensorFlow's wheel.
 
 The program has no Python, like TensorFlow Serving. tensorflow-text's operations
-come from shared libraries. The commands are those of its first comment.
+come from shared libraries. The first comment of ask_saved_model.c has the
+commands.
 """
 
 import os

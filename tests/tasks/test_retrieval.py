@@ -120,7 +120,7 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     (query,) = task.read("test")
     assert (query.text, query.relevant) == ("was it", {})
     with pytest.raises(
-        InputError, match="no passage with.*can only be used to predict"
+        InputError, match="no right passage .* can only be used to predict"
     ):
         task.score([query], vectors(task, [query]))
     with pytest.raises(InputError, match="--split=train has no scores"):
@@ -220,7 +220,7 @@ def test_a_file_without_a_score_above_zero_has_no_metrics(tmp_path):
     task = ranking_task(dev=path, label="score")
     pairs = task.read("dev")
     outputs = task.decode(pairs, None, np.array([[1.0], [2.0]]))
-    with pytest.raises(InputError, match="no passage with a score above 0"):
+    with pytest.raises(InputError, match="with --label, a label above 0"):
         task.score(pairs, outputs)
 
 
