@@ -134,10 +134,10 @@ def _check_held_out(task, models, split="dev") -> list[str]:
             fold = settings.get("fold")
             paths = list(map(str, source.paths("train")))
             inputs = registry.read_run_record(model, "inputs")
-            # The run read its dev files, but was not trained on them.
+            # The run was not trained on its dev files, so these may change.
             dev_paths = split_paths(dev or "")
-            read = [path for path in paths if path not in dev_paths]
-            if changed := find_changed(inputs, read):
+            used = [path for path in paths if path not in dev_paths]
+            if changed := find_changed(inputs, used):
                 raise InputError(
                     f"{changed[0]} changed after the run of {model}. Other "
                     "rows would be held out, and the model was trained on most "

@@ -1,8 +1,9 @@
 """Hides four lines that TensorFlow prints while it starts without a GPU.
 
 The variable TF_CPP_MIN_LOG_LEVEL cannot hide three of these lines, because
-TensorFlow 2.21 writes them before it reads the variable. If the machine has an
-accelerator, or the variable is 0, nothing is hidden.
+TensorFlow 2.21 writes them before it reads the variable. This module filters
+the lines, unless the machine has an accelerator or the variable is 0. It sets
+the variable to 1 if it is not set.
 """
 
 import contextlib

@@ -73,14 +73,14 @@ def define_flags():
         "absolute_margin",
         None,
         "A negative's cosine is at least this much below the lowest cosine of "
-        "a partner.",
+        "the text's partners.",
         0.0,
     )
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "Like --absolute_margin, but as a fraction of the lowest cosine of a "
-        "partner.",
+        "Like --absolute_margin, but as a fraction of the lowest cosine of the "
+        "text's partners.",
         0.0,
     )
     flags.mark_flags_as_required(["train", "model", "output"])

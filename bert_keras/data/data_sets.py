@@ -228,7 +228,7 @@ def _find_split(source, available, split):
 
 
 def _open(source, split):
-    """Return the dict of `data_set_features`, and a stream of the rows."""
+    """Return what `data_set_features` returns, and an iterable of rows."""
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"
     datasets = _import("hf", source)

@@ -284,8 +284,8 @@ def hub_name(preset):
         return name
     if preset.startswith(PREFIX):
         raise InputError(
-            f"{preset} is not a name on the Hub. Expected {PREFIX}org/name."
-            f"{suggest_names(preset)}"
+            f"{preset} does not have the form of a Hub name. Expected "
+            f"{PREFIX}org/name.{suggest_names(preset)}"
         )
     return None
 

@@ -147,8 +147,8 @@ def _checked_name(name):
     found = downloads.hub_name(str(name))
     if found is None:
         raise InputError(
-            f"{name} is not a name on the Hub. Expected org/name, where org "
-            "is your account or organization."
+            f"{name} does not have the form of a Hub name. Expected org/name, "
+            "where org is your account or organization."
         )
     return found
 

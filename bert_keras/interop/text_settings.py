@@ -15,12 +15,14 @@ class TextSettings:
     Attributes:
         pieces: the vocabulary, in the order of the ids.
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
-        cases: dict of source (a path or a name) -> True for lower-cased text.
+        cases: dict -> True if the text is lower-cased. A key names what states
+            this: a file's path, or the checkpoint's name.
         sequence_length: number of tokens in a row, or None if not stated.
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.
         include_prompt: True if the pooling includes the tokens of a prompt.
-        is_resolved: True if `cases` needs no check against the vocabulary.
+        is_resolved: True if the case is certain, so that it is not compared
+            with the vocabulary's.
     """
 
     pieces: list

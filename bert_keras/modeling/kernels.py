@@ -75,8 +75,8 @@ def gelu_tanh(x):
 def gelu_exact(x):
     """Compute GELU by the error function, as the original did at its release.
 
-    Keras's exact GELU would export to an ONNX file that no runtime reads, so
-    this function calls `erf`. The gradient keeps only `x`.
+    Keras's exact GELU calls `erfc`, and no runtime reads its export to ONNX, so
+    this function calls `erf`. Only `x` is kept for the gradient.
     """
 
     def gradient(upstream):

@@ -146,7 +146,7 @@ class Normalizer:
         run = tf.cumsum(tf.cast(is_kept & (classes == 0), tf.int64))
         # Combining classes are below 256, so the key sorts by run, then class.
         key = tf.gather_nd(run * 256 + classes, positions)
-        # (marks, 1): for each of `positions`, the old position of its new mark.
+        # (marks, 1): for each of `positions`, where its mark is taken from.
         origin = tf.gather(positions, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(

@@ -36,7 +36,8 @@ class SegmentPacker(keras.layers.Layer):
 
     Raises:
         InputError: `sequence_length` is not an integer, a row has no room for
-            a token of each segment, or an id is negative (checked eagerly).
+            a token of each segment, or, outside a `tf.function`, an id is
+            negative.
 
     Example:
 

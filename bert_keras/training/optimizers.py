@@ -310,15 +310,16 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         ]
 
     def _compute_shared_values(self, dtype, layer_rate):
-        """Return a dict of this step's values for weights of a dtype and layer.
+        """Return this step's values for weights with one dtype and rate factor.
 
         Args:
             dtype: dtype of the weights.
             layer_rate: factor on the learning rate.
 
         Returns:
-            dict of "rate", "gains" and "powers", or, for the fused step, the
-            dict of `adam_values`.
+            dict of "rate", "gains" (1 - beta_1 and 1 - beta_2; 0 in a skipped
+            step) and "powers" (beta_1 ** t and beta_2 ** t); or, for the fused
+            step, the dict of `adam_values`.
         """
         betas = self.beta_1, self.beta_2
         # 0 in a skipped step, else 1.

@@ -1,4 +1,4 @@
-"""Runs a task with several learning rates and seeds, and keeps the best run."""
+"""Runs a task with several rates and seeds; copies the best run's outputs."""
 
 import os
 import shutil

@@ -6,13 +6,14 @@ r"""Times classification of texts by this package and two other libraries.
 In: the folder of a classifier. The script writes the classifier as SavedModel
 (float32 and bfloat16), for transformers and for ONNX Runtime. Each of these
 four systems runs in its own process, and the systems take turns. All systems
-get the same texts of 16, 128 and 512 tokens, one text or 32 texts at a time.
+get the same random words as texts of 16, 128 and 512 tokens, one or 32 texts at
+a time.
 --texts=FILE:COLUMN adds the texts of a table; it may be repeated.
 Out: for each system, the wall time and processor time of a text in
 milliseconds, and the processor time relative to the first system. The script
-fails if the probabilities of a batch's first text differ by more than 1e-3
-(bfloat16: 0.05). On a busy machine, --threads=1 prevents threads from waiting
-for each other.
+fails if the probabilities of a batch's first text differ from the float32
+SavedModel's by more than 1e-3 (bfloat16: 0.05). On a busy machine, --threads=1
+prevents threads from waiting for each other.
 
 Takes about five minutes for a small model. Needs:
 pip install 'bert_keras[onnx,peers]'.

@@ -6,7 +6,7 @@ Input: README.md, CONTRIBUTING.md, CHANGELOG.md, docs/ and the code. The script
 copies the pages, and lists the code's public docstrings, sizes, presets,
 signatures and --help texts on further pages. Output: the site in build/site;
 open build/site/index.html. The build fails if a page or a docstring has a
-broken link. Takes about 20 seconds.
+broken link. Takes about 20 seconds. Needs what `make docs` installs.
 """
 
 import json

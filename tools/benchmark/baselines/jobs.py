@@ -1,8 +1,9 @@
 """Jobs for workers. A job imports only the libraries that it needs.
 
-A job is a function of its settings. It returns a function that takes one step
-and waits for its end, and the number of examples in a step. Jobs run this
-package, transformers on PyTorch, ONNX Runtime with `tokenizers`, or a command.
+A job takes its settings and returns a pair: a function that takes one step and
+waits until it ends, and the number by which the step's time is divided, such as
+the number of examples. Jobs run this package, transformers on PyTorch, ONNX
+Runtime with `tokenizers`, or a command.
 """
 
 import json
