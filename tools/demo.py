@@ -2,10 +2,11 @@
 
     python tools/demo.py
 
-In: nothing; the text is the installed documentation of Python and its
-libraries. For each stage, this script prints a command and runs it. Out:
---output has the files of each stage, with a report.html for each training. The
-script prints scores and baselines. The same command resumes an interrupted run.
+In: nothing; the text is the documentation installed with Python and with this
+package's dependencies. For each stage, this script prints a command and runs
+it. Out: --output has the files of each stage, with a report.html for each
+training. The script prints scores and baselines. The same command resumes an
+interrupted run.
 
 Takes about 5 minutes on two CPU cores with AVX-512.
 """

@@ -1,9 +1,9 @@
 """Documents from text files, JSONL, Parquet, data sets or installed docs.
 
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
-`documentation:` for the documentation that is installed with Python. Only one
-document, or a few hundred rows, is in memory at a time. The order is fixed:
-files are sorted by path.
+`documentation:` for the documentation installed with Python and with this
+package's dependencies. Only one document, or a few hundred rows, is in memory
+at a time. The order is fixed: files are sorted by path.
 """
 
 import contextlib

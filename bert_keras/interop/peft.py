@@ -18,7 +18,7 @@ from bert_keras.errors import InputError
 from bert_keras.interop import distilbert, huggingface, tensor_files
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.saving import new_folder
-from bert_keras.interop.tensors import LICENSE, WeightsError
+from bert_keras.interop.tensors import LICENSE, WeightsError, run_checks
 from bert_keras.modeling import weights
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import in_encoder, published_weights
@@ -207,9 +207,7 @@ def load_lora(
     alpha = _read_alpha(config, adapted, ranks)
     dropout = config.fraction("lora_dropout", 0.0)
     _check_new_weights(model, path, found)
-    for tensor in found.values():
-        if tensor.check is not None:
-            tensor.check()
+    run_checks(found)
     arrays = {name: tensor.load() for name, tensor in found.items()}
     for name in adapted:
         if merge:

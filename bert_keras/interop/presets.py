@@ -63,9 +63,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     _check_head(cls, checkpoint)
     found, head_arguments, why = _select_head(cls, checkpoint, head_arguments)
     check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
-    for tensor in found.values():
-        if tensor.check is not None:
-            tensor.check()
+    tensors.run_checks(found)
     encoder_class = getattr(cls, "encoder_class", cls)
     with modes.use(draw_weights=False):
         encoder = encoder_class(**{**checkpoint.encoder, **encoder_arguments})

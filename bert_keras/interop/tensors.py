@@ -209,6 +209,13 @@ class Tensor:
         )
 
 
+def run_checks(found):
+    """Run the `check` of each `Tensor` of a dict of name -> `Tensor`."""
+    for tensor in found.values():
+        if tensor.check is not None:
+            tensor.check()
+
+
 @dataclasses.dataclass
 class Checkpoint:
     """The description of one checkpoint.

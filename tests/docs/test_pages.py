@@ -1,6 +1,7 @@
 """Files, functions, flags, links and menu entries in the pages exist."""
 
 import ast
+import dataclasses
 import re
 
 import pytest
@@ -109,3 +110,15 @@ def test_slow_tests_that_pages_name_exist():
     assert len(named) >= 3
     for command in named:
         assert "long" in command and (ROOT / command[-1]).is_file(), command
+
+
+def test_the_limits_are_those_of_the_code():
+    limits = pytest.importorskip(
+        "bert_keras.serving.server", reason="needs the extra `serve`"
+    )
+    page = PAGES["docs/serving.md"]
+    flags = dataclasses.asdict(limits.Limits())
+    for name, limit in flags.items():
+        assert f"`--{name}` ({limit:,})" in page
+    assert f"{limits.MAX_VALUES:,} values in the answer" in page
+    assert f"over {limits.BODY_SECONDS} s 408" in page

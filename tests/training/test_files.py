@@ -9,7 +9,7 @@ import uuid
 import pytest
 from remote_folder import Killed, object_store
 
-from bert_keras import files, folder_lock, json_files
+from bert_keras import files, folder_lock, json_files, manifest
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import FolderLock
 from bert_keras.run_folder import RunFolder
@@ -175,6 +175,14 @@ def test_what_is_not_there_or_not_known_is_named(remote):
     with pytest.raises(InputError, match=message) as caught:
         put("nosuch://bucket/file", b"x")
     assert "pip install" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_not_called_missing(tmp_path):
+    (tmp_path / "folder").mkdir()
+    fault = manifest.find_size_fault(str(tmp_path / "folder"), {"bytes": 1})
+    assert fault == "cannot be read (Is a directory)"
+    absent = str(tmp_path / "absent")
+    assert manifest.find_size_fault(absent, {"bytes": 1}) == "is missing"
 
 
 def test_paths_are_told_from_addresses(tmp_path):
