@@ -212,8 +212,10 @@ def main(values):
     from official_tasks.engine.grid import make_table
 
     if bool(values.model) == bool(values.predictions):
+        count = "both" if values.model else "neither"
         raise InputError(
-            "Give either --model, a folder, or --predictions, a file."
+            "Give either --model, a folder, or --predictions, a file; got "
+            f"{count}."
         )
     if values.task == MLM:
         scores = evaluate_masked_lm(values)

@@ -243,6 +243,8 @@ class Commands:
 
     def __init__(self, values):
         self.values, self.is_small = values, values.scale == "small"
+        is_number = values.table.isdigit()
+        self.name = f"table{values.table}" if is_number else values.table
         self.table = make_tables(self.is_small)[values.table]
         self.columns = self.table.small if self.is_small else self.table.columns
         pretrains = self.table.rows[0].pretrain is not None
@@ -290,7 +292,7 @@ class Commands:
         """
         values, start = self.values, f"{column.task}."
         name = f"{values.scale}-{slug(row.name)}-{column.task}-{seed}"
-        folder = os.path.join(values.output, f"table{values.table}", name)
+        folder = os.path.join(values.output, self.name, name)
         words = f"--task={column.task}", f"--output={folder}", f"--seed={seed}"
         scale = SMALL_FINETUNE.split() if self.is_small else []
         init = []
@@ -388,7 +390,7 @@ def main(values):
             script.run_module(words)
     if not values.dry_run:
         text = commands.format_table()
-        path = Path(values.output, f"table{values.table}.md")
+        path = Path(values.output, f"{commands.name}.md")
         path.write_text(text, encoding="utf-8")
         print(text, end="")
 

@@ -51,8 +51,9 @@ def pretraining_dataset(
             already drawn.
 
     Raises:
-        InputError: `source` has neither a store nor records, or a file has a
-            wrong size or wrong shapes. `check_source` compares every byte.
+        InputError: `source` has neither a store nor records, a file has a wrong
+            size or wrong shapes, or the seed is negative. `check_source`
+            compares every byte.
     """
     examples = open_examples(source, seed, rules)
     draw = _Batches(examples, batch_size)

@@ -40,9 +40,14 @@ class EpochWindows:
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
         seed: seed of the order, at least 0.
+
+    Raises:
+        InputError: the seed is negative.
     """
 
     def __init__(self, sizes, seed: int):
+        if seed < 0:
+            raise InputError(f"seed is {seed}; expected 0 or more.")
         self._sizes = np.asarray(sizes, np.int64)
         self._seed = seed
         self.epoch_size = int(self._sizes.sum())

@@ -22,7 +22,7 @@ CONFIG, TASK_CONFIG = "config.json", "task.json"
 TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor.json"
 WEIGHTS, TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
 ASSETS = os.path.join("assets", "tokenizer")
-VOCABULARY = "vocabulary.txt"
+VOCABULARY = os.path.join(ASSETS, "vocabulary.txt")
 # Class of keras-hub -> class of this package.
 TASKS = {
     "BertTextClassifier": "BertClassifier",
@@ -111,9 +111,10 @@ def open_keras_hub(folder):
         },
         skipped=skipped,
         read_text=text_settings.text_reader(
-            os.path.join(folder, ASSETS, VOCABULARY),
+            os.path.join(folder, VOCABULARY),
             lambda: _read_text(folder),
         ),
+        vocabulary_file=VOCABULARY,
         embedding=embedding,
     )
 

@@ -507,7 +507,7 @@ def _check_complete(model, checkpoint, report):
 
 
 def _warn_about_new_weights(model, checkpoint, report, why):
-    """Warn about random weights, and mark them in the model."""
+    """Warn about new weights, and mark them in the model."""
     random = {*report.initialised, *checkpoint.untrained} & {
         *report.initialised,
         *report.loaded,
@@ -519,25 +519,24 @@ def _warn_about_new_weights(model, checkpoint, report, why):
     why = f" ({why})" if why else ""
     warnings.warn(
         f"{type(model).__name__} from {checkpoint.source}: these weights are "
-        f"new, and random until they are trained{why}: {list_names(new)}",
+        f"new and not trained yet{why}: {list_names(new)}",
         UntrainedWarning,
         stacklevel=4,  # points at the call of `from_preset`
     )
 
 
 def _read_text(checkpoint):
+    fix = f"Put the model's {checkpoint.vocabulary_file} next to the weights"
     if checkpoint.read_text is None:
         raise WeightsError(
-            checkpoint.source,
-            "there is no vocabulary next to the weights",
-            "Put the model's vocab.txt next to the weights",
+            checkpoint.source, "there is no vocabulary next to the weights", fix
         )
     text, size = checkpoint.read_text(), checkpoint.encoder["vocabulary_size"]
     if len(text.pieces) > size:
         raise WeightsError(
             checkpoint.source,
             "the vocabulary does not belong to the weights",
-            "Put the model's vocab.txt next to the weights",
+            fix,
             expected=f"at most {size} tokens",
             found=f"{len(text.pieces)}",
         )

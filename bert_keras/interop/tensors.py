@@ -230,6 +230,7 @@ class Checkpoint:
         skipped: names in the files of tensors that match no known weight.
         read_text: function that returns the `TextSettings`; None if there is no
             vocabulary.
+        vocabulary_file: path of the vocabulary in the preset, for messages.
         embedding: dict of `BertEmbedder` arguments ("pooling", "normalize" and
             maybe "truncate_dim"); None if the files state no pooling.
         origin: source of the weights that training began from: a Hub name with
@@ -253,6 +254,7 @@ class Checkpoint:
     tensors: dict
     skipped: list
     read_text: Callable | None = None
+    vocabulary_file: str = "vocab.txt"
     embedding: dict | None = None
     origin: str | None = None
     license: License | None = None

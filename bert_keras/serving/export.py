@@ -190,8 +190,8 @@ def _check_answers(folder, answers, tolerance):
     if not difference <= tolerance:
         raise InputError(
             f"The export differs from the live model by {difference:.3g}, "
-            f"more than {tolerance}. Nothing was written. Export the model "
-            "with verify=False to examine the difference."
+            f"more than {tolerance}. To examine the difference, export the "
+            "model to a new folder with verify=False."
         )
 
 

@@ -6,6 +6,7 @@ from data_samples import write_store
 
 from bert_keras.data.examples import DrawnExamples, EpochWindows, fill_rows
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.errors import InputError
 from bert_keras.text.masking import generator
 
 
@@ -22,6 +23,11 @@ def test_windows_hold_every_unit_once_an_epoch(monkeypatch):
         assert np.diff(starts).tolist() == counts
         assert 400 < np.mean(counts) < 600 and max(counts) < 590
     assert len(set(map(tuple, orders))) == 3
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(InputError, match="seed is -1; expected 0 or more"):
+        EpochWindows([70, 30], seed=-1)
 
 
 def test_spans_cover_a_run_without_gap_or_overlap(monkeypatch):

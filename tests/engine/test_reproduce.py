@@ -70,6 +70,11 @@ def test_every_command_has_flags_of_its_script(table, scale):
         for words in found.values()
     }
     assert len(plans) == count
+    name = table if table == "figure5" else f"table{table}"
+    outputs = [w for words in found.values() for w in words if "output=" in w]
+    assert all(f"/{name}/" in w or "/pretrain" in w for w in outputs), outputs[
+        :3
+    ]
 
 
 def test_a_table_has_mean_and_standard_deviation_of_its_seeds(

@@ -138,6 +138,8 @@ def test_a_pooling_that_is_not_known_is_refused(tmp_path):
 
 def test_the_text_side_comes_along(tmp_path):
     preset(tmp_path)
+    with pytest.raises(WeightsError, match="assets/tokenizer/vocabulary.txt"):
+        BertPreprocessor.from_preset(tmp_path)
     os.makedirs(tmp_path / "assets" / "tokenizer")
     vocabulary = tmp_path / "assets" / "tokenizer" / "vocabulary.txt"
     vocabulary.write_text("\n".join(tiny.PIECES) + "\n")

@@ -191,8 +191,10 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
     own = ("--task=custom", "--dev=glue/RTE/dev.tsv", "--text=sentence1")
     with pytest.raises(InputError, match="custom cannot score files of pr"):
         run(evaluate, *own, "--predictions=glue/RTE/dev.tsv")
-    with pytest.raises(InputError, match="Give either --model"):
+    with pytest.raises(InputError, match="Give either --model.*got neither"):
         run(evaluate, *rte)
+    with pytest.raises(InputError, match="got both"):
+        run(evaluate, *rte, "--model=rte", "--predictions=out/RTE.tsv")
     with pytest.raises(InputError, match="--output is missing"):
         run(predict, *rte, "--model=rte")
     task = glue_task(glue.RTE, data_dir="glue")
