@@ -114,9 +114,10 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     Return a note for each file of the split that a model was trained on.
 
     Without a dev file, the dev split is a tenth of --train. A model was trained
-    on rows of this tenth if its run read the same file and one of these is
-    true: the run had a different split_seed, the run had a dev file, the run
-    was part of a cross-validation, or the file changed after the run.
+    on rows of this tenth if its run read one of the files and one of these is
+    true: the run had other training files too, or in another order, the run had
+    a different split_seed, the run had a dev file, the run was part of a
+    cross-validation, or a file changed after the run.
 
     Raises:
         InputError: a model was trained on rows of this tenth.
@@ -144,8 +145,12 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                     "of them. Put the original file back, or give --dev=FILE "
                     "with new rows."
                 )
-            is_other = fold or dev or seed != source.split_seed
-            if is_other and _have_common(paths, trained):
+            flags = [f"--dev={dev}"] if dev else []
+            if not dev and not _are_same(paths, trained):
+                flags.append(f"--train={settings.get('train')}")
+            if not dev and seed != source.split_seed:
+                flags.append(f"--split_seed={seed}")
+            if (fold or flags) and _have_common(paths, trained):
                 if fold:
                     raise InputError(
                         f"{model} is {fold} of a cross-validation. It was "
@@ -154,11 +159,10 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                         "scores of its held-out rows. Give --dev=FILE with "
                         "new rows."
                     )
-                flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
                     f"This command would score rows of {source.files['train']} "
                     f"that {model} was trained on. To score only held-out "
-                    f"rows, give {flag}."
+                    f"rows, give {' '.join(flags)}."
                 )
         elif split != "train":
             parts = () if source.data_set(split) else source.parts(split)
@@ -170,6 +174,14 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                 if _have_common([path], trained)
             ]
     return notes
+
+
+def _are_same(paths, others):
+    """Return True if the lists have equal files in the same order."""
+    return len(paths) == len(others) and all(
+        _have_common([path], [other])
+        for path, other in zip(paths, others, strict=True)
+    )
 
 
 def _have_common(paths, others):

@@ -34,6 +34,9 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
 from official_tasks import script
 
+MASK_FLAG = re.compile(
+    "--(phase_2_)?(max_predictions|mask_rate|mask_mix|(no)?whole_word)"
+)
 RESULTS = "results.json"  # file with the scores of a finished run
 BASE = "hf://google-bert/bert-base-uncased"
 LARGE = "hf://google-bert/bert-large-uncased"
@@ -280,9 +283,9 @@ class Commands:
         scale = SMALL_PRETRAIN.split() if self.is_small else []
         more = shlex.split(f"{row.pretrain} {values.pretrain_flags}")
         words = ["official_tasks.pretrain", *words, *scale, *more]
-        # `pretrain` refuses --max_predictions if the objective has no [MASK].
+        # `pretrain` refuses flags of masks if the objective has no [MASK].
         if "left_to_right" in row.pretrain:
-            words = [word for word in words if "max_predictions" not in word]
+            words = [w for w in words if not MASK_FLAG.match(w)]
         return folder, words
 
     def make_finetune(self, row, column, seed):

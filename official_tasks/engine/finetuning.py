@@ -10,7 +10,7 @@ import bert_keras
 from bert_keras import files, json_files
 from bert_keras.errors import InputError, collect_faults, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
-from bert_keras.modeling.weights import copy_weights
+from bert_keras.modeling.weights import copy_weights, untrained_weights
 from bert_keras.run_folder import RunFolder, resume_dtype
 from bert_keras.training.loop import averaged_weights, take_averages
 from bert_keras.training.state import Preempted
@@ -300,7 +300,8 @@ class _Run:
         hyperparameters.adapt(model)
         if self.scale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
-            if stored.get("problem") == "regression":
+            is_new = "classifier/kernel" in untrained_weights(model)
+            if stored.get("problem") == "regression" and not is_new:
                 # The stored head predicts in the data's units, not z-scores.
                 self.scale.take_out_of(model.classifier)
         model.compile(
@@ -331,15 +332,20 @@ class _Run:
             f"learning rate: {self.arguments['learning_rate']:g}",
         ):
             progress.console.print(line, soft_wrap=True)
-        _print_notes(notes.note_data(self.examples, train, self.preprocess))
+        _print_notes(self.note_data())
+
+    def note_data(self) -> list[str]:
+        """Return the notes on the data."""
+        longest = self.model.encoder.max_sequence_length
+        return notes.note_data(
+            self.examples, self.encoded["train"], self.preprocess, longest
+        )
 
     def finish(self, callbacks=()) -> dict:
         """Train to the end, write the run's files and return its results."""
         self.best = BestWeights(self.folder)
         self.best_answers = None  # predictions and scores of the best step
-        lines = notes.note_data(
-            self.examples, self.encoded["train"], self.preprocess
-        )
+        lines = self.note_data()
         _print_notes(lines)
         self.state = training.training_state(
             self.folder, self.strategy, SAVE_EVERY

@@ -18,6 +18,7 @@ from official_tasks import page, progress
 from official_tasks.engine import finetuning, grid, models, task_report
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.classify import TextTask
+from official_tasks.tasks.data_notes import note_labels
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.own_data import Table
 
@@ -111,10 +112,12 @@ def read_all(task) -> Examples:
 
     They include the rows that a `Table` would use as dev.
     """
-    examples = task.read("train")
-    if isinstance(task.source, Table):
-        rows = task.source.load("train")
-        examples = Examples((row for _, row in rows), examples.notes)
+    if not isinstance(task.source, Table):
+        return task.read("train")
+    rows = task.source.load("train")
+    examples = Examples((row for _, row in rows), rows.notes)
+    if task.labels or task.problem == "regression":
+        examples.notes += note_labels(task.problem, examples, task.labels)
     return examples
 
 

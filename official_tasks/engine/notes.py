@@ -18,13 +18,14 @@ NOTHING_LEARNED = (
 )
 
 
-def note_data(examples, encoded, preprocess) -> list[str]:
+def note_data(examples, encoded, preprocess, longest=math.inf) -> list[str]:
     """Return the notes on the data files, on cut texts and on [UNK] tokens.
 
     Args:
         examples: dict: split -> examples of the task.
         encoded: the rows to train on.
         preprocess: `BertPreprocessor` of the run.
+        longest: the model's number of positions.
     """
     notes = [
         note
@@ -38,9 +39,12 @@ def note_data(examples, encoded, preprocess) -> list[str]:
         length = preprocess.sequence_length
         enough = length + int(np.percentile(tokens[tokens > 0], 95))
         every = "all" if cut == 1 else f"{cut:.0%} of the"
+        advice = f"sequence_length={enough} would hold most of them"
+        if enough > longest:
+            advice = f"the model reads at most {longest}"
         notes.append(
             f"{every} texts are longer than {length} tokens and are cut: "
-            f"sequence_length={enough} would hold most of them"
+            f"{advice}"
         )
     unknown = unknown_fraction(encoded, preprocess)
     if unknown > MAX_UNKNOWN:

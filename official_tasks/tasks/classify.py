@@ -77,6 +77,9 @@ class TextTask(Problem):
         self.source.labels = names
 
     def take_arguments(self, arguments):
+        # The model's labels come first: the training file may be gone.
+        if arguments.get("labels") and "labels" not in vars(self.source):
+            self.labels = list(arguments["labels"])
         super().take_arguments(arguments)
         self.thresholds = arguments.get("thresholds")
         self.long_text = self.long_text or arguments.get("long_text")

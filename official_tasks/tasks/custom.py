@@ -271,10 +271,15 @@ class TextTable(Table):
         rows = self.read_files(split)
         if self.options.min_rows_per_class < 2:
             return rows
-        rare = set(self._rare)
-        if split != "train" and self.labels:
+        if split == "train":
+            rare = set(self._rare)
+        else:
             names = (self._get_names(example) for _, example in rows)
-            rare |= set().union(*names) - set(self.labels)
+            known = set(self.labels or ())
+            rare = set().union(*names) - known
+            # Without such a class, `_find_index` names the unknown class.
+            if not known or self.options.rare_class not in (None, *known):
+                rare = set()
         result = []
         for location, example in rows:
             names = self._get_names(example)

@@ -224,17 +224,18 @@ class GlueTask(TextTask):
     def score(self, examples, predictions):
         """Return the official metrics and the baseline.
 
-        For classes, the dict also has the metrics of `score_classes`.
-        For MNLI, metrics of the mismatched part have the prefix "mismatched_".
+        For classes, the dict also has the metrics of `score_classes`. If there
+        are rows of both parts of MNLI, metrics of the mismatched part have the
+        prefix "mismatched_".
         """
         require_labels(self, [example.label for example in examples])
-        scores = {}
-        for part, prefix in ((0, ""), (1, "mismatched_")):
+        scores: dict = {}
+        for part in sorted({example.part for example in examples}):
             rows = [i for i, e in enumerate(examples) if e.part == part]
-            if rows:
-                truth = [examples[row].label for row in rows]
-                values = self._score_part(truth, predictions[rows])
-                scores |= {prefix + name: v for name, v in values.items()}
+            truth = [examples[row].label for row in rows]
+            prefix = "mismatched_" if scores else ""
+            values = self._score_part(truth, predictions[rows])
+            scores |= {prefix + name: v for name, v in values.items()}
         return scores
 
     def _score_part(self, truth, predictions):

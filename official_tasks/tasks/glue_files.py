@@ -10,8 +10,12 @@ from official_tasks.tasks.table import read_number, read_text
 def read_tsv(row, path, split, notes, part=0):
     """Return the examples of an official file of GLUE.
 
-    Notes for the user are added to `notes`. Each `Example` gets `part`.
+    Notes for the user are added to `notes`. Each `Example` gets `part`, or the
+    part whose official file has the name of this file.
     """
+    parts = row.parts.get(split, ())
+    name = Path(path).stem
+    part = parts.index(name) if name in parts else part
     header, lines = _split_header(row, path, split)
     text = _find_column(row, header, row.text, path)
     pair = row.text_pair and _find_column(row, header, row.text_pair, path)

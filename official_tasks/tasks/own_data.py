@@ -109,8 +109,10 @@ class Table(Source):
         if split == "test" or not has_held_out:
             rows = self.load(split)
             notes = rows.notes
-            if split == "dev" and "train" in self.files:
-                notes = notes + note_overlap(self.load("train"), rows)
+            # `evaluate` gets train from the run. The file may be gone, or have
+            # other labels than the model.
+            if split == "dev" and "train" in self.files and self.has("train"):
+                notes = notes + note_overlap(self.read_files("train"), rows)
             return Examples((example for _, example in rows), notes)
         rows = self.load("train")
         examples = (

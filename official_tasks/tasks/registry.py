@@ -85,7 +85,8 @@ def define_task_flags(default=None, more=None):
     script.show_flags(lambda values: find_shown_options(values, more), *OPTIONS)
     script.applies_only(
         "with --problem=multi",
-        lambda v: v.problem == "multi" or is_file(v),
+        # --model may bring the problem: see `complete_flags`.
+        lambda v: v.problem == "multi" or is_file(v) or _has_model(v),
         "label_separator",
     )
     script.applies_only(
@@ -98,6 +99,10 @@ def define_task_flags(default=None, more=None):
         lambda v: ("predictions" in v and v.predictions) or is_file(v),
         "null_odds",
     )
+
+
+def _has_model(values):
+    return "model" in values and bool(values.model)
 
 
 def _find_type(name, options):
@@ -201,10 +206,12 @@ def complete_flags(values):
     Args:
         values: absl's FLAGS.
     """
-    model, *_ = files.split_paths(values.model or "") or [""]
+    if not values.model:
+        return
+    model, *_ = files.split_paths(values.model)
     settings = read_run_record(model, "settings")
     task = settings.get("task")
-    if task is None and values.task is None and model:
+    if task is None and values.task is None:
         raise InputError(
             f"--task is missing, and {model} has no run settings that name a "
             "task. Give --task"

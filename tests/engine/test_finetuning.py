@@ -487,7 +487,9 @@ def test_texts_that_are_cut_and_unknown_pieces_are_noted(place, tmp_path):
     assert notes.cut_fraction(encoded) == 1.0
     text = " | ".join(notes.note_data({}, encoded, preprocess))
     assert "all texts are longer than 12 tokens" in text
-    assert "sequence_length=33" in text
+    assert "sequence_length=33 would hold most" in text
+    text = " | ".join(notes.note_data({}, encoded, preprocess, 24))
+    assert "the model reads at most 24" in text and "=33" not in text
     assert "of the tokens are [UNK]" in text
 
 
@@ -527,6 +529,9 @@ def test_numbers_in_any_unit_are_learned_and_answered_in_it(
     # A run that starts from these weights starts with their score.
     _, again = prepared(task, run, **QUICK)._predict_and_score()
     assert again["mean_squared_error"] == pytest.approx(squares, rel=1e-3)
+    # A new head has no unit yet.
+    new = prepared(task, run, bilstm_dim=4, **QUICK)
+    np.testing.assert_array_equal(new.model.classifier.bias, [0])
 
 
 def test_the_model_learns_the_same_numbers_of_any_unit():

@@ -32,6 +32,14 @@ def test_folds_have_the_classes_that_scikit_learns_have():
     np.testing.assert_array_equal(twice[:101], twice[101:])
 
 
+def test_a_class_may_have_one_row(tmp_path):
+    rows = [(f"text {i}", "xy"[i % 2]) for i in range(10)] + [("last", "z")]
+    task = custom_task(str(write_csv(tmp_path / "rows.csv", rows)))
+    examples = folds.read_all(task)
+    assert [example.text for example in examples] == [text for text, _ in rows]
+    assert not any("dev" in note for note in examples.notes)
+
+
 def test_the_labels_that_look_wrong_are_those_of_cleanlab():
     random = np.random.default_rng(7)
     truth = random.integers(0, 3, 24)

@@ -77,6 +77,17 @@ def test_every_command_has_flags_of_its_script(table, scale):
     ]
 
 
+def test_flags_of_masks_are_left_out_where_nothing_is_masked():
+    more = "--whole_word --mask_rate=0.2 --phase_2_max_predictions=9"
+    commands = reproduce.Commands(values("5", pretrain_flags=more)).list_all()
+    pretrains = [w for w in commands.values() if "pretrain" in w[0]]
+    for words in pretrains:
+        is_masked = not any("left_to_right" in word for word in words)
+        assert is_masked == ("--whole_word" in words)
+        assert is_masked == any("mask_rate" in word for word in words)
+    assert len({"--whole_word" in words for words in pretrains}) == 2
+
+
 def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
     tmp_path, monkeypatch
 ):

@@ -41,6 +41,20 @@ def test_a_tenth_of_each_class_is_held_out_as_it_always_was(reviews):
     assert custom_task(reviews, split_seed=2).read("dev") != dev
 
 
+def test_the_labels_of_a_model_do_not_need_the_training_file(reviews, tmp_path):
+    dev = write(tmp_path / "dev.csv", [("text", "good"), ("other", "bad")])
+    for has_more in (False, True):
+        if has_more:
+            write(reviews, [(f"text {i}", "abc"[i % 3]) for i in range(9)])
+        else:
+            Path(reviews).rename(tmp_path / "moved.csv")
+        task = custom_task(reviews, dev, test=dev)
+        task.take_arguments({"labels": ["bad", "good"]})
+        assert task.labels == ["bad", "good"]
+        assert [row.label for row in task.read("dev")] == [1, 0]
+        assert len(task.read("test")) == 2
+
+
 def test_equal_texts_are_held_out_together(tmp_path):
     rows = [(f"text {i % 20}", "xy"[i // 3 % 2]) for i in range(60)]
     task = custom_task(write(tmp_path / "train.csv", rows), split_seed=1)
@@ -438,6 +452,10 @@ def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
     merged = custom_task(train, dev, min_rows_per_class=2, rare_class="other")
     assert merged.labels == ["other", "x", "y"]
     assert [e.label for e in merged.read("dev")] == [1, 2, 1, 2, 0, 0]
+    train = str(write(tmp_path / "frequent.csv", 2 * rows[:4]))
+    none = custom_task(train, dev, min_rows_per_class=2, rare_class="other")
+    with pytest.raises(InputError, match="labels x, y, got 'rare'"):
+        none.read("dev")
     rows = [("a", "x,rare"), ("b", "y"), ("c", "x"), ("d", "y,x")]
     train = str(write(tmp_path / "train.csv", rows))
     multi = custom_task(train, train, problem="multi", min_rows_per_class=2)

@@ -127,6 +127,29 @@ def test_mnli_is_scored_on_both_parts_apart(data):
     assert np.sum(scores["confusion"]) == 8
 
 
+def test_a_named_file_of_the_other_part_is_written_under_its_name(
+    data, tmp_path
+):
+    """Its scores need no prefix, because they are the only ones."""
+    dev = str(data / "MNLI" / "dev_mismatched.tsv")
+    test = str(data / "MNLI" / "test_matched.tsv")
+    mnli = task("mnli", dev=dev, test=test)
+    for split, name in (("dev", "MNLI-mm.tsv"), ("test", "MNLI-m.tsv")):
+        examples = mnli.read(split)
+        outputs = random_outputs(examples, 3)
+        (tmp_path / split).mkdir()
+        mnli.write(examples, outputs, tmp_path / split)
+        (path,) = (tmp_path / split).iterdir()
+        assert path.name == name
+    examples = mnli.read("dev")
+    outputs = random_outputs(examples, 3)
+    truth = [example.label for example in examples]
+    expected = reference.accuracy_score(truth, outputs.argmax(-1))
+    scores = mnli.score(examples, outputs)
+    assert scores["accuracy"] == pytest.approx(expected)
+    assert not any(name.startswith("mismatched") for name in scores)
+
+
 def test_stsb_is_scored_by_both_correlations(data):
     stsb = task("stsb", data_dir=str(data))
     dev = stsb.read("dev")

@@ -154,6 +154,10 @@ def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
     flat = file(tmp_path / "flat.txt", "a O\n\nb B-PER\n")
     with pytest.raises(InputError, match="no lines of -DOCSTART-"):
         tag_task(NER, train=flat, document_context=True).read("train")
+    one = tag_task(
+        NER, train=tmp_path / "train.txt", test=flat, document_context=True
+    )
+    assert len(one.read("test")) == 1
 
 
 def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
