@@ -168,6 +168,11 @@ def _score_labels(cases, column):
             f"in the export, and the column {column!r} in the records. "
             f"official_tasks.predict --keep={column} writes such records."
         )
+    if any(isinstance(c[side], list) for c in cases for side in ("old", "new")):
+        raise InputError(
+            f"--label={column}: the model gives a text several labels, and "
+            "--label counts texts with one right label. Leave --label out."
+        )
     return [
         float(np.mean([c[side] == str(c["keep"][column]) for c in cases]))
         for side in ("old", "new")

@@ -41,7 +41,7 @@ def define_flags():
     )
     flags.DEFINE_bool("private", None, "Make a new repository private.")
     flags.DEFINE_string(
-        "revision", None, "Branch to commit to; by default main."
+        "revision", None, "Branch to commit to; it may be new. Default: main."
     )
     flags.DEFINE_string(
         "output", None, "Folder to write to instead of uploading."

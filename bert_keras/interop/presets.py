@@ -282,7 +282,12 @@ def choose_class(name, checkpoint):
     The checkpoint is returned unchanged if its `by_class` lacks `name`.
     """
     read = checkpoint.by_class.get(name)
-    return read() if read else checkpoint
+    if read is None:
+        return checkpoint
+    # The preset's opener set these fields after the folder was read.
+    names = ("source", "format", "origin", "license", "embedding", "read_text")
+    kept = {field: getattr(checkpoint, field) for field in names}
+    return dataclasses.replace(read(), **kept)
 
 
 def _split_arguments(cls, arguments):

@@ -46,7 +46,8 @@ def push_to_hub(
         card: text of README.md; None for the text of `model_card`.
         private: True if only the owner can see a new repository; None for the
             account's default.
-        revision: branch that gets the commit; None for `main`.
+        revision: branch that gets the commit, made if it is missing; None for
+            `main`.
 
     Returns:
         The URL of the commit.
@@ -69,6 +70,8 @@ def push_to_hub(
             )
         ):
             api.create_repo(name, private=private, exist_ok=True)
+            if revision and not revision.startswith("refs/"):
+                api.create_branch(name, branch=revision, exist_ok=True)
             commit = api.upload_folder(
                 repo_id=name,
                 folder_path=folder,

@@ -189,6 +189,7 @@ class BertEncoder(Portable, keras.Model):
                 raise InputError(
                     f"{name} is {value!r}. Expected a whole number, 1 or more."
                 )
+            setattr(self, name, int(value))  # for JSON
         if self.hidden_dim % self.num_heads:
             raise InputError(
                 f"hidden_dim is {self.hidden_dim} and num_heads is "

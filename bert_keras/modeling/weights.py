@@ -196,6 +196,7 @@ def enable_lora(
             f"{projections!r}. Expected an integer rank above 0, a finite "
             f"alpha above 0 or None, and some of {', '.join(LORA_TARGETS)}."
         )
+    rank = int(rank)  # JSON cannot write NumPy's integers
     draws = encoder.dropout or encoder.attention_dropout
     if not 0 <= dropout < 1 or (dropout and not draws):
         raise InputError(

@@ -7,7 +7,6 @@ model takes batches of any size and rows of any length up to the model's
 `max_sequence_length`.
 """
 
-import functools
 import importlib
 import os
 
@@ -85,7 +84,7 @@ def export_on_ids(
         run, names = RUNTIMES[format](path)
         is_int8 = dtype == "int8"
         difference = compare_with_model(
-            run, model, _root_mean_square if is_int8 else None
+            run, model, _root_mean_square if is_int8 else _greatest_difference
         )
         most = INT8_TOLERANCE if is_int8 else TOLERANCES[dtype]
         if not difference <= most:
@@ -196,8 +195,32 @@ def open_litert(path):
 RUNTIMES = {"litert": open_litert, "onnx": open_onnx}
 
 
-def compare_with_model(run, model, compare=None):
-    """Return the greatest difference between the outputs of `run` and `model`.
+def _greatest_difference(batches):
+    return max(
+        greatest_difference(live, found, relative=True)
+        for live, found in batches
+    )
+
+
+def _root_mean_square(batches):
+    """Return the maximum over all outputs of RMS difference / std.
+
+    Both are computed over all batches, because a batch of one row may have a
+    single number, whose std is 0.
+    """
+    differences = []
+    for name in batches[0][0]:
+        live, found = (
+            np.concatenate([outputs[name].ravel() for outputs in side])
+            for side in zip(*batches, strict=True)
+        )
+        distance = np.sqrt(np.mean((live - found) ** 2))
+        differences.append(distance / live.std())
+    return np.inf if np.isnan(differences).any() else float(max(differences))
+
+
+def compare_with_model(run, model, compare=_greatest_difference):
+    """Return the difference between the outputs of `run` and `model`.
 
     `run` and `model` compute three batches of random tokens. Outputs at padding
     are not compared. `run` also computes an empty batch. If an output of the
@@ -206,40 +229,23 @@ def compare_with_model(run, model, compare=None):
     Args:
         run: function of a dict of input arrays; returns a dict of outputs.
         model: the live model.
-        compare: function of the outputs of `model` and of `run`, two dicts of
-            arrays; returns a float. None: `greatest_difference` with
-            `relative=True`.
+        compare: function of a list, for each batch the outputs of `model` and
+            of `run`, two dicts of arrays; returns a float.
     """
-    compare = compare or functools.partial(greatest_difference, relative=True)
-    worst = 0.0
     # The empty batch must come first. After a batch with rows, LiteRT cannot
     # read the output of an empty batch.
-    for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
+    empty = run(sample_inputs(model, 0, 5))
+    if any(len(value) for value in empty.values()):
+        return np.inf
+    batches = []
+    for batch, length in ((1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
         found = run(inputs)
-        if not batch:  # a Keras model cannot compute an empty batch
-            if any(len(value) for value in found.values()):
-                return np.inf
-            continue
         if len(found) == 1:  # ignore its name, which the format chooses
             (found,) = found.values()
-        worst = max(
-            worst,
-            compare(
-                real_outputs(model, inputs, model(inputs)),
-                real_outputs(model, inputs, found),
-            ),
-        )
-    return worst
-
-
-def _root_mean_square(live, found):
-    """Return the maximum over all outputs of RMS difference / std."""
-    differences = [
-        np.sqrt(np.mean((value - found[name]) ** 2)) / value.std()
-        for name, value in live.items()
-    ]
-    return np.inf if np.isnan(differences).any() else float(max(differences))
+        live = real_outputs(model, inputs, model(inputs))
+        batches.append((live, real_outputs(model, inputs, found)))
+    return compare(batches)
 
 
 def _settings(model, preprocessor, names):

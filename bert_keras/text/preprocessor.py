@@ -103,7 +103,6 @@ class BertPreprocessor(keras.layers.Layer):
                 "model, call BertPreprocessor.from_preset(...)."
             )
         self.tokenizer = tokenizer
-        self.sequence_length = sequence_length
         self.pad_to_longest = pad_to_longest
         self.packer = SegmentPacker(
             sequence_length,
@@ -112,6 +111,8 @@ class BertPreprocessor(keras.layers.Layer):
             pad_id=tokenizer.pad_id,
             pad_to_longest=pad_to_longest,
         )
+        # JSON cannot write NumPy's integers.
+        self.sequence_length = int(sequence_length)
         self._unpooled = 0  # tokens at the start of a row that are not pooled
         if prompt is not None and not include_prompt:
             self._unpooled = count_prompt(

@@ -38,6 +38,7 @@ class Hub:
         calls: name, revision and patterns of each download.
         refusal: error that `create_repo` raises, or None.
         private: argument of the last `create_repo`, or None.
+        branches: names of the branches that were made.
     """
 
     commit = "0123456"
@@ -46,6 +47,7 @@ class Hub:
         self.folder = folder / "hub"
         self.snapshot = folder / "snapshots" / self.commit
         self.calls, self.refusal, self.private = [], None, None
+        self.branches = []
 
     def snapshot_download(self, name, *, revision, allow_patterns):
         self.calls.append((name, revision, allow_patterns))
@@ -67,6 +69,10 @@ class Hub:
         if self.refusal:
             raise self.refusal
 
+    def create_branch(self, api, name, *, branch, exist_ok):
+        assert exist_ok
+        self.branches.append(branch)
+
     def upload_folder(
         self, api, *, repo_id, folder_path, delete_patterns, **arguments
     ):
@@ -87,6 +93,7 @@ def hub(monkeypatch, tmp_path):
         (huggingface_hub, "snapshot_download"),
         (huggingface_hub, "list_repo_files"),
         (huggingface_hub.HfApi, "create_repo"),
+        (huggingface_hub.HfApi, "create_branch"),
         (huggingface_hub.HfApi, "upload_folder"),
     ):
         function = mock.create_autospec(

@@ -133,12 +133,14 @@ def test_three_classes_call_their_head_classifier(
 
 def test_where_two_classes_fit_the_caller_decides(tmp_path, recwarn):
     numbers = classifier_folder(tmp_path, 2, ["a", "b"])
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n")
     for name, layer in (
         ("BertClassifier", "classifier"),
         ("BertTagger", "tagger"),
     ):
         model = load_model(CLASSES[name], tmp_path)
         assert model.labels == ["a", "b"]
+        assert model.encoder.license.name == "mit"
         kernel = published_weights(model)[f"{layer}/kernel"].numpy()
         assert np.array_equal(kernel, numbers["kernel"])
     assert load_model(CLASSES["BertEncoder"], tmp_path)

@@ -32,7 +32,7 @@ def test_what_is_published_is_loaded_with_equal_weights(hub):
     model, preprocess = tiny.model("BertClassifier"), tiny.preprocessor()
     address = push_to_hub(model, preprocess, "org/toy", private=True)
     assert address == f"https://huggingface.co/org/toy/commit/{hub.commit}"
-    assert hub.private is True
+    assert hub.private is True and not hub.branches
     again = load_model(BertClassifier, "hf://org/toy")
     assert again.labels == ["no", "maybe", "yes"]
     expected = published_weights(model)
@@ -285,6 +285,8 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     assert "| epochs | 3 |" in card
     assert "/home/me" not in card and "majority" not in card
     assert "| best constant prediction | 0.5 |" in card
-    published = call_script(*publish, *given, folder=tmp_path)
+    branch = "--revision=v2"  # is made if the Hub lacks it
+    published = call_script(*publish, *given, branch, folder=tmp_path)
+    assert hub.branches == ["v2"]
     assert published.stdout.strip().endswith(hub.commit)
     assert (hub.folder / "README.md").read_text() == card

@@ -30,6 +30,14 @@ def trained(dtype="float32"):
     return model
 
 
+def test_sizes_may_be_integers_of_numpy():
+    """Files in JSON hold the sizes."""
+    encoder = make_encoder(num_layers=np.int64(1))
+    enable_lora(encoder, rank=np.int64(2))
+    rank = encoder.transformer_layers[0].attention.query.lora_rank
+    assert type(rank) is type(encoder.num_layers) is int
+
+
 def test_lora_trains_its_matrices_and_the_head_only():
     before = {k: v.numpy() for k, v in published_weights(adapted()).items()}
     model = trained()

@@ -127,6 +127,10 @@ def test_the_accuracy_is_that_of_both_models():
     for some, column in ((records, "label"), (records[:0], "stars")):
         with pytest.raises(InputError, match="--keep="):
             compare(some, SERVED, label=column)
+    for one in records:
+        one["answer"]["label"] = ["short"]
+    with pytest.raises(InputError, match="stars: .* several labels"):
+        compare(records, SERVED, label="stars")
 
 
 def test_an_output_that_the_export_lacks_is_an_error(

@@ -72,6 +72,17 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     assert len(list(folder.iterdir())) == 3
 
 
+def test_int8_with_one_output_is_compared_over_all_rows(tmp_path):
+    needs("onnx")
+    model = BertClassifier(
+        BertEncoder(2000, 2, 2, 16, 32, 128), problem="regression"
+    )
+    difference = export_on_ids(
+        spread(model), preprocessor(), tmp_path / "out", "onnx", dtype="int8"
+    )
+    assert 1e-4 < difference < 0.5
+
+
 @pytest.mark.parametrize(
     "format", ["onnx", pytest.param("litert", marks=pytest.mark.long)]
 )
