@@ -94,6 +94,8 @@ class SamplingRules:
                 raise InputError(
                     f"{field.name} must be {expected}; got {value!r}."
                 )
+            if default is int:  # JSON cannot write NumPy's integers
+                object.__setattr__(self, field.name, int(value))
         object.__setattr__(self, "mask_mix", tuple(self.mask_mix))
         if self.sequence_length < SHORTEST:
             raise InputError(

@@ -348,8 +348,9 @@ def _max(encoded, padding_mask):
     vectors = encoded["sequence_output"]
     # (B, T, 1). LiteRT cannot add an axis to a bool, so cast afterwards.
     is_token = ops.cast(ops.expand_dims(padding_mask, -1), "bool")
-    vectors = ops.where(is_token, vectors, -float("inf"))
-    return ops.max(vectors, axis=1)  # (B, D)
+    lowest = -float("inf")
+    top = ops.max(ops.where(is_token, vectors, lowest), axis=1)  # (B, D)
+    return ops.where(top == lowest, 0.0, top)  # 0 for a row without tokens
 
 
 def _last(encoded, padding_mask):

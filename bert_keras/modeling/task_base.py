@@ -173,6 +173,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         if is_multiple:
             # Keras averages the loss over the classes before it is weighted.
             shape = "(B,)" if len(self.output.shape) == 2 else "(B, T)"
+            if getattr(self, "examples_per_row", None):
+                shape = "(B, E)"
             raise InputError(
                 "class_weight is given, but a row has several labels. Weight "
                 f"them in the loss, or pass sample_weight of shape {shape}."

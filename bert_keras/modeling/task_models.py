@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, require_tensorflow
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import (
     LogitsHead,
@@ -544,7 +544,9 @@ class BertEmbedder(TaskModel):
         Returns:
             NumPy array, float32 (N, D), in the order of the texts.
         """
+        require_tensorflow("BertEmbedder.encode")
         from bert_keras.serving.embedding import count_unpooled
+        from bert_keras.text.tokenizer import as_strings
 
         if isinstance(texts, str):
             raise InputError(
@@ -555,7 +557,7 @@ class BertEmbedder(TaskModel):
         unpooled = count_unpooled(preprocessor, prompt)
         prompt = ops.convert_to_tensor(prompt, "string")
         unpooled = ops.convert_to_tensor(unpooled, "int32")
-        texts = np.asarray(texts, "object")
+        texts = as_strings(texts).numpy()  # bytes
         width = self.output.shape[-1]
         vectors: Any = np.zeros((len(texts), width), "float32")
         embed = self._trace_texts(preprocessor)

@@ -68,10 +68,13 @@ def learn_vocabulary(
 
     Raises:
         InputError: `texts` is one string or has no words; `size` has no room
-            for learned tokens; or most words would be "[UNK]".
+            for learned tokens; `min_count` is below 1; or most words would be
+            "[UNK]".
     """
     if isinstance(texts, str | bytes):
         raise InputError("texts is one string; expected a list of strings.")
+    if min_count < 1:
+        raise InputError(f"min_count is {min_count}; expected 1 or more.")
     first = first_pieces(size, unused)
     counts = count_words(texts, lowercase, strip_accents, in_order)
     return learn_pieces(counts, first, size, min_count, progress)

@@ -68,7 +68,8 @@ def count_predictions(length: int, rate: float) -> int:
 
     At the paper's rate of 15 %, it is 20 for a row of 128 tokens, 77 for 512.
     """
-    if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
+    is_whole = isinstance(length, numbers.Integral)
+    if not (is_whole and isinstance(rate, numbers.Real)):
         return 1  # `SamplingRules` checks the types after this call
     # Round before `ceil`, because 50 * 0.14 is 7.000000000000001.
     return max(1, min(length, math.ceil(round(length * rate, 9))))

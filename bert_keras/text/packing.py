@@ -35,9 +35,9 @@ class SegmentPacker(keras.layers.Layer):
         0 at padding) and `padding_mask` (1 at tokens), each `int32 (B, T)`.
 
     Raises:
-        InputError: `sequence_length` is not an integer, a row has no room for
-            a token of each segment, or, outside a `tf.function`, an id is
-            negative.
+        InputError: `sequence_length` is not an integer, a segment is a list or
+            a dense batch, a row has no room for a token of each segment, or,
+            outside a `tf.function`, an id is negative.
 
     Example:
 
@@ -58,7 +58,7 @@ class SegmentPacker(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         check_length(sequence_length)
-        self.sequence_length = sequence_length
+        self.sequence_length = int(sequence_length)  # may be NumPy's
         self.cls_id = cls_id
         self.sep_id = sep_id
         self.pad_id = pad_id
@@ -181,7 +181,16 @@ def check_length(sequence_length):
 
 def _as_segments(segments):
     several = isinstance(segments, tuple | list)
-    return tuple(segments) if several else (segments,)
+    segments = tuple(segments) if several else (segments,)
+    for segment in segments:
+        is_row = isinstance(segment, tf.Tensor) and segment.shape.rank == 1
+        if not (is_row or isinstance(segment, tf.RaggedTensor)):
+            raise InputError(
+                f"A segment is {type(segment).__name__}. Expected a ragged "
+                "int32 tensor (B, None), such as tf.ragged.constant([[5, 6]]), "
+                "or a tensor of one row's ids."
+            )
+    return segments
 
 
 def _take_first(rows, lengths):

@@ -111,8 +111,7 @@ class BertPreprocessor(keras.layers.Layer):
             pad_id=tokenizer.pad_id,
             pad_to_longest=pad_to_longest,
         )
-        # JSON cannot write NumPy's integers.
-        self.sequence_length = int(sequence_length)
+        self.sequence_length = self.packer.sequence_length
         self._unpooled = 0  # tokens at the start of a row that are not pooled
         if prompt is not None and not include_prompt:
             self._unpooled = count_prompt(
@@ -206,6 +205,11 @@ class BertPreprocessor(keras.layers.Layer):
         """
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
+        if texts[0].shape.rank == 0:
+            raise InputError(
+                "The texts are single strings. Expected batches of strings "
+                "(B,), such as each(([first], [second]))."
+            )
         texts_in_one = self._add_prompt(tf.concat(texts, axis=0))
         packed = self._pack((self.tokenizer(texts_in_one),))
 

@@ -325,7 +325,7 @@ def _in_two_steps(text):
 
 
 def as_strings(value):
-    """Return a string, list, array or pandas column as a string tensor.
+    """Return a string, list, array or column of a table as a string tensor.
 
     A ragged tensor is returned as it is. Halves of surrogate pairs in Python's
     strings become U+FFFD, which the tokenizers drop.
@@ -336,8 +336,8 @@ def as_strings(value):
     """
     if isinstance(value, tf.RaggedTensor):
         return value
-    if hasattr(value, "to_numpy"):  # a column of pandas
-        value = value.to_numpy(object)
+    if hasattr(value, "to_numpy"):  # a column of pandas or polars
+        value = np.asarray(value.to_numpy(), object)
     try:
         return tf.convert_to_tensor(value, tf.string)
     except (ValueError, TypeError):

@@ -36,8 +36,8 @@ def align_words(
         elsewhere.
 
     Raises:
-        InputError: there are no words, a text is a string, or the words and
-            labels differ in number.
+        InputError: there are no words, a text is a string, a word is not a
+            string, or the words and labels differ in number.
 
     Example:
 
@@ -88,7 +88,7 @@ def word_pieces(texts, tokenizer):
     """
     words = [word for text in texts for word in text]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
-    ids = tokenizer(tf.constant(list(distinct), tf.string))
+    ids = tokenizer(np.array(list(distinct), object))
     is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
     unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_id)
     unknown = tf.RaggedTensor.from_row_lengths(unknown, is_empty)

@@ -251,9 +251,11 @@ class TrainingState(keras.callbacks.Callback):
             self._assign_metrics(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
-        # With `steps_per_execution`, `batch` grows by more than 1 per call.
-        self.step += batch + 1 - self._batches_seen
-        self._batches_seen = batch + 1
+        # With `steps_per_execution`, `batch` grows by more than 1 per call. In
+        # the last call of an epoch, it may pass the end of the data.
+        seen = min(batch + 1, self._epoch_steps or batch + 1)
+        self.step += seen - self._batches_seen
+        self._batches_seen = seen
         if self._batches_seen == self._epoch_steps:
             self._keep_metrics()
             self._epoch_ended = True
@@ -263,6 +265,12 @@ class TrainingState(keras.callbacks.Callback):
         if self.step // self.every > self._saved_step // self.every:
             self.save()
         self.check_stop_request()
+
+    def on_epoch_end(self, epoch, logs=None):
+        # Without a known number of steps, no batch is known to be the last.
+        # The metrics may be those of the validation by now.
+        if self._epoch_steps is None:
+            self._metrics, self._epoch_ended = {}, True
 
     def on_test_batch_end(self, batch, logs=None):
         self.check_stop_request()

@@ -22,6 +22,14 @@ from keras import ops, tree
 from bert_keras.errors import InputError
 from bert_keras.modeling import keras_adapter
 
+# Losses on probabilities without the argument `from_logits`.
+PROBABILITY_LOSSES = (
+    "kl_divergence",
+    "categorical_generalized_cross_entropy",
+    "dice",
+    "tversky",
+)
+
 
 def build(model, batch):
     """Build the losses of `compile`; check losses, metrics and labels."""
@@ -49,6 +57,13 @@ def build(model, batch):
 def _check_takes_logits(loss):
     """Raise `InputError` if a loss reads logits as probabilities."""
     function = getattr(loss, "fn", loss.call)
+    name = getattr(function, "__name__", "")
+    is_keras = function is getattr(keras.losses, name, None)
+    if is_keras and name in PROBABILITY_LOSSES:
+        raise InputError(
+            f"The loss {loss.name} takes probabilities, but the model returns "
+            "logits. Write a loss that first applies the softmax or sigmoid."
+        )
     argument = inspect.signature(function).parameters.get("from_logits")
     if argument is None:
         return
@@ -74,7 +89,17 @@ def _check_metric_takes_logits(metric):
     if type(metric) is keras.metrics.MeanMetricWrapper:
         return  # the user's own function, which Keras may fail to serialize
     config = metric.get_config()
-    is_binary = isinstance(metric, keras.metrics.BinaryAccuracy)
+    halves = keras.metrics.BinaryAccuracy, keras.metrics.BinaryIoU
+    is_binary = isinstance(metric, halves)
+    has_no_argument = (
+        isinstance(metric, keras.metrics.KLDivergence)
+        or ("num_thresholds" in config and "from_logits" not in config)
+        # Keras refuses the threshold 0.
+        or (
+            config.get("threshold")
+            and isinstance(metric, keras.metrics.FBetaScore)
+        )
+    )
     has_half = config.get("thresholds", ()) in (None, 0.5, [0.5])
     name = f"keras.metrics.{type(metric).__name__}"
     if config.get("from_logits") is False:
@@ -83,10 +108,7 @@ def _check_metric_takes_logits(metric):
         advice = f"Use {name}(threshold=0) in `compile`."
     elif "from_logits" not in config and has_half and not config.get("top_k"):
         advice = f"Use {name}(thresholds=0) in `compile`."
-    elif config.get("threshold") and isinstance(
-        metric, keras.metrics.FBetaScore
-    ):
-        # Keras refuses the threshold 0.
+    elif has_no_argument:
         advice = (
             "Convert the logits of `predict` to probabilities, and compute "
             f"{name} from these."

@@ -1,8 +1,11 @@
 """Inputs that `bert_keras.data` refuses, with a word of each message."""
 
+import dataclasses
 import gzip
+import json
 import os
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from data_samples import corpus, numbers, toy_tokenizer, write_store
@@ -26,6 +29,12 @@ EMPTY = [Document("a", "", [" "])] * 5
 @pytest.fixture(scope="module")
 def tokenizer():
     return toy_tokenizer()
+
+
+def test_rules_may_have_integers_of_numpy():
+    rules = SamplingRules(np.int64(128))
+    assert rules == SamplingRules(128) and rules.max_predictions == 20
+    json.dumps(dataclasses.asdict(rules))
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,9 @@ def test_a_text_has_the_pooled_vector_of_its_tokens(pooling):
     np.testing.assert_allclose(whole[1], numpy_pool(tokens), atol=1e-6)
 
 
-def test_a_row_without_tokens_is_no_number_that_spoils_a_batch():
-    model = BertEmbedder(tiny.encoder())
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_row_without_tokens_is_no_number_that_spoils_a_batch(pooling):
+    model = BertEmbedder(tiny.encoder(), pooling)
     inputs = {"token_ids": [[2, 5], [2, 3]], "padding_mask": [[1, 1], [0, 0]]}
     assert np.array(model(inputs)[1]).tolist() == [0.0] * 8
 
@@ -121,4 +122,8 @@ def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
     assert model.encode([], preprocess).shape == (0, 8)
     with pytest.raises(InputError, match=r"encode\(\[text\]"):
         model.encode("one text", preprocess)
+    with pytest.raises(InputError, match="Text 1 is nan"):
+        model.encode(["good", float("nan")], preprocess)
+    half = model.encode(["good\ud800"], preprocess)
+    np.testing.assert_allclose(half, model.encode(["good"], preprocess))
     model.save(tmp_path / "model.keras")  # without the traced graph

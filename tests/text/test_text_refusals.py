@@ -67,10 +67,13 @@ WORDS = [["good", "badly"], ["bad"]]
         (lambda: learn_vocabulary(["a"], 5), "special"),
         (lambda: learn_vocabulary(["several words"], 10, min_count=1), "100%"),
         (lambda: learn_vocabulary("some words", 100), "one string"),
+        (lambda: learn_vocabulary(["a"], 100, min_count=0), "min_count is 0"),
         (lambda: packer(2), "at least 3"),
         (lambda: packer(4)((IDS, IDS)), "at least 5"),
         (lambda: packer(16.5), "16.5; expected a whole number"),
         (lambda: packer()(tf.ragged.constant([[5, -4]])), "has the id -4"),
+        (lambda: packer()(tf.constant([[5, 6]])), "EagerTensor. .*ragged"),
+        (lambda: packer()([[5, 6], [7]]), "segment is list. .*ragged"),
         (lambda: tokenizer(vocabulary=PIECES[:4]), r"\[MASK\]"),
         (
             lambda: tokenizer(vocabulary=[*SPECIAL_TOKENS, "a.b"]),
@@ -92,6 +95,8 @@ WORDS = [["good", "badly"], ["bad"]]
         (lambda: masker(vocabulary="vocab.txt"), "list of tokens"),
         (lambda: align_words(tiny.preprocessor(), []), "no words"),
         (lambda: align_words(tiny.preprocessor(), ["good"]), "list of words"),
+        (lambda: align_words(tiny.preprocessor(), [["a", 7]]), "1 is 7, not a"),
+        (lambda: tiny.preprocessor().each(("a", "b")), "single strings"),
         (
             lambda: align_words(tiny.preprocessor(), WORDS, [[1], [3]]),
             "one label for each word",
@@ -111,10 +116,10 @@ def test_arguments_that_cannot_be(call, message):
 
 
 class Column(list):
-    """A list with the method `to_numpy` of a pandas column."""
+    """A list with the method `to_numpy` of a pandas or polars column."""
 
-    def to_numpy(self, dtype):
-        return np.array(self, dtype)
+    def to_numpy(self):
+        return np.array(self, object)
 
 
 @pytest.mark.parametrize(

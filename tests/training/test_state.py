@@ -144,6 +144,24 @@ def test_steps_are_counted_over_epochs_and_grouped_executions(tmp_path):
     assert checkpoint.steps(tmp_path) == [6, 12, 15, 18]
 
 
+def test_the_last_execution_of_an_epoch_may_have_fewer_steps(tmp_path):
+    state = TrainingState(tmp_path, every=100)
+    model = small_model(steps_per_execution=4, run_eagerly=False)
+    fit(model, state, steps=6, epochs=2)
+    assert state.step == int(model.optimizer.iterations) == 12
+
+
+def test_an_epoch_of_unknown_length_ends_with_its_data(tmp_path):
+    model, state = small_model(), TrainingState(tmp_path, every=100)
+    x, y = data(4)
+    batches = ((x[i : i + 2], y[i : i + 2]) for i in range(0, 8, 2))
+    model.fit(batches, callbacks=[state], verbose=0)  # of unknown size
+    again = TrainingState(tmp_path)
+    assert again.restore(small_model()) == 4
+    assert again.restored_metrics(model) == {}
+    assert not again._continues_epoch
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Folder with checkpoints of steps 2 and 4, and the model after step 4."""

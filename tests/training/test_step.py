@@ -224,6 +224,16 @@ def test_losses_on_probabilities_are_refused():
         two.compile("adam", {"start": sparse("mean"), "end": loss})
         with pytest.raises(InputError, match="from_logits=True"):
             two.fit(X, ENDS, verbose=0)
+    for loss in (keras.losses.KLDivergence(), "kl_divergence", "dice"):
+        models["single"].compile("adam", loss)
+        with pytest.raises(InputError, match="first applies the softmax"):
+            models["single"].fit(X, HOT, verbose=0)
+
+    def dice(labels, logits):  # a user's loss may have any name
+        return keras.losses.dice(labels, keras.ops.softmax(logits))
+
+    models["single"].compile("adam", dice)
+    assert 0 < models["single"].evaluate(X, HOT, verbose=0) < 1
 
 
 def test_class_weight_is_refused_for_several_labels_and_the_advice_works():
@@ -276,6 +286,9 @@ def test_metrics_on_probabilities_are_refused_and_those_for_logits_are_right():
             keras.metrics.F1Score(average="micro", threshold=0.5),
             "compute keras.metrics.F1Score from",
         ),
+        (keras.metrics.PrecisionAtRecall(0.9), "PrecisionAtRecall from"),
+        (keras.metrics.KLDivergence(), "KLDivergence from"),
+        (keras.metrics.BinaryIoU(), "BinaryIoU.threshold=0"),
     ],
 )
 def test_a_written_threshold_of_one_half_is_refused_too(metric, message):
