@@ -78,6 +78,7 @@ def prepare_benchmarks(folder):
         path = folder / "DATA" / "squad" / f"{part}-v1.1.json"
         path.write_text(json.dumps(answered))
     (folder / "dev.tsv").write_text("sentence\tlabel\na b\t0\n")
+    shutil.copy(folder / "glue/SST-2/train.tsv", folder / "first_1000.tsv")
     (folder / "squad.jsonl").write_text('{"context": "a b"}\n')
     arguments = ["--task=custom", "--train=reviews.csv", "--text=review"]
     arguments += ["--label=stars", "--init=toy", "--output=runs/yours"]
