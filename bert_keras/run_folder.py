@@ -148,7 +148,7 @@ class RunFolder:
     def _remove_settings(self):
         """Close the run; remove its settings if the folder has no other file.
 
-        A local folder and the parents that the run made are removed, too.
+        The local folder and its parents are removed if the run made them.
         """
         if not files.is_remote(self.path):
             # Remove empty folders, which a run in a subfolder may have left.
@@ -161,8 +161,6 @@ class RunFolder:
         files.remove(self.file(SETTINGS))
         self._lock.remove()
         if not files.is_remote(self.path):
-            with contextlib.suppress(OSError):
-                os.rmdir(self.path)
             files.remove_made(self._made)
 
     def _refuse_foreign(self):

@@ -120,7 +120,7 @@ def _define_saved_model_flags():
         None,
         ("truncate", "windows"),
         "Truncate a text longer than a row, or read it in windows. The default "
-        "is the setting that the model was trained with.",
+        "is the setting that the model was trained with; a tagger truncates.",
     )
     flags.DEFINE_enum(
         "ids_signature",

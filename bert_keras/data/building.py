@@ -297,6 +297,8 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        if getattr(error, "errno", None):  # cannot be read now, so no damage
+            raise
         files.remove(path)
         raise InputError(
             f"{path} was damaged ({error}) and has been removed. Run the same "

@@ -534,7 +534,8 @@ def _choose_architecture(model, weights):
     )
     changes = (getattr(model, name, None) for name in ("bilstm_dim", "recipe"))
     is_same = is_same and not any(changes)
-    if head == "BertClassifier":  # in transformers, it reads the pooled output
+    if head in ("BertClassifier", "BertChooser"):
+        # In transformers, they read the pooled output.
         is_same = is_same and model.pools
     if head == "BertPretrainer" and is_same:
         return {

@@ -147,12 +147,28 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     def _has_compute_loss(self):
         return type(self).compute_loss is not keras.Model.compute_loss
 
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        self._prepare_training(class_weight)
+        return super().train_on_batch(
+            x, y, sample_weight, class_weight, **kwargs
+        )
+
+    def _prepare_training(self, class_weight):
+        # Freeze an unused pooler again, after `encoder.trainable = True`.
+        switch_pooler(self)
+        if class_weight is not None:
+            self._check_class_weight()
+
     def _run(self, loop, x, *args, **kwargs):
         if loop.__name__ == "fit":
-            # Freeze an unused pooler again, after `encoder.trainable = True`.
-            switch_pooler(self)
-            if kwargs.get("class_weight") is not None:
-                self._check_class_weight()
+            self._prepare_training(kwargs.get("class_weight"))
         callbacks = kwargs.get("callbacks") or []
         # `callbacks` is the fifth argument after `x`.
         if loop.__name__ == "fit" and len(args) < 5:

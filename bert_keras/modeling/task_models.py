@@ -368,7 +368,9 @@ class BertChooser(TaskModel):
         self.encoder = encoder
         self.recipe = recipe
         self.pooling = _check_recipe(recipe, pooling)
-        self.pools = not recipe
+        # See `BertClassifier`: there, [CLS] would attend only to itself.
+        reads_last = encoder.attention == "left_to_right" and not recipe
+        self.pools = not (recipe or reads_last)
         self.dropout = encoder.dropout if dropout is None else dropout
         self.chooser = LogitsHead(
             1, self.dropout, name="chooser", dtype=encoder.dtype_policy
@@ -383,7 +385,8 @@ class BertChooser(TaskModel):
             for key in INPUT_NAMES[:3]
         }
         rows = _RowPerChoice(name="rows")(inputs)  # (B, K, T) to (B K, T)
-        encoded = encode(encoder, rows, recipe=recipe, pooling=self.pooling)
+        pooling = "last" if reads_last else self.pooling
+        encoded = encode(encoder, rows, recipe=recipe, pooling=pooling)
         scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
         # Without `dtype`, the layer would use Keras's global policy. A
         # half-precision policy would round the logits.

@@ -44,6 +44,9 @@ def published_name(model, path):
     encoder.
     """
     encoder = getattr(model, "encoder", model)
+    # Keras adds the layer's name if the encoder is made in a layer's `build`.
+    scope = (encoder.path or encoder.name).removesuffix(encoder.name)
+    path = path.removeprefix(scope)
     if path.startswith(f"{encoder.name}/"):
         return f"encoder/{path.removeprefix(f'{encoder.name}/')}"
     return path.removeprefix(f"{model.name}/")
@@ -250,8 +253,9 @@ class KeepsLora:
     """Layer mixin that also saves and loads LoRA's matrices.
 
     Keras saves only the merged weights. When it loads a layer with LoRA, it
-    sets both matrices to 0, so they get no gradient and cannot be trained. A
-    layer without LoRA loads the merged weights.
+    sets both matrices, A and B, to 0, so they get no gradient and cannot be
+    trained. A layer without LoRA loads the merged weights. A layer with LoRA
+    that loads weights without it keeps A, and B is 0, so it equals the file.
     """
 
     def save_own_variables(self, store):
@@ -262,12 +266,11 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # `super().load_own_variables` sets LoRA's matrices to 0. Restore their
-        # values afterwards.
+        # `super().load_own_variables` sets LoRA's matrices to 0.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights
-            if weight.name.startswith("lora_")
+            if weight.name.startswith("lora_") and weight.name.endswith("_a")
         }
         super().load_own_variables(
             # Keras's keys are numbers. The keys of LoRA's matrices are names.

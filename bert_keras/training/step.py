@@ -186,6 +186,7 @@ def compute_divisors(model, batch):
     sum of the sample weights if the reduction divides by it, else the number of
     rows. The number of rows also serves for a mean over elements. Only ratios
     of divisors are used, and all rows of a batch have equally many elements.
+    Labels that the loss ignores count as elements of weight 0.
     """
     count = count_rows(batch)
     values = [count]
@@ -194,7 +195,15 @@ def compute_divisors(model, batch):
         by_weight = item.loss.reduction == "mean_with_sample_weight"
         # With the reduction "sum" or None, only `track` uses this divisor.
         counted = by_weight and weights is not None
-        values.append(ops.sum(weights) if counted else count)
+        ignored = getattr(item.loss, "ignore_class", None)
+        if ignored is None:
+            values.append(ops.sum(weights) if counted else count)
+            continue
+        labels = _get_at(item.path, batch[1])
+        kept = ops.cast(ops.not_equal(labels, ignored), keras.config.floatx())
+        if counted:
+            kept = kept * ops.cast(weights, kept.dtype)
+        values.append(ops.sum(kept))
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
 
 

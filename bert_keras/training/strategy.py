@@ -315,6 +315,8 @@ def choose_dtype(dtype="auto", distribution="off"):
         return dtype
     if distribution == "tpu":
         return BFLOAT16
+    if keras.backend.backend() == "jax":
+        return _choose_dtype_on_jax()
     import tensorflow as tf
 
     if gpus := tf.config.get_visible_devices("GPU"):
@@ -322,6 +324,19 @@ def choose_dtype(dtype="auto", distribution="off"):
         versions = [one.get("compute_capability", (0, 0)) for one in details]
         # All GPUs compute with one policy, so the oldest GPU decides.
         return BFLOAT16 if min(versions) >= CAPABILITY else FLOAT32
+    return BFLOAT16 if fast_bfloat16() else FLOAT32
+
+
+def _choose_dtype_on_jax():
+    import jax
+
+    devices = jax.devices()
+    if devices[0].platform == "tpu":
+        return BFLOAT16
+    if devices[0].platform == "gpu":
+        numbers = (one.compute_capability.split(".") for one in devices)
+        oldest = min(tuple(map(int, version)) for version in numbers)
+        return BFLOAT16 if oldest >= CAPABILITY else FLOAT32
     return BFLOAT16 if fast_bfloat16() else FLOAT32
 
 

@@ -63,6 +63,11 @@ class Answers:
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):
+        if files.is_remote(path):
+            raise InputError(
+                f"{path} is remote, and answers are only written to a local "
+                "file. Name a local --output."
+            )
         self.path, self.served, self.signature = path, served, signature
         entry = served.card["signatures"][signature]
         self.inputs, self.keep = entry["input_order"], list(keep)
@@ -98,8 +103,12 @@ class Answers:
                 self._open(stack)
             elif self.path == "-":
                 self._file = sys.stdout
+                if hasattr(self._file, "reconfigure"):
+                    self._file.reconfigure(encoding="utf-8")
             else:
-                self._file = stack.enter_context(open(self.path, "w"))
+                self._file = stack.enter_context(
+                    open(self.path, "w", encoding="utf-8")
+                )
             self._stack = stack.pop_all()
         return self
 

@@ -39,6 +39,7 @@ from official_tasks.engine.dev_metric import (
     rank_value,
 )
 from official_tasks.engine.hyperparameters import Hyperparameters
+from official_tasks.tasks import registry
 
 RESULTS = "results.json"
 ADAPTERS = "adapter"
@@ -104,6 +105,11 @@ def run(
         because they have no best weights.
     """
     require_tensorflow("Fine-tuning")
+    if output is not None and files.is_remote(output):
+        raise InputError(
+            f"output is {output}, which is remote. Fine-tuning loads its own "
+            "model, which must be local. Name a local folder, and copy it."
+        )
     hyperparameters = Hyperparameters(**hyperparameters)
     arguments = choose_arguments(
         task,
@@ -130,6 +136,7 @@ def run(
     progress.show_devices(strategy, arguments["dtype"])
     identity = {"task": task.name, **arguments, **(settings or {})}
     inputs = [*task.data_files(), *models.list_model_files(init)]
+    inputs += registry.find_task_file(task)
     if output is None:
         _Run(task, None, strategy, hyperparameters, **arguments).describe()
         return {}

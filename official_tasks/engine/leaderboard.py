@@ -1,7 +1,6 @@
 """Writes a task's official prediction files, and the zip file for GLUE."""
 
 import contextlib
-import filecmp
 import os
 import shutil
 import tempfile
@@ -73,10 +72,8 @@ def new_files(folder, overwrite, inputs=()):
         }
         for path, target in paths.items():
             files.refuse_input_as_output(target, *inputs)
-            is_same = os.path.isfile(target) and filecmp.cmp(
-                path, target, shallow=False
-            )
-            if os.path.exists(target) and not is_same and not overwrite:
+            is_same = files.same_content(path, target)
+            if files.exists(target) and not is_same and not overwrite:
                 raise InputError(
                     f"{target} exists, with other content. Name another "
                     "--output, or add --overwrite to replace it."

@@ -178,15 +178,15 @@ def _read_table(path, stream, kind, columns, lists, dialect, notes):
 
 
 def find_kind(path, kind=None):
-    """Return `kind` if it is set, else the format of the path's ending.
+    """Return the format of a path.
 
-    The format is "lines", "csv", "tsv", "jsonl", or "columns" for Parquet and
-    data sets.
+    It is "columns" for Parquet and data sets. Otherwise it is `kind`, or by the
+    path's ending "csv", "tsv", "jsonl" or "lines".
     """
-    if kind:
-        return kind
     if is_columnar(path):
         return "columns"
+    if kind:
+        return kind
     suffix, _ = split_ending(path)
     return suffix[1:] if suffix in KINDS else "lines"
 

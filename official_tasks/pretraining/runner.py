@@ -213,7 +213,8 @@ def find_notes(results) -> list[str]:
             "better than the accuracy of always predicting the most frequent "
             f"token ({results[BASELINES[name]]:.1%}). "
             "Set more steps or another learning_rate. 1e-3 suits models of a "
-            "few million parameters, with bias_correction and warmup=0.05."
+            "few million parameters, with warmup=0.05 and, for AdamW, "
+            "bias_correction."
         )
     loss = last.get("loss", last["val_loss"])
     if last["val_loss"] - loss >= OVERFIT:

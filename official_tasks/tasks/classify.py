@@ -179,7 +179,7 @@ class TextTask(Problem):
     def _decide(self, logits):
         """Return bool `(R, C)`: True for the predicted labels of each text."""
         if self.thresholds is None:
-            return logits > 0
+            return logits >= 0  # at least 0.5, as in an export
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):

@@ -36,6 +36,7 @@ def _make_entries(make, rows, options):
     }
 
 
+PREFIX = "task_in_"  # of the module of a task that the user wrote
 _FILES_AND_RECIPE = {**FILE_OPTIONS, **RECIPE_OPTIONS}
 TASKS = {
     **_make_entries(glue.glue_task, glue.ROWS, _FILES_AND_RECIPE),
@@ -252,13 +253,20 @@ def _normalize(name):
     return name.lower().replace("-", "").replace("_", "")
 
 
+def find_task_file(task) -> list[str]:
+    """Return a list with the Python file of a task that the user wrote."""
+    module = type(task).__module__
+    is_file = module.startswith(PREFIX)
+    return [os.path.abspath(sys.modules[module].__file__)] if is_file else []
+
+
 def load_task_class(path):
     """Return the one `Task` subclass that a Python file defines."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
     # Dataclasses look up their module in sys.modules. The prefix keeps the file
     # from replacing a module of the same name.
-    name = f"task_in_{os.path.basename(path)}"
+    name = f"{PREFIX}{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

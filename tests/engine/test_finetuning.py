@@ -493,6 +493,11 @@ def test_texts_that_are_cut_and_unknown_pieces_are_noted(place, tmp_path):
     assert "of the tokens are [UNK]" in text
 
 
+def test_a_remote_output_is_refused_before_training(place, task):
+    with pytest.raises(InputError, match="ram://run, which is remote"):
+        finetuning.run(task, place / "init", "ram://run")
+
+
 def test_rows_without_labels_cannot_be_learned_from(
     place, tmp_path, monkeypatch
 ):

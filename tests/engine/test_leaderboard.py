@@ -229,6 +229,17 @@ def test_a_full_disk_leaves_no_cut_file_under_its_name(tmp_path, monkeypatch):
     assert (tmp_path / "a").read_text() == "old"
 
 
+def test_a_remote_file_is_replaced_only_if_asked():
+    for _ in range(2):  # the second time, the content is equal
+        with leaderboard.new_files("ram://scores", overwrite=False) as made:
+            Path(made, "results.json").write_text("1")
+    with (
+        pytest.raises(InputError, match="results.json exists, with other"),
+        leaderboard.new_files("ram://scores", overwrite=False) as made,
+    ):
+        Path(made, "results.json").write_text("2")
+
+
 def test_official_files_replace_no_input(tmp_path):
     data = tmp_path / "predictions.csv"
     data.write_text("text\nso it is\n")

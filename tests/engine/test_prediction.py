@@ -409,6 +409,8 @@ def test_answers_are_an_array_of_vectors(tmp_path):
 def test_other_formats_are_refused(tmp_path, name, word):
     with pytest.raises(InputError, match=word):
         Answers(str(tmp_path / name), Served(), "count")
+    with pytest.raises(InputError, match="ram://out.jsonl is remote"):
+        Answers("ram://out.jsonl", Served(), "count")
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])

@@ -8,6 +8,7 @@ from model_samples import fill, make_encoder, make_model, random_inputs
 from bert_keras.errors import InputError
 from bert_keras.modeling.weights import (
     enable_lora,
+    lora_layers,
     mark_new_weights,
     published_weights,
 )
@@ -208,6 +209,17 @@ def test_weights_go_between_models_with_lora_and_without(tmp_path):
     # Keras would set both matrices to 0, where all their gradients are 0.
     query = other.encoder.transformer_layers[0].attention.query
     assert np.abs(query.lora_kernel_a).max() > 0
+
+
+def test_a_model_with_lora_equals_the_weights_that_it_loads(tmp_path):
+    plain = fill(make_model("classifier"))
+    plain.save_weights(tmp_path / "start.weights.h5")
+    expected = np.array(plain(random_inputs()))
+    model = adapted()
+    for layer in lora_layers(model):
+        layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+    model.load_weights(tmp_path / "start.weights.h5")
+    np.testing.assert_allclose(model(random_inputs()), expected, atol=1e-5)
 
 
 def test_kerass_own_lora_works_on_the_embeddings():

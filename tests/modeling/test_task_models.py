@@ -9,6 +9,7 @@ import tensorflow as tf
 from model_samples import (
     LABELS,
     MODELS,
+    STILL,
     fill,
     make_encoder,
     make_inputs,
@@ -29,6 +30,7 @@ from bert_keras.modeling.pretrainer import (
 from bert_keras.modeling.task_base import TaskModel, symbolic_inputs
 from bert_keras.modeling.task_base import encode as encoded
 from bert_keras.modeling.task_models import (
+    BertChooser,
     BertClassifier,
     BertSpanPredictor,
     BertTagger,
@@ -207,6 +209,55 @@ def test_a_classifier_on_features_equals_numpy_and_only_its_head_learns(
         "classifier",
         "features",
     }
+
+
+def test_a_chooser_that_reads_left_to_right_reads_the_last_token():
+    """There, [CLS] sees only itself, and is the same in every choice."""
+    encoder = make_encoder(attention="left_to_right", **STILL)
+    model = fill(BertChooser(encoder))
+    inputs = random_inputs()
+    scores = np.array(model({k: v[None] for k, v in inputs.items()}))[0]
+    assert np.ptp(scores) > 1e-3
+    output = np.array(encoder(inputs)["sequence_output"])
+    last = inputs["padding_mask"].sum(1) - 1
+    vectors = output[np.arange(len(last)), last]
+    expected = dense(numpy_weights(model), "chooser", vectors)[:, 0]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert not model.pools and not encoder.pooler.trainable
+
+
+def test_an_encoder_may_be_made_inside_a_layers_build():
+    class Scorer(keras.layers.Layer):
+        def build(self, shape):
+            self.encoder = BertEncoder.from_preset("bert_keras_mini_en")
+
+        def call(self, ids):
+            return self.encoder(ids)["pooled_output"]
+
+    inputs = random_inputs()["token_ids"]
+    expected = BertEncoder.from_preset("bert_keras_mini_en")(inputs)
+    with warnings.catch_warnings(action="error"):
+        found = Scorer()(inputs)
+    np.testing.assert_allclose(found, expected["pooled_output"], atol=1e-6)
+
+
+def test_models_of_one_encoder_train_in_turns():
+    encoder = make_encoder(**STILL)
+    classifier, tagger = (
+        BertClassifier(encoder, ["a", "b"]),
+        BertTagger(encoder, ["a", "b"]),
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for model in (classifier, tagger):
+        model.compile("sgd", loss, run_eagerly=True)
+    inputs = random_inputs()
+    tags = inputs["token_ids"] % 2
+    for _ in range(2):
+        before = np.array(encoder.pooler.kernel)
+        tagger.train_on_batch(inputs, tags)
+        np.testing.assert_array_equal(encoder.pooler.kernel, before)
+        classifier.train_on_batch(inputs, tags[:, 0])
+        assert np.abs(encoder.pooler.kernel - before).max() > 0
 
 
 @pytest.mark.parametrize("attention", ["left_to_right", "right_to_left"])

@@ -145,7 +145,10 @@ def test_a_task_file_may_hold_dataclasses_and_be_called_like_a_module(tmp_path):
     for name in ("reviews.py", "json.py"):
         path = tmp_path / name
         path.write_text(f"from __future__ import annotations\n{row}{OWN}")
-        assert load_task_class(str(path)).name == "mine"
+        cls = load_task_class(str(path))
+        assert cls.name == "mine"
+        assert registry.find_task_file(cls.__new__(cls)) == [str(path)]
+    assert registry.find_task_file(glue_task(glue.RTE)) == []
     assert sys.modules["json"] is json
 
 

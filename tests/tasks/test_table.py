@@ -59,6 +59,7 @@ def test_a_name_in_capitals_says_the_same(tmp_path):
     (asked,) = read_inputs([str(path)], None, ["text"], [False])
     assert asked == ["so it is"]
     assert find_kind("A.PARQUET") == "columns"
+    assert find_kind("a.parquet", "lines") == "columns"
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "A.PARQUET"

@@ -43,6 +43,18 @@ def test_a_mistake_inside_an_inner_run_leaves_the_outer_folder_free(tmp_path):
     RunFolder(tmp_path / "run", {"other": 1}).close()
 
 
+def test_a_mistake_leaves_a_folder_that_was_there(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for name, is_left in (("mine", True), ("made/run", False)):
+        with (
+            pytest.raises(InputError, match="513"),
+            RunFolder(tmp_path / name, SETTINGS),
+        ):
+            raise InputError("513")
+        assert (tmp_path / name.split("/")[0]).exists() == is_left
+    assert os.listdir(tmp_path / "mine") == []
+
+
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be made"):

@@ -162,6 +162,32 @@ def test_one_device_takes_keras_own_step(case):
     assert (max(moved) > 1e-3) == (case != "weights of 0")
 
 
+@pytest.mark.parametrize(
+    ("reduction", "weights"),
+    [("mean", None), ("mean_with_sample_weight", TOKENS), ("mean", TOKENS)],
+)
+def test_ignored_labels_count_for_nothing_in_micro_batches(reduction, weights):
+    """The reference is Keras's loss of the whole batch."""
+    y = IDS % 3
+    y[0, 2:], y[3] = -100, -100
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=-100, reduction=reduction
+    )
+    model, found = tagger(), []
+    before = model.get_weights()
+    expected = loss(y, model(PACKED), weights)
+    for accumulate in (1, 5):
+        model.set_weights(before)
+        optimizer = keras.optimizers.SGD(1.0)
+        optimizer.accumulate = accumulate
+        model.compile(optimizer, loss, run_eagerly=True)
+        value = model.train_on_batch(PACKED, y, weights)
+        assert value == pytest.approx(float(expected), rel=1e-5)
+        found.append(model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
     """The reference is a finite difference in a random direction."""
@@ -242,6 +268,8 @@ def test_class_weight_is_refused_for_several_labels_and_the_advice_works():
     model.compile("sgd", loss)
     with pytest.raises(InputError, match=r"sample_weight of shape \(B,\)"):
         model.fit(X, HOT, class_weight={0: 0.5, 1: 3.0}, verbose=0)
+    with pytest.raises(InputError, match=r"sample_weight of shape \(B,\)"):
+        model.train_on_batch(X, HOT, class_weight={0: 0.5, 1: 3.0})
     weights = np.arange(len(HOT), dtype="float32")
     found = model.evaluate(X, HOT, sample_weight=weights, verbose=0)
     rows = keras.losses.binary_crossentropy(HOT, model(X), from_logits=True)

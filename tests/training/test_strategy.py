@@ -3,7 +3,10 @@
 import fnmatch
 import json
 import re
+import sys
+import types
 
+import keras
 import pytest
 from model_samples import fill, make_model, pretraining_batch
 
@@ -197,3 +200,26 @@ def test_auto_is_bfloat16_where_the_device_multiplies_it(
     assert strategies.choose_dtype("auto", "tpu") == "mixed_bfloat16"
     assert strategies.choose_dtype("mixed_float16") == "mixed_float16"
     assert not read(tmp_path / "none")  # macOS has no such file
+
+
+@pytest.mark.parametrize(
+    ("platform", "versions", "expected"),
+    [
+        ("tpu", [None], "mixed_bfloat16"),
+        ("gpu", ["9.0", "8.0"], "mixed_bfloat16"),
+        ("gpu", ["12.0", "7.5"], "float32"),
+        ("cpu", [None], "float32"),
+    ],
+)
+def test_auto_asks_jax_for_its_devices(
+    platform, versions, expected, monkeypatch
+):
+    devices = [
+        types.SimpleNamespace(platform=platform, compute_capability=version)
+        for version in versions
+    ]
+    jax = types.SimpleNamespace(devices=lambda: devices)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(strategies, "fast_bfloat16", lambda: False)
+    assert strategies.choose_dtype() == expected
