@@ -113,11 +113,13 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
     Return a note for each file of the split that a model was trained on.
 
-    Without a dev file, the dev split is a tenth of --train. A model was trained
-    on rows of this tenth if its run read one of the files and one of these is
-    true: the run had other training files too, or in another order, the run had
-    a different split_seed, the run had a dev file, the run was part of a
-    cross-validation, or a file changed after the run.
+    Without a dev file, the dev split is a tenth of --train. A model that read
+    one of these files was trained on rows of this tenth in these cases:
+
+    - Its run had other training files too, or another order of them.
+    - Its run had another split_seed, or a dev file.
+    - Its run was part of a cross-validation.
+    - A file changed after the run.
 
     Raises:
         InputError: a model was trained on rows of this tenth.

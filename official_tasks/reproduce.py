@@ -35,7 +35,7 @@ from bert_keras.modeling.recipes import RECIPES
 from official_tasks import script
 
 MASK_FLAG = re.compile(
-    "--(phase_2_)?(max_predictions|mask_rate|mask_mix|(no)?whole_word)"
+    "--?(phase_2_)?(max_predictions|mask_rate|mask_mix|(no)?whole_word)"
 )
 RESULTS = "results.json"  # file with the scores of a finished run
 BASE = "hf://google-bert/bert-base-uncased"
@@ -376,7 +376,9 @@ def define_flags():
     )
     flags.DEFINE_list("tasks", None, "Tasks of the table to run; default: all.")
     flags.DEFINE_string(
-        "pretrain_flags", "", "More flags of pretrain commands."
+        "pretrain_flags",
+        "",
+        "More flags of pretrain commands, each written --NAME=VALUE.",
     )
     flags.DEFINE_string(
         "finetune_flags", "", "More flags of finetune commands."

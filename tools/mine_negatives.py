@@ -64,8 +64,8 @@ def define_flags():
     flags.DEFINE_integer(
         "range_max",
         None,
-        "Number of nearest passages, besides partners, to choose from. "
-        "Passages outside the margins count too. The default is --range_min "
+        "Number of nearest passages, without partners, to choose from. Those "
+        "that the margins exclude count, too. The default is --range_min "
         "+ 10 * --num_negatives + the largest number of partners of a text.",
         1,
     )

@@ -297,7 +297,9 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        if getattr(error, "errno", None):  # cannot be read now, so no damage
+        if getattr(
+            error, "errno", None
+        ):  # an I/O error: the file may be intact
             raise
         files.remove(path)
         raise InputError(

@@ -153,11 +153,11 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         y: Any = None,
         sample_weight: Any = None,
         class_weight: Any = None,
-        **kwargs: Any,
+        return_dict: bool = False,
     ) -> Any:
         self._prepare_training(class_weight)
         return super().train_on_batch(
-            x, y, sample_weight, class_weight, **kwargs
+            x, y, sample_weight, class_weight, return_dict
         )
 
     def _prepare_training(self, class_weight):

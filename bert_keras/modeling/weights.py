@@ -254,8 +254,9 @@ class KeepsLora:
 
     Keras saves only the merged weights. When it loads a layer with LoRA, it
     sets both matrices, A and B, to 0, so they get no gradient and cannot be
-    trained. A layer without LoRA loads the merged weights. A layer with LoRA
-    that loads weights without it keeps A, and B is 0, so it equals the file.
+    trained. A layer without LoRA loads the merged weights. If the file has no
+    LoRA, a layer with LoRA keeps A and sets B to 0. Its output is then that of
+    the file's weights.
     """
 
     def save_own_variables(self, store):
@@ -266,7 +267,7 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # `super().load_own_variables` sets LoRA's matrices to 0.
+        # `super().load_own_variables` sets LoRA's matrices to 0. Restore A.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights

@@ -229,8 +229,8 @@ def compare_with_model(run, model, compare=_greatest_difference):
     Args:
         run: function of a dict of input arrays; returns a dict of outputs.
         model: the live model.
-        compare: function of a list, for each batch the outputs of `model` and
-            of `run`, two dicts of arrays; returns a float.
+        compare: function of a list with a pair for each batch: the outputs of
+            `model` and those of `run`, both dicts of arrays. Returns a float.
     """
     # The empty batch must come first. After a batch with rows, LiteRT cannot
     # read the output of an empty batch.

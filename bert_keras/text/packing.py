@@ -75,6 +75,7 @@ class SegmentPacker(keras.layers.Layer):
     def call(self, segments: Any) -> dict[str, tf.Tensor]:
         segments = _as_segments(segments)
         for segment in segments:
+            _check_segment(segment)
             if tf.executing_eagerly():
                 ids = getattr(segment, "flat_values", segment).numpy()
                 if ids.min(initial=0) < 0:
@@ -181,16 +182,17 @@ def check_length(sequence_length):
 
 def _as_segments(segments):
     several = isinstance(segments, tuple | list)
-    segments = tuple(segments) if several else (segments,)
-    for segment in segments:
-        is_row = isinstance(segment, tf.Tensor) and segment.shape.rank == 1
-        if not (is_row or isinstance(segment, tf.RaggedTensor)):
-            raise InputError(
-                f"A segment is {type(segment).__name__}. Expected a ragged "
-                "int32 tensor (B, None), such as tf.ragged.constant([[5, 6]]), "
-                "or a tensor of one row's ids."
-            )
-    return segments
+    return tuple(segments) if several else (segments,)
+
+
+def _check_segment(segment):
+    is_row = isinstance(segment, tf.Tensor) and segment.shape.rank in (1, None)
+    if not (is_row or isinstance(segment, tf.RaggedTensor)):
+        raise InputError(
+            f"A segment is {type(segment).__name__}. Expected a ragged int32 "
+            "tensor (B, None), such as tf.ragged.constant([[5, 6]]), or a "
+            "tensor of one row's ids."
+        )
 
 
 def _take_first(rows, lengths):

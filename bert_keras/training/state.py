@@ -271,6 +271,8 @@ class TrainingState(keras.callbacks.Callback):
         # The metrics may be those of the validation by now.
         if self._epoch_steps is None:
             self._metrics, self._epoch_ended = {}, True
+            # Write the last checkpoint again, if it says otherwise.
+            self._saved_step = min(self._saved_step, self.step - 1)
 
     def on_test_batch_end(self, batch, logs=None):
         self.check_stop_request()

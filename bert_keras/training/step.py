@@ -89,9 +89,9 @@ def _check_metric_takes_logits(metric):
     if type(metric) is keras.metrics.MeanMetricWrapper:
         return  # the user's own function, which Keras may fail to serialize
     config = metric.get_config()
-    halves = keras.metrics.BinaryAccuracy, keras.metrics.BinaryIoU
-    is_binary = isinstance(metric, halves)
-    has_no_argument = (
+    with_threshold = keras.metrics.BinaryAccuracy, keras.metrics.BinaryIoU
+    is_binary = isinstance(metric, with_threshold)
+    needs_probabilities = (
         isinstance(metric, keras.metrics.KLDivergence)
         or ("num_thresholds" in config and "from_logits" not in config)
         # Keras refuses the threshold 0.
@@ -108,7 +108,7 @@ def _check_metric_takes_logits(metric):
         advice = f"Use {name}(threshold=0) in `compile`."
     elif "from_logits" not in config and has_half and not config.get("top_k"):
         advice = f"Use {name}(thresholds=0) in `compile`."
-    elif has_no_argument:
+    elif needs_probabilities:
         advice = (
             "Convert the logits of `predict` to probabilities, and compute "
             f"{name} from these."
@@ -199,9 +199,11 @@ def compute_divisors(model, batch):
         if ignored is None:
             values.append(ops.sum(weights) if counted else count)
             continue
-        labels = _get_at(item.path, batch[1])
+        labels = ops.convert_to_tensor(_get_at(item.path, batch[1]))
         kept = ops.cast(ops.not_equal(labels, ignored), keras.config.floatx())
-        if counted:
+        if counted:  # labels may be (B, 1) and weights (B,)
+            if len(kept.shape) > len(weights.shape):
+                kept = ops.squeeze(kept, -1)
             kept = kept * ops.cast(weights, kept.dtype)
         values.append(ops.sum(kept))
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])

@@ -334,8 +334,12 @@ def _choose_dtype_on_jax():
     if devices[0].platform == "tpu":
         return BFLOAT16
     if devices[0].platform == "gpu":
-        numbers = (one.compute_capability.split(".") for one in devices)
-        oldest = min(tuple(map(int, version)) for version in numbers)
+        versions = [str(device.compute_capability) for device in devices]
+        # An AMD GPU has another name, such as gfx90a.
+        if not all(v.replace(".", "").isdigit() for v in versions):
+            return FLOAT32
+        # All GPUs compute with one policy, so the oldest GPU decides.
+        oldest = min(tuple(map(int, v.split("."))) for v in versions)
         return BFLOAT16 if oldest >= CAPABILITY else FLOAT32
     return BFLOAT16 if fast_bfloat16() else FLOAT32
 

@@ -107,8 +107,8 @@ def run(
     require_tensorflow("Fine-tuning")
     if output is not None and files.is_remote(output):
         raise InputError(
-            f"output is {output}, which is remote. Fine-tuning loads its own "
-            "model, which must be local. Name a local folder, and copy it."
+            f"output is {output}, which is remote. Fine-tuning writes to local "
+            "folders only. Name a local folder, and copy it afterwards."
         )
     hyperparameters = Hyperparameters(**hyperparameters)
     arguments = choose_arguments(
@@ -136,6 +136,7 @@ def run(
     progress.show_devices(strategy, arguments["dtype"])
     identity = {"task": task.name, **arguments, **(settings or {})}
     inputs = [*task.data_files(), *models.list_model_files(init)]
+    # A run does not resume with another version of the user's task.
     inputs += registry.find_task_file(task)
     if output is None:
         _Run(task, None, strategy, hyperparameters, **arguments).describe()

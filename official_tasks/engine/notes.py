@@ -42,6 +42,8 @@ def note_data(examples, encoded, preprocess, longest=math.inf) -> list[str]:
         advice = f"sequence_length={enough} would hold most of them"
         if enough > longest:
             advice = f"the model reads at most {longest}"
+        if length < longest < enough:
+            advice = f"set sequence_length to at most {longest}"
         notes.append(
             f"{every} texts are longer than {length} tokens and are cut: "
             f"{advice}"

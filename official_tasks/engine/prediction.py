@@ -180,8 +180,8 @@ def _read_table(path, stream, kind, columns, lists, dialect, notes):
 def find_kind(path, kind=None):
     """Return the format of a path.
 
-    It is "columns" for Parquet and data sets. Otherwise it is `kind`, or by the
-    path's ending "csv", "tsv", "jsonl" or "lines".
+    It is "columns" for Parquet and data sets. Otherwise it is `kind` if set,
+    else the format of the path's ending: "csv", "tsv", "jsonl" or "lines".
     """
     if is_columnar(path):
         return "columns"

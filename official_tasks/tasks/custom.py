@@ -276,10 +276,9 @@ class TextTable(Table):
         else:
             names = (self._get_names(example) for _, example in rows)
             known = set(self.labels or ())
-            rare = set().union(*names) - known
-            # Without such a class, `_find_index` names the unknown class.
-            if not known or self.options.rare_class not in (None, *known):
-                rare = set()
+            # If `rare_class` is no label, `_find_index` names unknown classes.
+            is_label = self.options.rare_class in (None, *known)
+            rare = set().union(*names) - known if known and is_label else set()
         result = []
         for location, example in rows:
             names = self._get_names(example)

@@ -148,9 +148,11 @@ class TagTask(Problem):
         documents: dict = {}
         for sentence in sentences:
             documents.setdefault(sentence.document, []).append(sentence)
-        if split == "train" and len(documents) == 1:
+        # Sentences before the first such line have the number 0.
+        numbers = [d[1] if isinstance(d, tuple) else d for d in documents]
+        if not any(numbers):
             raise InputError(
-                f"The train file of {self.name} has no lines of {DOCUMENT} "
+                f"The {split} file of {self.name} has no lines of {DOCUMENT} "
                 "between documents: leave --document_context out"
             )
         texts = []

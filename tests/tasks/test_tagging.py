@@ -152,11 +152,15 @@ def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
     scores = task.score(examples, predictions)
     assert (scores["f1"], scores["entities"]) == (1, 4)
     flat = file(tmp_path / "flat.txt", "a O\n\nb B-PER\n")
+    single = file(tmp_path / "single.txt", "-DOCSTART- O\n\na O\n\nb B-PER\n")
     with pytest.raises(InputError, match="no lines of -DOCSTART-"):
         tag_task(NER, train=flat, document_context=True).read("train")
+    path = tmp_path / "train.txt"
     one = tag_task(
-        NER, train=tmp_path / "train.txt", test=flat, document_context=True
+        NER, train=path, dev=flat, test=single, document_context=True
     )
+    with pytest.raises(InputError, match="dev file .* no lines"):
+        one.read("dev")
     assert len(one.read("test")) == 1
 
 

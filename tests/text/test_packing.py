@@ -89,6 +89,13 @@ def test_rows_are_as_long_as_asked_or_as_the_longest():
     assert {tensor.shape[1] for tensor in spec.values()} == {9}
 
 
+def test_symbolic_segments_have_a_spec():
+    segment = keras.KerasTensor((2, None), "int32")
+    for segments in (segment, (segment, segment)):
+        spec = packer(9).compute_output_spec(segments)
+        assert spec["token_ids"].shape == (2, 9)
+
+
 def test_the_packer_survives_its_configuration():
     original = packer(7, pad_to_longest=True, pad_id=1)
     again = keras.saving.deserialize_keras_object(

@@ -34,6 +34,7 @@ AT_CALL_TIME = {
     ("modeling/portable.py", "interop"),
     ("modeling/task_base.py", "training"),
     ("modeling/task_models.py", "serving"),
+    ("modeling/task_models.py", "text"),
     ("text/preprocessor.py", "interop"),
     ("text/tokenizer.py", "interop"),
 }

@@ -151,8 +151,9 @@ def test_the_last_execution_of_an_epoch_may_have_fewer_steps(tmp_path):
     assert state.step == int(model.optimizer.iterations) == 12
 
 
-def test_an_epoch_of_unknown_length_ends_with_its_data(tmp_path):
-    model, state = small_model(), TrainingState(tmp_path, every=100)
+@pytest.mark.parametrize("every", [2, 100])
+def test_an_epoch_of_unknown_length_ends_with_its_data(tmp_path, every):
+    model, state = small_model(), TrainingState(tmp_path, every=every)
     x, y = data(4)
     batches = ((x[i : i + 2], y[i : i + 2]) for i in range(0, 8, 2))
     model.fit(batches, callbacks=[state], verbose=0)  # of unknown size

@@ -208,6 +208,7 @@ def test_auto_is_bfloat16_where_the_device_multiplies_it(
         ("tpu", [None], "mixed_bfloat16"),
         ("gpu", ["9.0", "8.0"], "mixed_bfloat16"),
         ("gpu", ["12.0", "7.5"], "float32"),
+        ("gpu", ["gfx90a"], "float32"),
         ("cpu", [None], "float32"),
     ],
 )
