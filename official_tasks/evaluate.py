@@ -147,12 +147,12 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                     "of them. Put the original file back, or give --dev=FILE "
                     "with new rows."
                 )
-            flags = [f"--dev={dev}"] if dev else []
+            needed = [f"--dev={dev}"] if dev else []
             if not dev and not _are_same(paths, trained):
-                flags.append(f"--train={settings.get('train')}")
+                needed.append(f"--train={settings.get('train')}")
             if not dev and seed != source.split_seed:
-                flags.append(f"--split_seed={seed}")
-            if (fold or flags) and _have_common(paths, trained):
+                needed.append(f"--split_seed={seed}")
+            if (fold or needed) and _have_common(paths, trained):
                 if fold:
                     raise InputError(
                         f"{model} is {fold} of a cross-validation. It was "
@@ -164,7 +164,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                 raise InputError(
                     f"This command would score rows of {source.files['train']} "
                     f"that {model} was trained on. To score only held-out "
-                    f"rows, give {' '.join(flags)}."
+                    f"rows, give {' '.join(needed)}."
                 )
         elif split != "train":
             parts = () if source.data_set(split) else source.parts(split)

@@ -297,9 +297,8 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        if getattr(
-            error, "errno", None
-        ):  # an I/O error: the file may be intact
+        # An error of the system has a number, and the file may be intact.
+        if getattr(error, "errno", None):
             raise
         files.remove(path)
         raise InputError(

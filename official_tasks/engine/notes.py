@@ -39,11 +39,12 @@ def note_data(examples, encoded, preprocess, longest=math.inf) -> list[str]:
         length = preprocess.sequence_length
         enough = length + int(np.percentile(tokens[tokens > 0], 95))
         every = "all" if cut == 1 else f"{cut:.0%} of the"
-        advice = f"sequence_length={enough} would hold most of them"
-        if enough > longest:
-            advice = f"the model reads at most {longest}"
-        if length < longest < enough:
+        if enough <= longest:
+            advice = f"sequence_length={enough} would hold most of them"
+        elif length < longest:
             advice = f"set sequence_length to at most {longest}"
+        else:
+            advice = f"the model reads at most {longest}"
         notes.append(
             f"{every} texts are longer than {length} tokens and are cut: "
             f"{advice}"

@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import itertools
 import os
 import pickle
@@ -255,6 +256,24 @@ def built(tokenizer, tmp_path_factory):
         with pytest.raises(Killed):
             create(folder / "killed", tokenizer, stop)
     return folder
+
+
+def test_a_part_that_cannot_be_read_now_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "part.npz"
+    np.savez(path, tokens=np.arange(3))
+
+    def fail(file):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "load", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            building._read_tokens(str(path))
+    assert building._read_tokens(str(path))["tokens"].tolist() == [0, 1, 2]
+    path.write_bytes(b"PK")
+    with pytest.raises(InputError, match="was damaged"):
+        building._read_tokens(str(path))
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
