@@ -102,7 +102,7 @@ class InBatchNegatives(_SimilarityLoss):
         rows = before + ops.arange(ops.shape(y_pred)[0])
         labels = rows * count  # (B,)
         logits = self.scale * scores  # (B, G (K-1))
-        if tuple(y_true.shape[1:]) == (y_pred.shape[1],):
+        if _has_text_numbers(y_true, y_pred):
             columns = ops.arange(ops.shape(logits)[1])
             is_label = ops.equal(columns, labels[:, None])  # (B, G (K-1))
             is_excluded = _is_false_negative(y_true) & ~is_label
@@ -249,6 +249,14 @@ class Matryoshka(_SimilarityLoss):
     def from_config(cls, config: dict[str, Any]) -> "Matryoshka":
         loss = keras.saving.deserialize_keras_object(config["loss"])
         return cls(**{**config, "loss": loss})
+
+
+def _has_text_numbers(y_true, y_pred):
+    """Return True if `y_true` has a number for each of the K texts, (B, K)."""
+    if len(y_true.shape) != 2 or y_true.shape[1] == 1:  # labels of examples
+        return False
+    widths = y_true.shape[1], y_pred.shape[1]
+    return None in widths or widths[0] == widths[1]
 
 
 def _is_false_negative(numbers):

@@ -70,6 +70,26 @@ def test_a_partner_of_the_same_text_is_no_negative(texts):
         assert float(loss(labels, x)) == pytest.approx(float(loss(None, x)))
 
 
+@pytest.mark.parametrize("unknown", ["labels", "vectors", "both"])
+def test_numbers_count_if_the_number_of_texts_is_known_only_later(unknown):
+    numbers, x = np.array([[0, 1], [0, 2], [3, 1]]), vectors(2, rows=3)
+    loss = InBatchNegatives()
+    shapes = [
+        (None, None if unknown in (name, "both") else 2)
+        for name in ("labels", "vectors")
+    ]
+    function = tf.function(
+        loss,
+        input_signature=[
+            tf.TensorSpec(shapes[0], tf.int64),
+            tf.TensorSpec((*shapes[1], 8), tf.float32),
+        ],
+    )
+    expected = float(loss(numbers, x))
+    assert float(function(numbers, x)) == pytest.approx(expected, 1e-4)
+    assert expected < float(loss(None, x)) - 0.1
+
+
 def test_a_text_is_no_negative_of_itself():
     # The query of row 1 is the partner of row 0. The vectors of texts 0, 1 and
     # 2 are equal, and those of 3 and 4 are opposite.
