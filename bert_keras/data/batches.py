@@ -52,8 +52,8 @@ def pretraining_dataset(
 
     Raises:
         InputError: `source` has neither a store nor records, a file has a wrong
-            size or wrong shapes, or the seed is negative. `check_source`
-            compares every byte.
+            size or wrong shapes, or the seed is negative. To find other
+            damage, call `check_source`.
     """
     examples = open_examples(source, seed, rules)
     draw = _Batches(examples, batch_size)

@@ -29,7 +29,8 @@ from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import check_same_settings, find_fault
 
-_PART = 2_000_000  # a part ends with the document that reaches this length
+# Characters of a part. The document that reaches this number ends the part.
+_PART = 2_000_000
 _BATCH = 1_000_000  # approximate characters in one call of the tokenizer
 # Arrays of each store in the file of a part: the result of `Tokenise`, and
 # `Part.hashes`.
@@ -297,7 +298,8 @@ def _read_tokens(path: str) -> dict[str, np.ndarray]:
         with files.open_file(path) as file, np.load(file) as arrays:
             return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        # An error of the system has a number, and the file may be intact.
+        # An error with an errno comes from the operating system. The file may
+        # be intact, so keep it.
         if getattr(error, "errno", None):
             raise
         files.remove(path)
@@ -326,8 +328,8 @@ def assemble_stores(
     """Concatenate the parts, in the order of their `paths`, into stores.
 
     Raises:
-        InputError: a store would have fewer than two documents, or the file of
-            a part is damaged. `folder` or the damaged file is then removed.
+        InputError: a store would have fewer than two documents, and `folder`
+            was removed; or the file of a part was damaged and was removed.
     """
     with contextlib.ExitStack() as stack:
         writers = {

@@ -1,9 +1,9 @@
 """Documents from text files, JSONL, Parquet, data sets or installed docs.
 
 A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
-`documentation:` for the documentation installed with Python and with this
-package's dependencies. Only one document, or a few hundred rows, is in memory
-at a time. The order is fixed: files are sorted by path.
+`documentation:` for the documentation installed with Python and with some of
+this package's dependencies. Only one document, or a few hundred rows, is in
+memory at a time. The order is fixed: files are sorted by path.
 """
 
 import contextlib
@@ -92,10 +92,11 @@ def read_documents(
     Args:
         source: a text file, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`
             (without SPLIT, "train"), or `documentation:` (the documentation
-            installed with Python). In a folder and its subfolders, files that
-            end in `.parquet`, `.txt`, `.text`, `.md`, `.jsonl` or `.json` are
-            read, unless the name of the file or of a subfolder begins with
-            ".". All except Parquet may be compressed by gzip (`.txt.gz`).
+            installed with Python and with some packages). In a folder and its
+            subfolders, files that end in `.parquet`, `.txt`, `.text`, `.md`,
+            `.jsonl` or `.json` are read, unless the name of the file or of a
+            subfolder begins with ".". All except Parquet may be compressed by
+            gzip (`.txt.gz`).
         layout: "document" if each text file is one document. "sentences" for
             the original BERT's format, with one sentence on each line and a
             blank line between documents. "auto" chooses one of the two by the

@@ -56,7 +56,8 @@ def column_rows(
 
     `values` is a list with the row's value in each column, such as a str, a
     number, None or a list. A class label of a data set is converted to the
-    name of the class. A few hundred rows are in memory at a time.
+    name of the class. The label -1, which stands for an unpublished label,
+    becomes None. A few hundred rows are in memory at a time.
 
     Args:
         source: a local or remote `.parquet` file, or

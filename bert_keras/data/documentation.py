@@ -1,7 +1,7 @@
 """Read the documentation that is installed with Python, as English prose.
 
 The text consists of Python's language reference (`pydoc_data.topics`) and of
-the docstrings of the standard library and of this package's dependencies. So
+the docstrings of the standard library and of the packages in `LIBRARIES`. So
 the text needs no download. Source files are parsed with `ast`, not imported.
 """
 
@@ -118,8 +118,8 @@ def _is_prose(text: str) -> bool:
     return 3 * plain >= 2 * len(words)
 
 
-# Direct and indirect dependencies of this package. Other packages are not read,
-# because they would make the corpus differ between machines.
+# Some direct and indirect dependencies of this package. The list is fixed,
+# because other installed packages would make the corpus differ by machine.
 LIBRARIES = (
     "tensorflow keras tensorflow_text numpy absl google.protobuf grpc h5py "
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "

@@ -69,8 +69,8 @@ def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# These abbreviations, most of them before a name, do not end a sentence.
-# Exception: "no." ends a sentence unless a number follows.
+# These abbreviations do not end a sentence. Most of them stand before a name or
+# a number. Exception: "no." ends a sentence unless a number follows.
 _TITLES = _split_words(
     "mr mrs ms mx dr prof rev hon st messrs mme mlle gen col maj capt lt sgt "
     "cpl adm cmdr gov sen rep pres sec supt fr sr sra srta dra don hr fig figs "

@@ -153,7 +153,8 @@ def choose(model, rows):
 
     outputs = {
         "choice": "int32 (B,): index of the best choice, -1 if all are empty",
-        "probabilities": "float32 (B, K): 0 for an empty choice",
+        "probabilities": "float32 (B, K): softmax over the choices, 0 for an "
+        "empty choice",
         **LIST_TRUNCATED,
     }
     inputs = {
@@ -189,7 +190,8 @@ def rank(model, rows):
         }
 
     outputs = {
-        "score": "float32 (B, K): 0 to 1; 0 for an empty passage",
+        "score": "float32 (B, K): sigmoid of each passage's logit, 0 for an "
+        "empty passage",
         "order": "int32 (B, K): indices of the passages, best first",
         **LIST_TRUNCATED,
     }
@@ -266,7 +268,8 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
 
     outputs = {
         "label": "string (B,): the likeliest candidate, '' if all are empty",
-        "probabilities": "float32 (B, K): 0 for an empty candidate",
+        "probabilities": "float32 (B, K): softmax over the candidates, 0 for "
+        "an empty candidate",
         "entailment": "float32 (B, K): independent probability of each "
         "candidate, for texts with several labels; 0 for an empty candidate",
         **LIST_TRUNCATED,

@@ -42,9 +42,12 @@ def embed(
         rows: `Rows` of the model's preprocessor.
         pooling: "mean" or "max" over the tokens, including [CLS] and [SEP];
             "cls" or "last", the vector of [CLS] or of the last token;
-            "pooled", the output of the pooler.
+            "pooled", the output of the pooler. If the preprocessor leaves the
+            prompt out of pooling, "mean" and "max" leave out [CLS] and the
+            prompt, and "cls" takes the first token after the prompt.
         normalize: True to scale vectors to length 1.
-        truncate_dim: number of values to keep of each scaled vector; None: all.
+        truncate_dim: number of values to keep of each vector, after scaling;
+            None: all.
         long_text: "truncate", or "windows" for the mean vector over windows of
             the text, weighted by window length.
         features: layers that give the vector of each token, such as "last"; see
@@ -160,9 +163,10 @@ class _Texts:
 def embed_with_prompts(model, rows, options):
     """Return a list of the signatures `embed_query` and `embed_document`.
 
-    They put a prompt before each text, as `encode_query` and `encode_document`
-    of sentence-transformers do. If the preprocessor has no prompts, the list is
-    empty.
+    They put the prompt for queries or for documents before each text, as
+    `encode_query` and `encode_document` of sentence-transformers do. Without
+    such a prompt, they use the preprocessor's `prompt`. If the preprocessor has
+    no prompts, the list is empty.
     """
     if not any(rows.prompts.values()):
         return []

@@ -74,8 +74,9 @@ def export_saved_model(
     `serving_default`. `signature_card.json` describes the inputs and outputs.
 
     A text that does not fit in the preprocessor's `sequence_length` is cut, and
-    an output `truncated` is True. `tokenize`, `answer` and signatures with
-    long_text="windows" read the whole text.
+    an output `truncated` is True. `next_sentence` has no such output.
+    `tokenize` and signatures with long_text="windows" read the whole text.
+    `answer` reads the whole context, but cuts a question of over 64 tokens.
 
     Args:
         models: a model, or a list of models with one preprocessor.
@@ -323,7 +324,7 @@ def is_present(folder, fingerprint):
 
     Raises:
         InputError: the folder has a different export, a damaged export, or
-            other files.
+            other files; or `folder` is a file or an invalid name.
     """
     files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):

@@ -1,6 +1,6 @@
 """Models with smaller weights, for serving on a CPU.
 
-`tools/compare.py` compares the answers of an export with recorded answers.
+To see how smaller weights change the answers, run `tools/compare.py`.
 """
 
 import keras
@@ -25,8 +25,9 @@ def convert_weights(model, dtype):
             is also the dtype of products. "int8" stores matrices and the token
             table in a quarter of the size, with a scale for each output and
             each token. Products run in float32. A token table that a masked-LM
-            head shares stays float32. Keras's default "int8" also rounds the
-            inputs of products, which takes three times as long on a CPU.
+            head shares stays float32. Keras's default for "int8" is not used,
+            because it also rounds the inputs of products and takes three times
+            as long on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(

@@ -27,7 +27,8 @@ NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
     "models, such as BertClassifier."
 )
-# Names of options that only some models take.
+# Names of options that only some models take. `resolve_options` checks the
+# option `hypothesis` separately.
 OPTIONS = (
     *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
     "long_text",

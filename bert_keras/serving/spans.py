@@ -21,8 +21,9 @@ NOWHERE = -1e30  # logit of a position where no answer can start or end
 def answer(model, rows, top_k=5):
     """Return the signature `answer`: the best answers in a context.
 
-    The context is read in windows that start at most 128 tokens apart. A span
-    has at most 30 tokens. The span is scored in the window in which its first
+    The question is cut to 64 tokens, or to (sequence_length - 3) // 2 if that
+    is less. The context is read in windows that start at most 128 tokens apart.
+    A span has at most 30 tokens. It is scored in the window in which its first
     token has the most context. As in the original, the score is start logit
     plus end logit. The original compares only the best 20 starts and ends. This
     signature compares all spans.

@@ -37,8 +37,8 @@ def extend_vocabulary(vocabulary, words):
         words: new words, as the vocabulary's tokenizer normalises them.
 
     Raises:
-        InputError: a word is already a token, or `WordPiece` would split or
-            change the word.
+        InputError: a word is already a token, occurs twice, or is not exactly
+            one word for `WordPiece`, for example because it has punctuation.
     """
     wordpiece = WordPiece(vocabulary, False)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -74,7 +74,7 @@ def domain_words(
     Returns:
         A list for `extend_vocabulary`, in descending order of tokens saved. A
         word that `vocabulary` splits into n tokens saves n - 1 tokens at each
-        occurrence. A word that is "[UNK]" counts as saving one.
+        occurrence. A word that becomes "[UNK]" counts as saving one token.
         Words of more than 256 bytes, the limit of a token, are left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)

@@ -164,8 +164,8 @@ def _long_word(max_bytes):
 
     ASCII white space and punctuation separate words. The pattern finds words of
     more than `max_bytes` / 12 characters, because a character has at most 12
-    bytes after normalisation. RE2 repeats a class at most 1,000 times, so words
-    of 1,000 characters are always found.
+    bytes after normalisation. RE2 repeats a class at most 1,000 times. So for
+    larger limits, the pattern finds all words of 1,000 characters or more.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"

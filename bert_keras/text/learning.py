@@ -41,13 +41,14 @@ def learn_vocabulary(
 ) -> list[str]:
     """Learn a vocabulary of special tokens, characters and merged tokens.
 
-    `WordPiece` splits the texts into words, which are counted. At first, a
-    word's tokens are its characters. Each step merges the most frequent pair of
-    adjacent tokens into one token. Learning ends when there are `size` tokens,
-    or no pair occurs `min_count` times. Of equally frequent pairs, the pair
-    with the lower ids is merged first. No token gets more than 256 bytes. If
-    there are more than 4 million distinct words, the rarest words are dropped
-    to save memory.
+    `WordPiece` splits the texts into words, which are counted. The most
+    frequent characters become tokens. They take at most half of the ids that
+    special and unused tokens leave free. At first, a word's tokens are its
+    characters. Each step merges the most frequent pair of adjacent tokens into
+    one token. Learning ends when there are `size` tokens, or no pair occurs
+    `min_count` times. Of equally frequent pairs, the pair with the lower ids is
+    merged first. No token gets more than 256 bytes. If there are more than 4
+    million distinct words, the rarest words are dropped to save memory.
 
     Args:
         texts: iterable of strings, read once.

@@ -210,7 +210,8 @@ def longest_first(lengths, room):
 
     Args:
         lengths: integers `(B, segments)`.
-        room: maximum number of tokens in a row, one integer or `(B, 1)`.
+        room: maximum total length of a row's segments, without [CLS] and
+            [SEP]; one integer or `(B, 1)`.
 
     Returns:
         Integers of the shape and dtype of `lengths`.

@@ -149,7 +149,8 @@ class BertPreprocessor(keras.layers.Layer):
         """Load the preprocessor of published or saved weights.
 
         `arguments` of this class or of `WordPieceTokenizer` override the
-        preset's values. `revision` is a branch, tag or commit on the Hub.
+        preset's values. But a `lowercase` that contradicts the preset raises
+        `InputError`. `revision` is a branch, tag or commit on the Hub.
         """
         from bert_keras.interop.presets import load_preprocessor
 

@@ -135,8 +135,9 @@ class WordPieceTokenizer(keras.layers.Layer):
     ) -> Self:
         """Load the tokenizer of published or saved weights.
 
-        `arguments` of this class override the preset's values. `revision` is a
-        branch, tag or commit on the Hub.
+        `arguments` of this class override the preset's values. But a
+        `lowercase` that contradicts the preset raises `InputError`. `revision`
+        is a branch, tag or commit on the Hub.
         """
         from bert_keras.interop.presets import load_tokenizer
 
@@ -325,7 +326,7 @@ def _in_two_steps(text):
 
 
 def as_strings(value):
-    """Return a string, list, array or column of a table as a string tensor.
+    """Convert a string, list, array or table column to a string tensor.
 
     A ragged tensor is returned as it is. Halves of surrogate pairs in Python's
     strings become U+FFFD, which the tokenizers drop.

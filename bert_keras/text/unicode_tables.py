@@ -1,8 +1,9 @@
 """Tables of Unicode 14.0, independent of the installed Python, ICU and RE2.
 
 Token ids must not depend on the installed Unicode version, so unicode_14.npz
-has the tables. tools/maintenance/make_unicode_tables.py writes this file. A
-byte table has one byte for each of the 1,114,112 code points.
+has the tables. tools/maintenance/make_unicode_tables.py writes unicode_14.npz.
+`kinds`, `sigma_roles` and `combining_classes` return one byte for each of the
+1,114,112 code points.
 """
 
 import functools

@@ -49,8 +49,8 @@ def read_pieces(path, inside=None):
             resolved; None for any folder.
 
     Raises:
-        InputError: the file cannot be read or is too large, or a line is not
-            UTF-8.
+        InputError: the file cannot be read, is too large or is not in
+            `inside`, or a line is not UTF-8.
     """
     try:
         data = read_bytes(path, MAX_BYTES, inside)
@@ -281,8 +281,8 @@ def cased_words(pieces):
 
     Only tokens of letters count. A few Latin tokens in a Hebrew or Chinese
     vocabulary do not show whether the vocabulary is lower-cased. `title` is
-    used, not `upper`, because Georgian has upper-case letters, but no word
-    begins with a capital.
+    used, not `upper`, because Georgian has upper-case letters, but no Georgian
+    word begins with one.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

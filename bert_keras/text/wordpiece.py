@@ -124,7 +124,7 @@ class WordPiece:
 
 
 def lower(word):
-    """Lower-case the word; a capital sigma at its end becomes a final sigma."""
+    """Lower-case the word; each final capital sigma becomes a final sigma."""
     for found in re.finditer(unicode.CAPITAL_SIGMA, word):
         index = found.start()
         # A sigma is final if a cased letter precedes it and none follows.
