@@ -3,11 +3,11 @@
 import contextlib
 import difflib
 import glob
+import http.client
 import logging
 import os
 import re
 import shutil
-import urllib.error
 import urllib.request
 import zipfile
 import zlib
@@ -250,7 +250,7 @@ def _download(name, path):
             found = target.tell()
             if expected is not None and int(expected) != found:
                 raise OSError(f"{found} bytes came instead of {expected}")
-    except (urllib.error.URLError, OSError) as error:
+    except (http.client.HTTPException, OSError) as error:
         raise InputError(
             f"{url} cannot be fetched ({error}). Download and unpack it by "
             "hand, and pass the path of the folder."

@@ -7,7 +7,7 @@ import keras
 
 from bert_keras.comparison import check_finite
 from bert_keras.errors import InputError
-from bert_keras.modeling.layers import Projection, Table
+from bert_keras.modeling.layers import Projection
 
 # dtype of an export -> largest allowed difference between the outputs of the
 # export and of the live model with the same dtype.
@@ -41,31 +41,24 @@ def convert_weights(model, dtype):
     for weight in model.weights:
         check_finite(weight.path, keras.ops.convert_to_numpy(weight))
     if dtype == "int8":
-        return _with_int8_weights(model.with_dtype("float32"))
+        return _quantize(model.with_dtype("float32"))
     has_dtype = model.dtype_policy.name == dtype
     return model if has_dtype else model.with_dtype(dtype)
 
 
-def _with_int8_weights(model):
+def _quantize(model):
     weights_only = keras.quantizers.Int8QuantizationConfig(
         activation_quantizer=None
     )
-    for layer in _quantizable(model):
-        # With type_check=True, Keras refuses subclasses of its layers. The
-        # subclasses here compute the same as their base classes.
-        layer.quantize("int8", type_check=False, config=weights_only)
-    return model
-
-
-def _quantizable(model):
     # If a masked-LM head also uses the token table, the table stays float32.
     is_tied = getattr(model, "mlm", None) is not None
     token = getattr(model, "encoder", model).embeddings.token
     for layer in model._flatten_layers():
-        if isinstance(layer, Projection) or (
-            isinstance(layer, Table) and layer is token and not is_tied
-        ):
-            yield layer
+        if isinstance(layer, Projection) or (layer is token and not is_tied):
+            # With type_check=True, Keras refuses subclasses of its layers. The
+            # subclasses here compute the same as their base classes.
+            layer.quantize("int8", type_check=False, config=weights_only)
+    return model
 
 
 def has_int8_weights(model) -> bool:

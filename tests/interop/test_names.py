@@ -1,6 +1,7 @@
 """Names of weights to download, and the case of a vocabulary."""
 
 import email.message
+import http.client
 import io
 import os
 import shutil
@@ -217,9 +218,14 @@ def unreachable(url, timeout):
     raise urllib.error.URLError("no route to host")
 
 
+def answered_by_a_proxy(url, timeout):
+    raise http.client.BadStatusLine("<html>")
+
+
 @pytest.mark.parametrize(
     ("urlopen", "message"),
     [
+        (answered_by_a_proxy, "<html>.*by hand"),
         (cut_short, "4 bytes came instead of 8.*by hand"),
         (unreachable, "no route to host.*by hand"),
     ],

@@ -83,7 +83,9 @@ def transformers_step(settings):
     import torch
     from transformers import BertConfig, BertForPreTraining
 
-    device = choose_device()
+    # Multiply float32 in TF32 on a GPU, as the other backends do.
+    torch.set_float32_matmul_precision("high")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     size = SIZES[settings["size"]]
     model = BertForPreTraining(
         BertConfig(
@@ -124,14 +126,6 @@ def transformers_step(settings):
             torch.cuda.synchronize()
 
     return train, settings["batch"]
-
-
-def choose_device():
-    import torch
-
-    # Multiply float32 in TF32 on a GPU, as the other backends do.
-    torch.set_float32_matmul_precision("high")
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def classify(settings):
