@@ -119,7 +119,7 @@ def _loadable():
     return names
 
 
-# A type checker that sees `__getattr__` accepts any name.
+# Hide `__getattr__` from type checkers. With it, they would accept any name.
 if not TYPE_CHECKING:
     __getattr__ = _load
 

@@ -12,8 +12,7 @@ def greatest_difference(first, second, relative=False):
         first: dict of name -> NumPy array, or one array.
         second: the other outputs, in the same form.
         relative: True to divide the differences of each output by the
-            output's greatest absolute value in `first`. A value below 1 counts
-            as 1.
+            output's greatest absolute value in `first`, but by at least 1.
 
     Returns:
         float; infinity if names, shapes, integers or strings differ, or if an

@@ -64,9 +64,9 @@ def refuse_fork(process):
 
 @contextlib.contextmanager
 def collect_faults(faults):
-    """Append the message of an `InputError` to the list `faults`.
+    """Catch an `InputError` in a `with` block; append its message to `faults`.
 
-    If `faults` is None, the error is raised.
+    If `faults` is None, the error is raised, not caught.
     """
     try:
         yield
@@ -76,11 +76,14 @@ def collect_faults(faults):
         faults.append(str(error))
 
 
-MAX_FAULTS = 20  # maximum number of faults in a message
+MAX_FAULTS = 20  # maximum number of lines with faults in a message
 
 
 def raise_all(faults):
-    """Raise one `InputError` with a line for each fault, if there are any."""
+    """Raise one `InputError` that lists the faults, if there are any.
+
+    Repeated lines are left out. At most `MAX_FAULTS` lines are listed.
+    """
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
     if len(lines) > MAX_FAULTS:
         more = len(lines) - MAX_FAULTS

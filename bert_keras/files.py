@@ -25,8 +25,8 @@ from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"  # in the name of a partial (unfinished) output
-# Suffix of a temporary folder that holds the old version of an output folder
-# until the new version is complete.
+# Suffix of a temporary folder's name. The folder holds the old version of an
+# output folder until the new version is renamed to the output's path.
 REPLACED = "-before"
 # Names of manifests. A remote manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
@@ -59,7 +59,7 @@ def is_plain_name(value):
 
 
 def check_name(path: PathLike) -> None:
-    """Raise `InputError` if no file can have this name."""
+    """Raise `InputError` for an `hf://` name or an overlong local name."""
     if os.fspath(path).startswith(HUB):
         raise InputError(
             f"{path} names weights or data on the Hub; it is not a path to "
@@ -360,9 +360,9 @@ def atomic_output(path):
     raises an error, the temporary path is removed.
 
     An old folder at `path` is replaced by two renames. If the process is killed
-    between them, `path` is missing. The next `atomic_output` with the same
-    parent and the same `process_space` restores the old folder. For a remote
-    `path`, see `upload`.
+    between them, `path` is missing. The next `atomic_output` in the same parent
+    folder restores the old folder, if its `process_space` is the same. For a
+    remote `path`, see `upload`.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:

@@ -50,6 +50,7 @@ def read_json(path, most=MAX_JSON_BYTES):
     Raises:
         ValueError: the content is not valid JSON; see `parse_json`.
         InputError: the file is not a regular file, or too large.
+        OSError: the file does not exist or cannot be read.
     """
     return parse_json(read_bytes(path, most))
 

@@ -101,6 +101,8 @@ class RunFolder:
     def finish(self, stage, results, outputs=()):
         """Record that a stage is finished, with its results and its outputs.
 
+        Do nothing if the run folder was opened with `writes=False`.
+
         Args:
             stage: name of the stage.
             results: JSON value.

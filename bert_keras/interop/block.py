@@ -3,8 +3,9 @@
 The block holds data for which the Hugging Face format has no fields: the model
 class and its arguments, the direction of attention, the pooling of sentence
 embeddings, the source of the weights, and the names of untrained weights. The
-block also holds a hash of config.json, and the size and SHA-256 of each other
-file. If a file has changed, the reader raises an error that names the file.
+block also holds a hash of config.json, and the size and SHA-256 of the weights,
+tokenizer and sentence-transformers files. If one of these files has changed,
+the reader raises an error that names the file.
 """
 
 import functools
@@ -33,7 +34,8 @@ SAVE_AGAIN = (
 def write_config(folder, config, model, weights_entry):
     """Write config.json with the `bert_keras` block.
 
-    Call this function last, because the block holds the other files' hashes.
+    The block holds a hash of each file in the folder. Write a file after this
+    call only if the file needs no hash.
 
     Args:
         folder: the output folder.
@@ -74,8 +76,8 @@ def read_block(folder, config):
     None means that config.json has no block, or that transformers wrote
     config.json.
 
-    Each file except the weights file is compared with its hash in the block.
-    The check that `add_check` adds to the tensors compares the weights file.
+    Each file that the block lists is compared with its hash, except the weights
+    file. The check that `add_check` adds to the tensors compares that file.
 
     Args:
         folder: the model's folder.

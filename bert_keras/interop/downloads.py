@@ -278,7 +278,10 @@ WANTED = (
 
 
 def hub_name(preset):
-    """Return `org/name` if the preset has the form of a Hub name, else None."""
+    """Return `org/name` if the preset has the form of a Hub name, else None.
+
+    Raise `InputError` if the preset begins with `hf://`, but has another form.
+    """
     name = preset.removeprefix(PREFIX)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and ".." not in name:
         return name

@@ -1,7 +1,7 @@
 """The table of heads, with the class, tensors and Hub names of each head.
 
-Readers of weights, publishing and serving use the table. To add a head, add a
-row here and a model class in `modeling`.
+Publishing, serving and the readers of weights use the table. To add a head, add
+a row here and a model class in `modeling`.
 """
 
 import dataclasses

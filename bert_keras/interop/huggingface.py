@@ -105,7 +105,8 @@ def name_package(model_type):
 def names(head):
     """Return dict of weight name in bert_keras -> name in transformers.
 
-    The dict has the encoder, the pre-training heads and the class `head`.
+    The dict has the weights of the encoder and of the pre-training heads, and
+    the weights of the head of the class `head`.
     """
     return {
         **_TABLES,
@@ -445,7 +446,8 @@ def _read_shards(folder):
 def _normalize_name(name):
     """Return a tensor's current name in transformers, without `bert.`.
 
-    Files from before 2019 call a LayerNorm's weight and bias gamma and beta.
+    Files made from weights of 2018 may call a LayerNorm's weight and bias gamma
+    and beta.
     """
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
@@ -463,7 +465,8 @@ def describe(model, preprocessor=None, without=()):
     Args:
         model: `BertEncoder` or a task model.
         preprocessor: the model's `BertPreprocessor`, or None.
-        without: names of weights to leave out.
+        without: names of weights to leave out. A pooler that is random and
+            unused is left out too.
 
     Returns:
         Two dicts: config.json without its `bert_keras` block, and tensor name
@@ -535,7 +538,7 @@ def _choose_architecture(model, weights):
     changes = (getattr(model, name, None) for name in ("bilstm_dim", "recipe"))
     is_same = is_same and not any(changes)
     if head in ("BertClassifier", "BertChooser"):
-        # In transformers, they read the pooled output.
+        # In transformers, both classes read the pooled output.
         is_same = is_same and model.pools
     if head == "BertPretrainer" and is_same:
         return {

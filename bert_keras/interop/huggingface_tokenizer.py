@@ -52,7 +52,7 @@ SETTINGS_RULES = {
     "tokenizer_class": (*CLASSES, "BertJapaneseTokenizer", None),
     "truncation_side": RIGHT,
     "wordpieces_prefix": ("##", None),
-    # With these values, BertJapaneseTokenizer gives the original BERT's ids.
+    # Settings of BertJapaneseTokenizer. `_read_class` refuses the class itself.
     "subword_tokenizer_type": ("wordpiece", None),
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(
@@ -171,7 +171,15 @@ def _read_text(folder, config, positions):
 
 
 def read_prompts(fields):
-    """Return dict of `prompts`, `prompt` and `include_prompt` in the file."""
+    """Return the prompts in a settings file as arguments of `TextSettings`.
+
+    Args:
+        fields: `Fields` of the file.
+
+    Returns:
+        dict of `prompts` ({} if missing), `prompt` (the file's
+        `default_prompt_name`, or None) and `include_prompt` (True if missing).
+    """
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object whose values are texts", prompts)
@@ -333,7 +341,7 @@ def _check_ids(tokenizer, pieces):
         raise WeightsError(
             tokenizer.path,
             f"{len(others)} of {len(ids)} ids differ from vocab.txt",
-            "Remove this file or vocab.txt: the one of another model",
+            "Remove the file that is of another model: this file or vocab.txt",
             expected=f"for {piece!r} the id {expected}",
             found=found,
         )

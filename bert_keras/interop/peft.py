@@ -31,7 +31,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # key of our entry in the metadata
 USE_SAME_MODEL = "Load the adapters into the model that training began with"
-# Refused settings: with them, an adapted kernel is not W + alpha / r B A.
+# Refused settings: with them, an adapted kernel is not W + (alpha / rank) A B,
+# as in `enable_lora`.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),
@@ -45,8 +46,9 @@ _LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
 def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     """Write a model's LoRA matrices and head to a folder in PEFT's format.
 
-    The folder is small (about 1 MB for BERT base with rank 8), because it lacks
-    the frozen weights. `load_lora` loads it into a bert_keras model, and
+    The encoder's other trainable weights are written too. The folder is small
+    (about 1 MB for BERT base with rank 8), because it lacks the encoder's
+    frozen weights. `load_lora` loads it into a bert_keras model, and
     `peft.PeftModel.from_pretrained` into a transformers model. Either model
     needs the encoder weights that training began with.
 
@@ -55,8 +57,8 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
         folder: output folder; older adapters in it are replaced.
 
     Raises:
-        InputError: the model has no LoRA, or has LoRA on an embedding table,
-            or the folder holds other files.
+        InputError: the model has no LoRA, has LoRA on an embedding table, or
+            has NaN or infinity in a weight, or the folder holds other files.
     """
     layers = {
         _name(model, layer): layer for layer in weights.lora_layers(model)
@@ -181,13 +183,15 @@ def load_lora(
         model: model of the saved class, with the weights that training began
             with, such as `BertClassifier.from_preset(preset, labels=labels)`.
         folder: the folder with the adapters.
-        merge: True to add alpha / r B A to the kernels. The model then has no
+        merge: True to add the product of LoRA's matrices, (alpha / rank) A B,
+            to each adapted kernel (see `enable_lora`). The model then has no
             LoRA and is as fast as without adapters.
 
     Raises:
         InputError: the model has LoRA already; the folder has no LoRA adapters
-            of PEFT; the adapters are for another class, other labels or another
-            size; or a weight is missing in the folder and random in the model.
+            of PEFT, or a setting that is not supported, such as `use_dora`; the
+            adapters are for another class, other labels or another size; or a
+            weight is missing in the folder and random in the model.
     """
     if weights.lora_layers(model):
         raise InputError(
@@ -231,8 +235,8 @@ def load_lora(
 def _read_ranks(found, adapted):
     """Return dict of adapted layer -> rank, which is at least 1.
 
-    The rank is the number of columns of A or, if A is missing or not 2-D, the
-    number of rows of B.
+    The rank is the number of columns of A, (inputs, rank). If A is missing or
+    not 2-D, the rank is the number of rows of B, (rank, outputs).
     """
     ranks = {}
     for name in adapted:
@@ -314,7 +318,7 @@ def _normalize(name):
 
 
 def _check_config(config):
-    """Raise `WeightsError` if adapted kernels are not W + alpha / r B A."""
+    """Raise `WeightsError` if adapted kernels are not W + (alpha/rank) A B."""
     config.choice("peft_type", ["LORA"])
     config.choice("bias", ["none"], "none")
     for name in REFUSED:
@@ -329,8 +333,8 @@ def _check_config(config):
 def _read_alpha(config, adapted, ranks):
     """Return dict of adapted layer -> alpha.
 
-    bert_keras multiplies B A by alpha / r. rsLoRA multiplies it by alpha /
-    sqrt(r), so this function multiplies an rsLoRA alpha by sqrt(r).
+    bert_keras multiplies the product A B by (alpha / rank). rsLoRA multiplies
+    A B by (alpha / sqrt(rank)). So an rsLoRA alpha is multiplied by sqrt(rank).
 
     `adapted` has each layer's name in transformers, and `ranks` has the ranks.
     """

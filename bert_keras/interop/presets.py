@@ -39,18 +39,20 @@ SHOWN = 8  # maximum number of names that a report lists
 def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
-    If the preset has weights of another class, only the encoder is loaded.
-    `load_report` of the model lists the loaded, skipped and initialised
-    weights. The report is also logged, in three lines. Weights that the
-    checkpoint lacks are random, and an `UntrainedWarning` names them.
+    If the preset's head is of another class or has other labels, only the
+    encoder is loaded. `load_report` of the model lists the loaded, skipped and
+    initialised weights. The report is also logged, in three lines. An
+    `UntrainedWarning` names the weights of a new head or pooler, and weights
+    that were saved untrained.
 
     Args:
         cls: `BertEncoder` or a task model's class.
         preset: a path or a name; see `open_checkpoint`.
         revision: branch, tag or commit on the Hub.
         **arguments: arguments of `cls` and, for a task model, of
-            `BertEncoder`. They override the preset's settings. If both classes
-            have an argument, such as `dropout`, the task model gets it.
+            `BertEncoder`, except sizes, which the weights decide. They override
+            the preset's settings. If both classes have an argument, such as
+            `dropout`, the task model gets it.
 
     Raises:
         InputError: `preset` or an argument is unknown or invalid.
@@ -231,7 +233,8 @@ def _open_folder(folder):
         return sentence_transformers.open_sentence_transformers(folder)
     config = os.path.join(folder, CONFIG)
     if os.path.exists(config):
-        # Keras writes `registered_name`, so the folder is keras-hub's.
+        # Keras adds the key `registered_name` when it serializes a model. Of
+        # the known formats, only keras-hub's config.json is written by Keras.
         if "registered_name" in read_json(config):
             from bert_keras.interop.keras_hub import open_keras_hub
 
@@ -284,7 +287,8 @@ def choose_class(name, checkpoint):
     read = checkpoint.by_class.get(name)
     if read is None:
         return checkpoint
-    # The preset's opener set these fields after the folder was read.
+    # These fields may have changed since the folder was read. For example,
+    # `open_checkpoint` sets `source`. `read` returns the fields unchanged.
     names = ("source", "format", "origin", "license", "embedding", "read_text")
     kept = {field: getattr(checkpoint, field) for field in names}
     return dataclasses.replace(read(), **kept)

@@ -53,9 +53,9 @@ def push_to_hub(
         The URL of the commit.
 
     Raises:
-        InputError: the name is invalid, the class is not in `HEADS`, the
-            preprocessor does not fit, a needed weight was never trained,
-            huggingface-hub is missing, or the Hub refuses the upload.
+        InputError: the name is invalid, `card` is None and the class is not in
+            `HEADS`, the preprocessor does not fit, a needed weight was never
+            trained, huggingface-hub is missing, or the Hub refuses the upload.
     """
     name = _checked_name(name)
     api = downloads.huggingface_hub("Publishing a model").HfApi()
@@ -76,8 +76,8 @@ def push_to_hub(
                 repo_id=name,
                 folder_path=folder,
                 revision=revision,
-                # Files of an earlier model, which this model may lack. Files
-                # that are uploaded again are not deleted.
+                # Delete an earlier model's files, because this model may lack
+                # some of them. Files that are uploaded again are not deleted.
                 delete_patterns=[
                     pattern
                     for name in sentence_transformers.OUTPUT_FILES
@@ -285,7 +285,7 @@ def _describe_model(model):
 def _loading(model, name):
     kind = type(model).__name__
     predict = 'model.predict(preprocess(["An hour well spent."]))\n'
-    # The input of these models is more than one text.
+    # Leave the line out for models whose input is more than one text.
     if kind in ("BertPretrainer", "BertChooser"):
         predict = ""
     return f"""With Keras, after `pip install bert_keras[hub]`:

@@ -63,7 +63,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
 def new_folder(folder, names, model, preprocessor):
     """Yield an empty folder that replaces `folder` when the `with` block ends.
 
-    The license of the model's weights is also written to the folder.
+    The text of the weights' license is also written, if the model has it.
 
     Args:
         folder: path; an existing folder may only hold files in `names`.

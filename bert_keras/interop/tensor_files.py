@@ -66,8 +66,9 @@ def _refuse_constant(name):
 class Fields:
     """Typed access to the fields of a JSON object in a file.
 
-    A missing or null field has the value `default`. Without a default, the
-    field is refused.
+    A missing or null field has the value `default`. Without a default, `raw`
+    and the `_or_none` methods return None, and `epsilon` returns 1e-12. The
+    other methods refuse the field.
     """
 
     def __init__(self, values, path):

@@ -137,7 +137,8 @@ class Tensor:
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
 
-        If the tensor has `rows`, TensorFlow can use float32 without a copy.
+        If the tensor has `rows`, the array is aligned for TensorFlow, which can
+        then use float32 values without a copy.
         """
         if self.rows is None:
             array = self._check_finite(self.read())
@@ -153,7 +154,7 @@ class Tensor:
             if not self.is_transposed:
                 array[first:last] = part
                 continue
-            for at in range(0, len(part), 16):  # 16 fill a cache line
+            for at in range(0, len(part), 16):  # 16 float32: a cache line
                 some = part[at : at + 16]
                 array[:, first + at : first + at + len(some)] = some.T
         return array
@@ -227,7 +228,7 @@ class Checkpoint:
         head: name of the model class that the weights belong to.
         head_arguments: arguments of the model class, without the encoder.
         tensors: dict of weight name in bert_keras -> `Tensor`.
-        skipped: names in the files of tensors that match no known weight.
+        skipped: names of stored tensors that match no known weight.
         read_text: function that returns the `TextSettings`; None if there is no
             vocabulary.
         vocabulary_file: path of the vocabulary in the preset, for messages.

@@ -15,8 +15,9 @@ class TextSettings:
     Attributes:
         pieces: the vocabulary, in the order of the ids.
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
-        cases: dict -> True if the text is lower-cased. A key names what states
-            this: a file's path, or the checkpoint's name.
+        cases: dict of source -> True for lower-cased text, False for cased
+            text. A source is, for example, a file's path or the checkpoint's
+            name.
         sequence_length: number of tokens in a row, or None if not stated.
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.
@@ -111,15 +112,18 @@ CASED_FRACTION = 0.01
 
 
 def resolve_case(source, cases, vocabulary, lowercase=None):
-    """Return True for lower-cased text; raise if sources contradict each other.
+    """Return True for lower-cased text, False for cased text.
 
     Args:
         source: the folder, for messages.
-        cases: dict of source -> True for lower-case.
+        cases: dict of source -> True for lower-cased, False for cased.
         vocabulary: list of tokens; their case (`find_case`) counts as a source.
-        lowercase: the value to return; an error is raised if the sources state
-            only the opposite case. None returns the case that the sources
+        lowercase: the value to return; None for the case that the sources
             state, or True if they state none.
+
+    Raises:
+        WeightsError: `lowercase` is None and the sources contradict each other,
+            or the sources state only the opposite of `lowercase`.
     """
     shown = find_case(vocabulary)
     answers = dict(cases)
