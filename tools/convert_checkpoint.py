@@ -10,8 +10,9 @@ is from TF Hub. A name is org/name on the Hugging Face Hub, or one of
 `bert_keras.presets()`. Out: a folder with weights, head, label names and
 tokenizer, as `save_preset` writes it. transformers can open this folder, except
 if the model is right-to-left or a DistilBERT that uses the pooler. The script
-loads the folder again and prints the greatest difference between its outputs
-and the outputs of the source, on fixed random rows.
+loads the folder again with bert_keras. It prints the greatest difference
+between the outputs of this model and of the model loaded from the source, on
+fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
 about the case of the text. Then set --lowercase or --nolowercase.

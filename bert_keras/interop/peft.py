@@ -150,7 +150,8 @@ def _make_config(model, layers, modules, saved):
         "inference_mode": True,
         "r": first.lora_rank,
         "lora_alpha": first.lora_alpha,
-        "lora_dropout": max(  # layers that cannot drop have 0; see `load_lora`
+        # LoRA drops inputs only in the encoder. Other layers have rate 0.
+        "lora_dropout": max(
             getattr(layer, "lora_dropout", 0.0) for layer in layers.values()
         ),
         "bias": "none",

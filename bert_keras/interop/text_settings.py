@@ -149,12 +149,12 @@ def find_case(pieces):
 
 
 def _refuse(source, answers, lowercase):
-    speak = {True: "lower-cased", False: "cased"}
-    found = " and ".join(
-        f"{speak[value]} by {who}" for who, value in sorted(answers.items())
+    case = {True: "lower-cased", False: "cased"}
+    found = ", ".join(
+        f"{case[value]} in {who}" for who, value in sorted(answers.items())
     )
     if lowercase is None:
-        problem = "the checkpoint states both cased and lower-cased text"
+        problem = "the checkpoint's files contradict each other about case"
         expected = "one case"
         fix = (
             "Pass lowercase=True or lowercase=False, or convert the checkpoint "

@@ -307,7 +307,11 @@ def _list_texts(columns):
 
 
 def _count_tokens(name, columns, card, tokenize):
-    """Return a list of the number of tokens that the model reads per row."""
+    """Return a list of each row's cost: an estimate, in tokens.
+
+    Overlapping windows and [MASK] add to the cost. Rows of ids all have the
+    cost of the longest row.
+    """
     rows = list(zip(*columns.values(), strict=True))
     # `entail` puts each candidate into the hypothesis, so count both texts.
     around = card["options"]["hypothesis"] if name == "entail" else ""

@@ -88,7 +88,8 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
     )
     task = custom_task(train, dev, problem=problem, long_text="windows")
     run, results = tmp_path / "run", {}
-    if problem == "single":  # the others are trained in the same way
+    # To save time, train one problem. Training does not depend on the problem.
+    if problem == "single":
         quick = {**QUICK, "sequence_length": ROOM + 2, "epochs": 0.5}
         with eager_functions():
             results = finetuning.run(task, place / "init", run, **quick)

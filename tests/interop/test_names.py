@@ -278,7 +278,7 @@ def test_the_case_is_settled(cases, pieces, lowercase, expected):
 @pytest.mark.parametrize(
     ("cases", "pieces", "lowercase", "told"),
     [
-        ({"config": False}, LOWER, None, "cased by config and lower-cased by"),
+        ({"config": False}, LOWER, None, "cased in config, lower-cased in its"),
         ({"config": True}, CASED, None, "lowercase=True or lowercase=False"),
         ({"config": True}, CASED, None, "convert_checkpoint --lowercase or"),
         ({"config": True}, tiny.PIECES, False, "pass lowercase=True"),
