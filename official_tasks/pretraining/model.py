@@ -88,7 +88,10 @@ def load_model(settings, objective, vocabulary, tokenizer):
 
 
 def change_examples_per_row(model, examples_per_row):
-    """Return `model`, or a copy if its `examples_per_row` differs."""
+    """Return `model`, or a copy if its `examples_per_row` differs.
+
+    The copy shares the encoder of `model`.
+    """
     arguments = model.arguments()
     if arguments.get("examples_per_row", examples_per_row) == examples_per_row:
         return model
@@ -107,7 +110,7 @@ def check_weights(settings, objective, vocabulary, tokenizer):
 
     Args:
         settings: `Settings`.
-        objective: a value of `OBJECTIVES`.
+        objective: a value of `objectives.OBJECTIVES`.
         vocabulary: vocabulary of the data, which the model will use.
         tokenizer: dict of "lowercase" and "strip_accents" of the data.
 

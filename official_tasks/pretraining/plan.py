@@ -94,11 +94,11 @@ def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     """Return the bytes of a device's memory that a training step needs.
 
     A parameter needs 16 bytes (weight, gradient, two moments). A logit needs 8.
-    In half precision, the activations of a layer need 34 bytes for each unit
-    and 5 for each attention score (Korthikanti et al. 2022, equation 1). With
-    `rematerialize`, only one layer at a time has all its activations, but each
-    layer keeps its input, 2 bytes a unit. In float32, the bytes of activations
-    are doubled.
+    In half precision, the activations of a layer need 34 bytes for each value
+    of its input (length x width), and 5 for each attention score (Korthikanti
+    et al. 2022, equation 1). With `rematerialize`, only one layer at a time has
+    all its activations, but each layer keeps its input, 2 bytes a value. In
+    float32, the bytes of activations are doubled.
 
     Args:
         sizes: size arguments of `BertEncoder`.

@@ -24,6 +24,8 @@ class Settings(NamedTuple):
         None means random weights.
     vocabulary: file of the vocabulary that the data must have, if not None.
     size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.
+        With `hidden_dim`, the default of `num_heads` is `hidden_dim // 64`, at
+        least 1.
     dropout: dropout rate of layers and of attention.
     max_predictions, phase_2_max_predictions: maximum number of masked tokens in
         a sequence. None means `mask_rate` times the length, rounded up.
@@ -222,7 +224,8 @@ def sampling_rules(settings, phase) -> SamplingRules:
         InputError: a rule is invalid; the message names the phase.
     """
     most = phase.max_predictions
-    if settings.objectives not in ("mlm+nsp", "mlm"):  # nothing is masked
+    # Without masks, a `max_predictions` above the length is no error.
+    if settings.objectives not in ("mlm+nsp", "mlm"):
         most = min(most, phase.sequence_length)
     try:
         return SamplingRules(
@@ -239,7 +242,10 @@ def sampling_rules(settings, phase) -> SamplingRules:
 
 
 def check_settings(settings, num_replicas=1):
-    """Raise `InputError` if a setting would stop the run in any phase."""
+    """Raise `InputError` for a wrong dropout, size, rule or batch size.
+
+    Rules and batch sizes are checked for each phase.
+    """
     if not 0 <= settings.dropout < 1:
         raise InputError(
             f"dropout is {settings.dropout}; expected at least 0 and below 1."

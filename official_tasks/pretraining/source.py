@@ -47,10 +47,10 @@ class PretrainingSource:
     Args:
         folder: folder that `create_pretraining_data` wrote.
         settings: `Settings`.
-        objective: a value of `OBJECTIVES`.
+        objective: a value of `objectives.OBJECTIVES`.
 
     Raises:
-        InputError: the folder lacks data that the settings need.
+        InputError: the folder lacks the tokens or the held-out documents.
     """
 
     def __init__(self, folder, settings, objective):
@@ -182,7 +182,8 @@ class PretrainingSource:
 
     def _draw(self, phase, first_step):
         seed = self.settings.seed
-        if phase.number > 1:  # draw other pairs than phase 1 of any seed
+        # Phase 2 draws other pairs than phase 1, whatever seed phase 1 has.
+        if phase.number > 1:
             sequence = np.random.SeedSequence([seed, phase.number])
             seed = int(sequence.generate_state(1)[0])
         return pretraining_dataset(
@@ -307,9 +308,10 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the tokenizer arguments of the trained model.
 
-    `made` are the arguments that tokenized the data. With `init`, the two
-    arguments in `names` are those of the initial weights. They may differ from
-    the data's, because they change the tokens of only a few texts.
+    `made` are the arguments that tokenized the data. With `init`, the values of
+    `max_word_length` and `keep_special_tokens` come from the initial weights.
+    The data may have other values, because these two arguments change the
+    tokens of only a few texts.
     """
     if not init:
         return made

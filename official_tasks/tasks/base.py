@@ -189,7 +189,7 @@ class Task(abc.ABC):
 
         To predict, the engine calls this method before `read`, because a test
         file may have no labels. In training, the engine calls this method with
-        the result of `tune`. By default, only the labels are set.
+        the result of `tune`. By default, set only the labels, if they are None.
 
         Args:
             arguments: dict of the model's arguments, saved in its folder; or
@@ -259,7 +259,8 @@ class Task(abc.ABC):
     def read_predictions(self, path, examples: list) -> Any:
         """Read a file in official format; return the predictions.
 
-        They have the same form as the result of `decode`.
+        The predictions have the form of the result of `decode`. By default,
+        raise InputError.
         """
         raise InputError(
             f"The task {self.name} cannot score files of predictions. Give "

@@ -23,7 +23,7 @@ from official_tasks.tasks.metrics import entities
 
 # `tag_words` replaces each character of a text by a digit for its type. In that
 # string, _WORD matches a punctuation character, an ideograph, or a run of other
-# characters.
+# characters without white space.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"

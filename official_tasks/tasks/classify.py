@@ -140,9 +140,9 @@ class TextTask(Problem):
         return super().loss()
 
     def decode(self, examples, encoded, outputs):
-        """Return logits `(R, C)` of R texts, in regression values `(R, 1)`.
+        """Return logits `(R, C)` of R texts; for regression, values `(R, 1)`.
 
-        Over the windows of a text, probabilities are averaged, not logits.
+        For a text with several windows, probabilities are averaged, not logits.
         """
         if self.long_text != "windows":
             return outputs
@@ -179,11 +179,11 @@ class TextTask(Problem):
     def _decide(self, logits):
         """Return bool `(R, C)`: True for the predicted labels of each text."""
         if self.thresholds is None:
-            return logits >= 0  # at least 0.5, as in an export
+            return logits >= 0  # probability of at least 0.5, as in an export
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):
-        """Return a dict of "thresholds": the best for the F1 of each label.
+        """Return a dict of "thresholds": one per label, with the best F1.
 
         The dict is empty unless the problem is "multi".
         """
@@ -322,10 +322,10 @@ def score_labels(truth, predicted, labels) -> dict:
 
     "accuracy" is the fraction of texts for which exactly the true labels are
     predicted. "micro_f1" pools the decisions on all labels. "macro_f1" is the
-    mean over the labels that occur in `truth` or `predicted`. scikit-learn also
-    counts labels that do not occur, with an F1 of 0. "majority_baseline" is the
-    micro F1 of the best constant prediction. "classes" has the scores of each
-    label.
+    mean F1 of the labels that occur in `truth` or `predicted`. scikit-learn
+    also counts labels that do not occur, with an F1 of 0. "majority_baseline"
+    is the micro F1 of the best constant prediction. "classes" has the scores of
+    each label.
 
     Args:
         truth: bool `(R, C)`, True for the labels of each text.

@@ -276,7 +276,8 @@ class TextTable(Table):
         else:
             names = (self._get_names(example) for _, example in rows)
             known = set(self.labels or ())
-            # If `rare_class` is no label, `_find_index` names unknown classes.
+            # If `rare_class` is no label of the model, keep unknown classes.
+            # `_find_index` then raises an error that names an unknown class.
             is_label = self.options.rare_class in (None, *known)
             rare = set().union(*names) - known if known and is_label else set()
         result = []

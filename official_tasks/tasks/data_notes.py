@@ -5,7 +5,7 @@ from collections import Counter
 from official_tasks.tasks.table import line_or_row
 
 MAX_LINES = 5  # maximum number of line numbers in a note
-RARE = 0.2  # a class is rare if it has fewer than RARE * rows / classes rows
+RARE = 0.2  # a rare class has fewer than (RARE * rows / classes) rows
 MAX_CLASSES = 20  # with more integer labels, a note suggests regression
 
 

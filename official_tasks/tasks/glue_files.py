@@ -10,8 +10,8 @@ from official_tasks.tasks.table import read_number, read_text
 def read_tsv(row, path, split, notes, part=0):
     """Return the examples of an official file of GLUE.
 
-    Notes for the user are added to `notes`. Each `Example` gets `part`, or the
-    part whose official file has the name of this file.
+    Notes for the user are added to `notes`. If the file has the name of a
+    part's official file, each `Example` gets this part, else `part`.
     """
     parts = row.parts.get(split, ())
     name = Path(path).stem

@@ -1,7 +1,8 @@
 """Scores of predictions: classes, numbers, rankings, entities, answers.
 
 Each metric equals its reference implementation, with one exception: where
-scikit-learn or SciPy returns NaN for constant predictions, the metric is 0.
+scikit-learn or SciPy returns NaN for constant labels or predictions, the metric
+is 0.
 """
 
 import re
@@ -46,9 +47,9 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
 def best_thresholds(labels, probabilities) -> list[float]:
     """Return for each label the threshold with the best F1.
 
-    A threshold lies halfway between two neighbours among 0 and the label's
-    probabilities. Among equally good thresholds, the nearest to 0.5 is
-    returned. A label that no text has gets 0.5.
+    The candidates of a label lie halfway between neighbours in the sorted list
+    of 0 and the label's probabilities. Among equally good candidates, the
+    nearest to 0.5 is returned. A label that no text has gets 0.5.
 
     Args:
         labels: bool `(R, C)`, the true labels of each text.
@@ -439,8 +440,8 @@ def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
 
     A question keeps its prediction if its odds of "no answer" are at most the
     threshold. The loop starts with "no answer" for all questions. Each step
-    adds the prediction with the next higher odds. If no prediction improves the
-    score, the threshold is 0, as in the official script.
+    adds the prediction with the next higher odds. If no step gives a higher
+    score than the start, the threshold is 0, as in the official script.
 
     Args:
         answers: see `scores_v2`.

@@ -109,8 +109,9 @@ class Table(Source):
         if split == "test" or not has_held_out:
             rows = self.load(split)
             notes = rows.notes
-            # `evaluate` gets train from the run. The file may be gone, or have
-            # other labels than the model.
+            # `evaluate` gets the path of train from the run. The file may be
+            # gone, so `has` comes first. The file may have other labels than
+            # the model, which `load` would refuse, so call `read_files`.
             if split == "dev" and "train" in self.files and self.has("train"):
                 notes = notes + note_overlap(self.read_files("train"), rows)
             return Examples((example for _, example in rows), notes)

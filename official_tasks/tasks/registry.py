@@ -36,7 +36,7 @@ def _make_entries(make, rows, options):
     }
 
 
-PREFIX = "task_in_"  # of the module of a task that the user wrote
+PREFIX = "task_in_"  # prefix of the module name of a task that the user wrote
 _FILES_AND_RECIPE = {**FILE_OPTIONS, **RECIPE_OPTIONS}
 TASKS = {
     **_make_entries(glue.glue_task, glue.ROWS, _FILES_AND_RECIPE),
@@ -185,7 +185,7 @@ def read_run_record(model, field) -> dict:
     """Return a field of the record of the run that made a model.
 
     The field is "settings", or "inputs" for the files that the run read. The
-    result is {} if the model has no record.
+    result is {} if the model has no record, or if the field cannot be read.
     """
     # `model` is a run folder, or the model folder inside a run folder.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
@@ -202,10 +202,13 @@ def complete_flags(values):
     """Set --task and its missing options from the run that made --model.
 
     Of several models, the first counts. If --task names another task than the
-    run, no flag is set.
+    run, or `TASKS` lacks the run's task, no flag is set.
 
     Args:
         values: absl's FLAGS.
+
+    Raises:
+        InputError: neither --task nor the run names a task.
     """
     if not values.model:
         return
@@ -254,7 +257,7 @@ def _normalize(name):
 
 
 def find_task_file(task) -> list[str]:
-    """Return a list with the Python file of a task that the user wrote."""
+    """Return a list with the Python file of a user's own task, or []."""
     module = type(task).__module__
     is_file = module.startswith(PREFIX)
     return [os.path.abspath(sys.modules[module].__file__)] if is_file else []

@@ -206,8 +206,9 @@ class SpanTask(Problem):
         ]
         if moved := [q for q in kept if q.answers and _has_wrong_start(q)]:
             notes.append(
-                f"{len(moved)} answers are not at their start, which counts "
-                "characters from 0, but elsewhere in the context; the first is "
+                f"{len(moved)} answers are not at their start (an index of "
+                "characters, from 0). They occur once elsewhere in the "
+                "context, and training uses that position; the first is "
                 f"{self.source.describe(moved[0])}"
             )
         if not kept:
@@ -364,9 +365,9 @@ def _read_by_id(path, kind, form) -> dict:
 def answer_span(question: Question) -> tuple[int, int] | str:
     """Return (start, end) of `answers[0]` in characters, end exclusive.
 
-    If `question.start` is unknown or wrong, search the context. Return "not
-    found" if the answer is blank or does not occur in the context. Return
-    "ambiguous" if the answer occurs several times.
+    If `question.start` is unknown or wrong, search the context. Then return
+    "not found" if the answer does not occur, and "ambiguous" if the answer
+    occurs several times. A blank answer is always "not found".
     """
     text, context = question.answers[0], question.context
     if not text.strip():

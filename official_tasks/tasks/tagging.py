@@ -148,7 +148,8 @@ class TagTask(Problem):
         documents: dict = {}
         for sentence in sentences:
             documents.setdefault(sentence.document, []).append(sentence)
-        # Sentences before the first such line have the number 0.
+        # Sentences before the first line `-DOCSTART-` have the number 0. If all
+        # numbers are 0, the file has no such line.
         numbers = [d[1] if isinstance(d, tuple) else d for d in documents]
         if not any(numbers):
             raise InputError(
