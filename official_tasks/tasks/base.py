@@ -56,13 +56,14 @@ class Examples(list):
 class Encoded(NamedTuple):
     """Examples encoded as R rows of token ids.
 
-    A row is one input of the model: a text, a window of a long text, or all
-    choices of a question.
+    A row is one input of the model: a text, a pair, or a window of a long text.
+    A row may also consist of K sequences: the choices of a question, or the
+    texts of an embedding example.
 
     Attributes:
         inputs: dict of the model's inputs, each with R rows. An input with a
             token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
-            `(R, K, None)` for choices. The engine pads each batch.
+            `(R, K, None)` for K sequences. The engine pads each batch.
         targets: targets of the loss: an array `(R, ...)`, ragged if it has a
             token axis, or a dict of output name -> array. None if labels are
             unknown.
@@ -70,8 +71,9 @@ class Encoded(NamedTuple):
             the targets are a dict. None: all weights are 1. The engine scales
             the weights of each batch to a mean of 1. The mean loss of the batch
             is then sum(weight x loss) / sum(weight).
-        cut: int `(R,)`, the number of tokens that each row lost; for choices,
-            the maximum over the choices. None if texts are split into windows.
+        cut: int `(R,)`, the number of tokens that each row lost; for K
+            sequences, the maximum over them. None if texts are split into
+            windows.
         notes: dict of further data on the rows, which `decode` reads.
     """
 

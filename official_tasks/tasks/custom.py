@@ -188,7 +188,11 @@ class TextTable(Table):
         return examples
 
     def prepare(self, split, rows):
-        """Return the rows with class indices in place of class names."""
+        """Return the rows with class indices in place of class names.
+
+        Rare classes are replaced first, and notes are added. Rows of a
+        regression or of the test split stay the same.
+        """
         if self.problem == "regression" or split == "test":
             return rows
         notes = list(rows.notes)

@@ -379,8 +379,8 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
         predictions: id -> the predicted answer.
 
     Returns:
-        dict of "exact_match", "f1", "total", the number of questions, and
-        "missing", the number of questions without a prediction.
+        dict. "exact_match" and "f1" are means, 0 to 1. "total" is the number of
+        questions, "missing" the number of questions without a prediction.
     """
     pairs = _answer_scores_by_id(answers, predictions, empty_matches=False)
     means = _compute_means(pairs.values(), total=len(answers))
@@ -392,7 +392,8 @@ def scores_v2(
 ) -> dict:
     """Return SQuAD 2.0 scores of all, answerable and unanswerable questions.
 
-    As in the official script, questions without a prediction do not count.
+    As in the official script, questions without a prediction do not count, but
+    in the best scores an unanswerable question without a prediction is correct.
 
     Args:
         answers: question's id -> its true answers, empty if unanswerable.
