@@ -95,8 +95,7 @@ def evaluate(
             task.read_predictions(predictions, [])
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)
-    for note in [*notes, *getattr(examples, "notes", ())]:
-        progress.console.print(f"note: {note}")
+    progress.print_notes([*notes, *getattr(examples, "notes", ())])
     scores = task.score(examples, predicted)
     if output is not None:
         inputs = [*input_files(task), *filter(None, [predictions])]

@@ -209,11 +209,10 @@ def main(values):
     from official_tasks.engine.models import scale_rate
 
     arguments = {name: getattr(values, name) for name in RUN_FLAGS}
-    rates = [scale_rate(rate, values.init) for rate in RATES]
-    plan = {
-        "learning_rates": rates if values.grid else None,
-        "seeds": values.seeds,
-    }
+    rates = None
+    if values.grid:
+        rates = [scale_rate(rate, values.init) for rate in RATES]
+    plan = {"learning_rates": rates, "seeds": values.seeds}
     fields = {name: values[name].value for name in Hyperparameters._fields}
     fields["lora_targets"] = tuple(values.lora_targets)
     arguments |= Hyperparameters(**fields).changed()

@@ -148,8 +148,7 @@ def _answer(values):
         notes,
     )
     total = prediction.count_rows(*rows)
-    for note in dict.fromkeys(notes):
-        progress.console.print(f"note: {note}")
+    progress.print_notes(notes)
     with Answers(
         values.output, served, name, values.keep, values.overwrite
     ) as answers:

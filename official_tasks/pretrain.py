@@ -38,7 +38,7 @@ from official_tasks.pretraining.settings import (
     phases,
     split,
 )
-from official_tasks.progress import console
+from official_tasks.progress import console, print_notes
 
 __all__ = ["run"]
 METRICS = (
@@ -179,8 +179,7 @@ def print_metrics(results):
             if name in before:
                 line += f" (before the first step: {before[name]:.4g})"
             console.print(f"  {line}")
-    for note in results["notes"]:
-        console.print(f"note: {note}", soft_wrap=True)
+    print_notes(results["notes"])
 
 
 def main(values):
@@ -193,8 +192,7 @@ def main(values):
     if values.dry_run:
         print_plan(values.data, **arguments)
         return
-    for note in note_masks(split(arguments)[0]):
-        console.print(f"note: {note}", soft_wrap=True)
+    print_notes(note_masks(split(arguments)[0]))
     print_metrics(run(values.data, values.output, **arguments))
 
 

@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from official_tasks import stopping
+from official_tasks import script, stopping
 
 
 class _Console(Console):
@@ -85,6 +85,12 @@ def show_devices(strategy=None, dtype="float32"):
         console.print(f"warning: {warning}", soft_wrap=True)
 
 
+def print_notes(notes):
+    """Print each different note. In a script, flags replace argument names."""
+    for note in dict.fromkeys(notes):
+        console.print(f"note: {script.with_flags(note)}", soft_wrap=True)
+
+
 @contextmanager
 def bar(title: str, total: int | None = None, done: int = 0):
     """Yield the function `update(done, total=None, note="")` of a progress bar.
@@ -146,13 +152,3 @@ class _Lines:
             left = datetime.timedelta(seconds=round((total - done) / rate))
             line += f", {left} left"
         console.print(line, soft_wrap=True)
-
-
-@contextmanager
-def stages(title: str):
-    """Yield the function `update(part, done, total)` of a bar.
-
-    Each part of the work has its own total; the bar shows one part at a time.
-    """
-    with bar(title) as update:
-        yield lambda part, done, total: update(done, total, note=part)

@@ -387,7 +387,7 @@ def _run(main, words):
 
     def show(message, category, *where):
         if issubclass(category, UntrainedWarning):
-            _print_error(_with_flags(f"note: {message}"))
+            _print_error(with_flags(f"note: {message}"))
         else:
             show_warning(message, category, *where)
 
@@ -408,7 +408,7 @@ def _run(main, words):
         _print_error(str(error))
         raise
     except InputError as error:
-        return _print_error(_with_flags(str(error)))
+        return _print_error(with_flags(str(error)))
     except Exception as error:
         number = getattr(error, "errno", None)
         if number in PATH_ERRORS and error.filename:
@@ -449,7 +449,7 @@ def _find_full_disk(error):
     return None
 
 
-def _with_flags(message):
+def with_flags(message):
     """Replace arguments in a message by flags: `verify=False` by --noverify.
 
     A flag's name is replaced if it has an underscore, if "=" follows, or if it

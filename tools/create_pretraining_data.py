@@ -213,11 +213,12 @@ def _create_here(values, settings):
     if values.held_out:
         held_out = read_documents(values.held_out, *_reading(values))
     documents = read_documents(values.input, *_reading(values))
-    with progress.stages("Examples") as update:
+    with progress.bar("Examples") as update:
         return create_pretraining_data(
             documents,
             workers=values.workers,
-            progress=update,
+            # Each part of the work has its own total.
+            progress=lambda part, done, total: update(done, total, note=part),
             held_out=held_out,
             **settings,
         )

@@ -192,11 +192,6 @@ def choose_arguments(
     return chosen
 
 
-def _print_notes(lines):
-    for line in lines:
-        progress.console.print(f"note: {line}", soft_wrap=True)
-
-
 def load_preprocessor(init, sequence_length):
     return bert_keras.BertPreprocessor.from_preset(
         init,
@@ -340,7 +335,7 @@ class _Run:
             f"learning rate: {self.arguments['learning_rate']:g}",
         ):
             progress.console.print(line, soft_wrap=True)
-        _print_notes(self.note_data())
+        progress.print_notes(self.note_data())
 
     def note_data(self) -> list[str]:
         """Return the notes on the data."""
@@ -354,7 +349,7 @@ class _Run:
         self.best = BestWeights(self.folder)
         self.best_answers = None  # predictions and scores of the best step
         lines = self.note_data()
-        _print_notes(lines)
+        progress.print_notes(lines)
         self.state = training.training_state(
             self.folder, self.strategy, SAVE_EVERY
         )
@@ -386,7 +381,7 @@ class _Run:
         }
         rate = self.arguments["learning_rate"]
         more = notes.note_results(self.metric, results, self.steps, rate)
-        _print_notes(more)
+        progress.print_notes(more)
         results["notes"] = lines + more
         self._write(results, predictions)
         return results

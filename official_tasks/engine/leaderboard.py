@@ -38,8 +38,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
             f"split is {split!r}: expected one of {', '.join(SPLITS)}"
         )
     examples, predictions = predict_split(task, models, split)
-    for note in getattr(examples, "notes", ()):
-        progress.console.print(f"note: {note}", soft_wrap=True)
+    progress.print_notes(getattr(examples, "notes", ()))
     with new_files(output, overwrite, input_files(task)) as folder:
         task.write(examples, predictions, folder)
 

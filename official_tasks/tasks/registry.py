@@ -122,8 +122,9 @@ def find_shown_options(values, more) -> dict[str, str]:
         more: see `define_task_flags`.
     """
     task = values["task"].value if values["task"].present else None
-    if task in more:
-        options = {name: _ALL[name] for name in more[task]}
+    key = task and task.lower()
+    if key in more:
+        options = {name: _ALL[name] for name in more[key]}
     elif task.endswith(".py"):
         options = FILE_OPTIONS
     else:

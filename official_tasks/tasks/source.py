@@ -133,7 +133,10 @@ class Source:
     def has(self, split) -> bool:
         """Return True if there is a file or a data set for the split."""
         names = [self.data_set(split), *split_paths(self.files.get(split, ""))]
-        return any(map(is_data_set, names)) or bool(self.existing_files(split))
+        # `existing_files` of a subclass adds files that all splits share.
+        return any(map(is_data_set, names)) or bool(
+            Source.existing_files(self, split)
+        )
 
     def describe(self, example) -> str:
         """Return the text that names a training example in notes."""

@@ -31,6 +31,7 @@ RETRIEVAL = {"text", "queries", "recall_at", "separator"}
             {"text", "label", "problem"},
         ),
         (["finetune", "--task=squad2"], {"stride"}, {"text", "separator"}),
+        (["finetune", "--task=GLUE"], {"data_dir"}, {"text", "stride"}),
         (["evaluate", "--task=ranking"], RETRIEVAL, {"objective", "stride"}),
         (["evaluate", "--task=mlm"], {"text", "encoding"}, {"train"}),
         (["predict"], {"separator", "input"}, {"train", "stride"}),

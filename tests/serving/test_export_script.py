@@ -10,7 +10,7 @@ from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.saving import save_model
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from official_tasks import script
+from official_tasks import progress, script
 from tools import export
 
 
@@ -115,7 +115,9 @@ def test_the_script_exports_what_is_random_and_notes_it_in_a_line(tmp_path):
     assert (tmp_path / "served" / "saved_model.pb").exists()
 
 
-def test_a_message_names_the_flag_and_not_the_argument(parsed, monkeypatch):
+def test_a_message_names_the_flag_and_not_the_argument(
+    parsed, monkeypatch, capsys
+):
     found = parsed()
     monkeypatch.setattr(script.flags, "FLAGS", found)
     for told, shown in (
@@ -132,4 +134,9 @@ def test_a_message_names_the_flag_and_not_the_argument(parsed, monkeypatch):
         ("long_text.txt or a/long_text", "long_text.txt or a/long_text"),
         ("has 'long_text' in long_text/", "has 'long_text' in long_text/"),
     ):
-        assert script._with_flags(told) == shown
+        assert script.with_flags(told) == shown
+    capsys.readouterr()
+    progress.print_notes(["with top_k=3 of %s, use dtype='int8'", "b", "b"])
+    assert capsys.readouterr().out == (
+        "note: with --top_k=3 of %s, use --dtype=int8\nnote: b\n"
+    )

@@ -117,6 +117,10 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
         ("is it", "it is"),
         ("was it", "it was"),
     ]
+    # `evaluate` reads dev even if the training file is gone.
+    task = embedding_task(train=tmp_path / "gone.csv", dev=dev, **columns)
+    assert [q.relevant for q in task.read("dev")] == [{0: 2.0}, {1: 1.0}]
+    task = embedding_task(train=dev, dev=dev, test=test, **columns)
     (query,) = task.read("test")
     assert (query.text, query.relevant) == ("was it", {})
     with pytest.raises(
