@@ -38,7 +38,6 @@ class TextTask(Problem):
             text into overlapping rows and averages their probabilities or
             predicted values. None means "truncate" in training, and the setting
             saved with the model in prediction.
-        defaults: `Defaults`.
         recipe, pooling: see `Problem`.
     """
 
@@ -50,13 +49,12 @@ class TextTask(Problem):
         label_separator=",",
         standardises=False,
         long_text=None,
-        defaults=None,
         recipe=None,
         pooling=None,
     ):
         from bert_keras.modeling.heads import check_long_text
 
-        super().__init__(source, defaults, recipe, pooling)
+        super().__init__(source, recipe, pooling)
         if long_text is not None:
             check_long_text(long_text, pair)
             self.overrides = ("long_text",)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE, PREFIXES
-from official_tasks.tasks.base import Defaults
 from official_tasks.tasks.table import read_rows, read_text, to_text
 
 
@@ -214,7 +213,6 @@ class TagRow(NamedTuple):
 
     name: str
     files: dict = {}
-    defaults: Defaults | None = None
     read_file: Callable = read_tagged_file
     read_data_set: Callable = read_tagged_data_set
 

@@ -5,7 +5,6 @@ from collections import Counter
 
 from bert_keras.errors import InputError, collect_faults, raise_all
 from official_tasks.tasks.base import (
-    Defaults,
     Example,
     Examples,
     Option,
@@ -481,14 +480,8 @@ def custom_choices(**options) -> ChoiceTask:
         return ChoiceExample(cells[prompt], texts, index)
 
     columns = Columns("customchoices", [prompt, *names], [label], parse)
-    defaults = Defaults(16, 3.0, 2e-5, 128)
-    return ChoiceTask(
-        Table(columns, chosen),
-        len(names),
-        defaults,
-        chosen.recipe,
-        chosen.pooling,
-    )
+    table = Table(columns, chosen)
+    return ChoiceTask(table, len(names), chosen.recipe, chosen.pooling)
 
 
 def _choose(where, label, choices) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import SPLITS, Defaults, require_labels
+from official_tasks.tasks.base import SPLITS, require_labels
 from official_tasks.tasks.classify import TextTask, score_classes
 from official_tasks.tasks.glue_files import (
     read_data_set,
@@ -69,7 +69,6 @@ class GlueRow(NamedTuple):
     raw: dict[str, str] = {}
     index: str = "index"
     may_be_ragged: bool = False
-    defaults: Defaults = Defaults(batch_size=32, epochs=3.0)
     read_file: Callable = read_tsv
     read_data_set: Callable = read_data_set
 
@@ -211,14 +210,7 @@ class GlueTask(TextTask):
         row = source.row
         problem = "regression" if row.labels is None else "single"
         pair = row.text_pair is not None
-        super().__init__(
-            source,
-            problem,
-            pair,
-            defaults=row.defaults,
-            recipe=recipe,
-            pooling=pooling,
-        )
+        super().__init__(source, problem, pair, recipe=recipe, pooling=pooling)
         self.row, self.labels, self.metric = row, row.labels, row.paper
 
     def score(self, examples, predictions):

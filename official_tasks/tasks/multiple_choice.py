@@ -100,7 +100,6 @@ class ChoiceRow(NamedTuple):
     choices: tuple[str, ...]
     label: str
     lead: str | None = None
-    defaults: Defaults = Defaults(16, 3.0, 2e-5, 128)
     read_file: Callable = read_choices
     read_data_set: Callable = read_choices
 
@@ -121,7 +120,7 @@ UNKNOWN = {"", "-1"}  # cells of labels in a file without labels
 def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
     """Return the task of a `ChoiceRow`; see `Source` and `ChoiceTask`."""
     source = Source(row, data_dir, train, dev, test)
-    return ChoiceTask(source, len(row.choices), row.defaults, **options)
+    return ChoiceTask(source, len(row.choices), **options)
 
 
 class ChoiceTask(Problem):
@@ -133,13 +132,14 @@ class ChoiceTask(Problem):
     Args:
         source: `Source` that reads `ChoiceExample`s.
         num_choices: number of choices of each example.
-        *arguments, **options: further arguments of `Problem`.
+        recipe, pooling: see `Problem`.
     """
 
     metric = "accuracy"
+    defaults = Defaults(16, 3.0, 2e-5, 128)
 
-    def __init__(self, source, num_choices, *arguments, **options):
-        super().__init__(source, *arguments, **options)
+    def __init__(self, source, num_choices, recipe=None, pooling=None):
+        super().__init__(source, recipe, pooling)
         self.num_choices = num_choices
 
     def encode(self, examples, preprocess):

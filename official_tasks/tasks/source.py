@@ -159,7 +159,6 @@ class Problem(Task):
 
     Args:
         source: `Source`.
-        defaults: `Defaults`; None takes the defaults of the class.
         recipe: name of the layers whose features the head reads, see
             `find_recipe`. With a recipe, the encoder is frozen, and the class
             attribute `on_features` replaces `defaults`.
@@ -172,12 +171,10 @@ class Problem(Task):
     def __init__(
         self,
         source,
-        defaults: Defaults | None = None,
         recipe: str | None = None,
         pooling: str | None = None,
     ):
         self.source, self.name = source, source.name
-        self.defaults = defaults or self.defaults
         if recipe:
             find_recipe(recipe)  # raises for an unknown recipe
             self.defaults = self.on_features

@@ -98,7 +98,8 @@ class SpanTask(Problem):
     ):
         if stride < 1:
             raise InputError(f"stride is {stride}: expected 1 token or more")
-        super().__init__(source, defaults)
+        super().__init__(source)
+        self.defaults = defaults or self.defaults
         if may_be_none is not None:
             self.may_be_none = may_be_none
         self.stride = stride
