@@ -3,7 +3,6 @@
 import json
 
 from model_samples import fill
-from task_samples import write_csv
 
 from bert_keras.data.corpus import Document
 from bert_keras.data.pretraining_data import create_pretraining_data
@@ -77,15 +76,3 @@ def save_pretrainer(folder):
 def read_lines(path):
     """Return the objects of a JSONL file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def reviews(folder):
-    """Write the files of a custom task of two classes; return its options."""
-    rows = [
-        (f"the old {('ship', 'goat')[i % 2]} {WORDS[i % 9]}", f"class {i % 2}")
-        for i in range(40)
-    ]
-    return {
-        "train": str(write_csv(folder / "train.csv", rows)),
-        "dev": str(write_csv(folder / "dev.csv", rows[:12])),
-    }

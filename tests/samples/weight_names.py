@@ -48,42 +48,23 @@ encoder/embeddings/norm/beta 6
  layer_normalization/vars/1
  layer_with_weights-3/beta
  embeddings/layer_norm/beta
-encoder/layer_0/attention/query/kernel 6,6
- encoder.layer.0.attention.self.query.weight
- bert/encoder/layer_0/attention/self/query/kernel
- transformer_encoder/_self_attention_layer/query_dense/vars/0
- layer_with_weights-4/_attention_layer/_query_dense/kernel
- transformer/layer_0/self_attention/query/kernel
-encoder/layer_0/attention/query/bias 6
- encoder.layer.0.attention.self.query.bias
- bert/encoder/layer_0/attention/self/query/bias
- transformer_encoder/_self_attention_layer/query_dense/vars/1
- layer_with_weights-4/_attention_layer/_query_dense/bias
- transformer/layer_0/self_attention/query/bias
-encoder/layer_0/attention/key/kernel 6,6
- encoder.layer.0.attention.self.key.weight
- bert/encoder/layer_0/attention/self/key/kernel
- transformer_encoder/_self_attention_layer/key_dense/vars/0
- layer_with_weights-4/_attention_layer/_key_dense/kernel
- transformer/layer_0/self_attention/key/kernel
-encoder/layer_0/attention/key/bias 6
- encoder.layer.0.attention.self.key.bias
- bert/encoder/layer_0/attention/self/key/bias
- transformer_encoder/_self_attention_layer/key_dense/vars/1
- layer_with_weights-4/_attention_layer/_key_dense/bias
- transformer/layer_0/self_attention/key/bias
-encoder/layer_0/attention/value/kernel 6,6
- encoder.layer.0.attention.self.value.weight
- bert/encoder/layer_0/attention/self/value/kernel
- transformer_encoder/_self_attention_layer/value_dense/vars/0
- layer_with_weights-4/_attention_layer/_value_dense/kernel
- transformer/layer_0/self_attention/value/kernel
-encoder/layer_0/attention/value/bias 6
- encoder.layer.0.attention.self.value.bias
- bert/encoder/layer_0/attention/self/value/bias
- transformer_encoder/_self_attention_layer/value_dense/vars/1
- layer_with_weights-4/_attention_layer/_value_dense/bias
- transformer/layer_0/self_attention/value/bias
+"""
+for _name in ("query", "key", "value"):
+    ENCODER += """\
+encoder/layer_0/attention/NAME/kernel 6,6
+ encoder.layer.0.attention.self.NAME.weight
+ bert/encoder/layer_0/attention/self/NAME/kernel
+ transformer_encoder/_self_attention_layer/NAME_dense/vars/0
+ layer_with_weights-4/_attention_layer/_NAME_dense/kernel
+ transformer/layer_0/self_attention/NAME/kernel
+encoder/layer_0/attention/NAME/bias 6
+ encoder.layer.0.attention.self.NAME.bias
+ bert/encoder/layer_0/attention/self/NAME/bias
+ transformer_encoder/_self_attention_layer/NAME_dense/vars/1
+ layer_with_weights-4/_attention_layer/_NAME_dense/bias
+ transformer/layer_0/self_attention/NAME/bias
+""".replace("NAME", _name)
+ENCODER += """\
 encoder/layer_0/attention/output/kernel 6,6
  encoder.layer.0.attention.output.dense.weight
  bert/encoder/layer_0/attention/output/dense/kernel
