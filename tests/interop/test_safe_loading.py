@@ -82,14 +82,6 @@ def test_bfloat16_and_scalars_are_read_by_their_offsets(tmp_path):
         tensors["a"].load()
 
 
-@pytest.fixture(scope="module")
-def pretrainer(tmp_path_factory):
-    """A saved pre-trainer; tests only read it."""
-    folder = tmp_path_factory.mktemp("pretrainer") / "a"
-    save_model(folder, tiny.model("BertPretrainer"))
-    return folder
-
-
 DAMAGES = {
     "one bit": lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
     "cut": lambda data: data[: len(data) // 2],
@@ -138,11 +130,10 @@ def test_a_damaged_file_of_our_folder_is_refused_by_name(
         load_model(CLASSES["BertEmbedder"], copy)
 
 
-def test_what_transformers_writes_again_is_a_folder_of_others(
-    tmp_path, pretrainer
-):
+def test_what_transformers_writes_again_is_a_folder_of_others(tmp_path):
     """transformers copies the block of bert_keras into its own config.json."""
-    copy = shutil.copytree(pretrainer, tmp_path / "a")
+    copy = tmp_path / "a"
+    save_model(copy, tiny.model("BertPretrainer"))
     path = copy / "config.json"
     config = json.loads(path.read_text()) | {"transformers_version": "5.24.0"}
     path.write_text(json.dumps(config | {"dtype": "float32"}))
@@ -287,21 +278,15 @@ def test_an_index_that_would_end_the_process_is_refused(tmp_path):
     assert refused > 20
 
 
-@pytest.fixture
-def flipped(tmp_path):
-    """A checkpoint in the format of the original BERT, with flipped bits."""
+def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(tmp_path):
     write_google(tmp_path)
     path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
     data = bytearray(path.read_bytes())
     for at in range(0, len(data), 50):
         data[at] ^= 1  # a mantissa bit: the value stays finite
     path.write_bytes(data)
-    return tmp_path
-
-
-def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(flipped):
     with pytest.raises(WeightsError, match="TensorFlow cannot read"):
-        load_model(BertEncoder, flipped)
+        load_model(BertEncoder, tmp_path)
 
 
 def test_rows_are_read_a_few_at_a_time_with_equal_numbers(

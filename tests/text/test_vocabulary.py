@@ -10,12 +10,11 @@ import tarfile
 import numpy as np
 import pytest
 import tensorflow as tf
+from model_samples import make_model
 from shared_data import shared
 
 from bert_keras.errors import InputError
 from bert_keras.interop.tensors import License
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.weights import enable_lora
 from bert_keras.text.extension import (
     domain_words,
@@ -33,9 +32,9 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
 SPECIAL = list(SPECIAL_TOKENS)
 
 
-def text(words=3000, seed=0):
+def text(words=3000):
     """Return lines of made-up words with Zipf's frequencies."""
-    drawn = random.Random(seed)
+    drawn = random.Random(0)
     syllables = [a + b for a in "bdfglmnprst" for b in "aeiou"]
     known = [
         "".join(drawn.choices(syllables, k=drawn.randint(1, 4)))
@@ -168,19 +167,6 @@ def test_memory_is_bounded_by_giving_up_the_rarest_words():
     assert len(counts) == 30
 
 
-def small_pretrainer(size):
-    return BertPretrainer(
-        BertEncoder(
-            vocabulary_size=size,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-            max_sequence_length=16,
-        )
-    )
-
-
 def test_extending_fills_free_places_and_then_appends():
     old = [*SPECIAL, "[unused0]", "una", "##ff", "##able", "able"]
     extension = extend_vocabulary(old, ["unaff", "ableff"])
@@ -206,7 +192,7 @@ def test_words_that_cost_most_pieces_are_found_in_a_domain():
 
 def test_an_extended_model_says_the_same_of_old_text():
     old = [*SPECIAL, "[unused0]", "una", "##ff", "##able", "able"]
-    model = small_pretrainer(len(old))
+    model = make_model("pretrainer", vocabulary_size=len(old))
     model.set_weights([np.random.normal(size=w.shape) for w in model.weights])
     extension = extend_vocabulary(old, ["unaff", "ableff"])
     extended = extend_model(model, extension)
@@ -233,7 +219,7 @@ def test_an_extended_model_says_the_same_of_old_text():
 
 def test_copies_keep_what_belongs_to_the_weights():
     old = [*SPECIAL, "[unused0]", "una", "##ff", "##able"]
-    model = small_pretrainer(len(old)).encoder
+    model = make_model("pretrainer", vocabulary_size=len(old)).encoder
     model.license = License("mit", "All may use it.")
     model.sentence_embedding = {"pooling": "mean", "normalize": True}
     enable_lora(model, rank=2)
