@@ -10,7 +10,6 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.heads import Pooling, normalize_vectors
 from bert_keras.modeling.task_models import BertEmbedder
 
-STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 FIRST, SECOND = ["good bad", "bad", "badly good"], ["bad", "good", "badly"]
 
 

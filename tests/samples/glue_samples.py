@@ -72,7 +72,7 @@ def write_glue(folder, train=24, held_out=8):
     return folder
 
 
-def random_outputs(examples, classes, seed=0):
+def random_outputs(examples, classes):
     """Return random outputs `(R, C)`."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     return random.normal(size=(len(examples), classes)).astype("float32")

@@ -3,13 +3,10 @@ import types
 
 import numpy as np
 import pytest
-from run_script import ROOT
 
 from bert_keras.errors import InputError
 from bert_keras.serving import load
 from tools.compare import compare, main, read_records
-
-SCRIPT = ROOT / "tools" / "compare.py"
 
 
 def classify(texts):
