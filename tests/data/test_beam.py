@@ -14,7 +14,6 @@ from data_samples import (
     contents,
     corpus,
     in_small_parts,
-    toy_tokenizer,
     write_texts,
 )
 from script_flags import parse_flags
@@ -50,11 +49,6 @@ def text(tmp_path_factory):
             file.write(json.dumps({"text": "\n".join(document.paragraphs)}))
             file.write("\n")
     return str(folder)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return toy_tokenizer()
 
 
 @pytest.fixture(scope="module")

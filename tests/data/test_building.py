@@ -17,8 +17,8 @@ from data_samples import (
     corpus,
     corpus_hash,
     in_small_parts,
-    toy_tokenizer,
 )
+from remote_folder import Killed
 from run_script import waiting_process
 
 from bert_keras.data import building, workers
@@ -33,11 +33,6 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import check_store
 from bert_keras.errors import InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return toy_tokenizer()
 
 
 @pytest.fixture
@@ -197,21 +192,11 @@ def test_workers_end_with_their_parent(number, line, tmp_path):
     assert process.returncode == -number
 
 
-class Killed(Exception):
-    """Raised to simulate the end of the process."""
-
-
 @pytest.mark.parametrize(("stage", "call"), [("tokens", 3), ("train", 2)])
 def test_a_build_that_was_interrupted_resumes(
     tokenizer, tmp_path, small_parts, stage, call
 ):
-    def create(folder, progress=None):
-        return create_pretraining_data(
-            corpus(), tokenizer, str(folder), SamplingRules(16, 3), copies=2,
-            held_out_share=0.2, progress=progress,
-        )  # fmt: skip
-
-    whole = create(tmp_path / "whole")
+    whole = create(tmp_path / "whole", tokenizer, copies=2)
     calls = []
 
     def stop(name, *done):
@@ -220,16 +205,22 @@ def test_a_build_that_was_interrupted_resumes(
             raise Killed
 
     with pytest.raises(Killed):
-        create(tmp_path / "broken", stop)
+        create(tmp_path / "broken", tokenizer, stop, copies=2)
     again = []
-    assert create(tmp_path / "broken", lambda *n: again.append(n)) == whole
+    resumed = create(
+        tmp_path / "broken",
+        tokenizer,
+        lambda *n: again.append(n),
+        copies=2,
+    )
+    assert resumed == whole
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
     if stage != "tokens":  # finished shards are not written again
         first = next(done for name, done, _ in again if name == stage)
         assert first == 1
 
 
-def create(folder, tokenizer, progress=None, documents=None):
+def create(folder, tokenizer, progress=None, documents=None, **options):
     """Create train and held-out data, as token stores and as records."""
     return create_pretraining_data(
         documents or corpus(),
@@ -238,6 +229,7 @@ def create(folder, tokenizer, progress=None, documents=None):
         SamplingRules(16, 3),
         held_out_share=0.2,
         progress=progress,
+        **options,
     )
 
 
@@ -386,10 +378,4 @@ def test_a_writer_that_was_taken_over_stops(tokenizer, tmp_path, monkeypatch):
         (tmp_path / ".lock").unlink()
 
     with pytest.raises(InputError, match="may have been taken over by"):
-        create_pretraining_data(
-            corpus(),
-            tokenizer,
-            str(tmp_path),
-            SamplingRules(16, 3),
-            progress=taken_over,
-        )
+        create(tmp_path, tokenizer, taken_over)

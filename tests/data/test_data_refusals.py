@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_samples import corpus, numbers, toy_tokenizer, write_store
+from data_samples import corpus, numbers, write_store
 
 from bert_keras.data.batches import pretraining_dataset
 from bert_keras.data.building import build_stores
@@ -24,11 +24,6 @@ from bert_keras.errors import InputError
 from bert_keras.text.masking import generator
 
 EMPTY = [Document("a", "", [" "])] * 5
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return toy_tokenizer()
 
 
 def test_rules_may_have_integers_of_numpy():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from damages import flip
-from data_samples import contents, corpus, in_small_parts, toy_tokenizer
+from data_samples import contents, corpus, in_small_parts
 from remote_folder import Killed, object_store
 
 from bert_keras import files, folder_lock
@@ -30,11 +30,6 @@ def home(monkeypatch, tmp_path):
     in_small_parts(monkeypatch)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return toy_tokenizer()
 
 
 @pytest.fixture

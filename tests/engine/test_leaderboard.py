@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from glue_samples import write_glue
 from run_script import run_script
-from task_samples import save_toy_model
 
 from bert_keras import InputError
 from official_tasks.engine import grid, leaderboard
@@ -39,11 +38,6 @@ def data(tmp_path_factory):
     return write_glue(tmp_path_factory.mktemp("glue"))
 
 
-@pytest.fixture(scope="module")
-def init(tmp_path_factory):
-    return save_toy_model(tmp_path_factory.mktemp("init") / "model")
-
-
 def tasks_of(data):
     rows = {row.name: row for row in glue.ROWS}
     return lambda name: (glue_task(rows[name], data_dir=str(data)), {})
@@ -55,7 +49,7 @@ def test_the_average_is_the_papers():
 
 
 def test_all_is_trained_and_the_zip_is_the_leaderboards(
-    data, init, tmp_path, monkeypatch
+    data, toy_model, tmp_path, monkeypatch
 ):
     trained, asked = [], {}
 
@@ -75,7 +69,7 @@ def test_all_is_trained_and_the_zip_is_the_leaderboards(
     monkeypatch.setattr(leaderboard, "predict_split", predict)
     monkeypatch.setattr(grid, "run", untrained)
     results = leaderboard.run_glue(
-        tasks_of(data), init, tmp_path / "run", epochs=7.0, seeds=2
+        tasks_of(data), toy_model, tmp_path / "run", epochs=7.0, seeds=2
     )
     assert trained == [row.name for row in glue.ROWS if row is not glue.AX]
     run = str(tmp_path / "run")
@@ -95,23 +89,23 @@ def test_all_is_trained_and_the_zip_is_the_leaderboards(
     assert set(ax[3::2]) <= set(glue.NLI)
 
 
-def test_a_missing_file_is_told_before_anything_is_trained(init, tmp_path):
+def test_a_missing_file_is_told_before_anything_is_trained(toy_model, tmp_path):
     other = write_glue(tmp_path / "glue")
     (other / "WNLI" / "test.tsv").unlink()
     with pytest.raises(InputError, match="no test file of the task wnli"):
-        leaderboard.run_glue(tasks_of(other), init, tmp_path / "run")
+        leaderboard.run_glue(tasks_of(other), toy_model, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="has no CoLA.tsv"):
         leaderboard.write_zip(tmp_path)
 
 
 def test_a_task_of_all_is_really_trained(
-    data, init, tmp_path, monkeypatch, eagerly
+    data, toy_model, tmp_path, monkeypatch, eagerly
 ):
     # The other tasks are trained in the same way.
     monkeypatch.setattr(leaderboard, "BENCHMARK", (glue.RTE,))
     results = leaderboard.run_glue(
-        tasks_of(data), init, tmp_path, epochs=0.1, sequence_length=32
+        tasks_of(data), toy_model, tmp_path, epochs=0.1, sequence_length=32
     )
     assert results["scores"].keys() == {"rte"}
 

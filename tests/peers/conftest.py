@@ -6,5 +6,19 @@ ends the process: "inconsistency in registered CommandLine options".
 
 import contextlib
 
+import pytest
+
 with contextlib.suppress(ImportError):
     import torch._dynamo  # noqa: F401
+
+
+@pytest.fixture
+def check_difference(capsys):
+    """Function that checks a difference and prints it, as it is a result."""
+
+    def check(what, difference):
+        with capsys.disabled():
+            print(f"\n{what}: {difference:.1e}", end="")
+        assert difference < 1e-5
+
+    return check

@@ -41,23 +41,17 @@ def embedder(pooling="mean", normalize=True):
     return model, tiny.preprocessor(), TEXTS
 
 
-def told(capsys, what, figure):
-    with capsys.disabled():
-        print(f"\n{what}: {figure:.2g}")
-
-
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
 def test_theirs_gives_the_vectors_of_a_folder_of_ours(
-    sentences, tmp_path, capsys, pooling, normalize
+    sentences, tmp_path, check_difference, pooling, normalize
 ):
     model, text, texts = embedder(pooling, normalize)
     save_model(tmp_path / "a", model, text)
     theirs = sentences.SentenceTransformer(str(tmp_path / "a"), device="cpu")
     ours = np.asarray(model(text(texts)))
     difference = np.abs(theirs.encode(texts) - ours).max()
-    told(capsys, f"written, {pooling}, {normalize}", difference)
-    assert difference < TOLERANCE
+    check_difference(f"written, {pooling}, {normalize}", difference)
     assert theirs.max_seq_length == text.sequence_length
     # The folder that sentence-transformers saves gives the same model.
     theirs.save(str(tmp_path / "b"))
@@ -66,13 +60,12 @@ def test_theirs_gives_the_vectors_of_a_folder_of_ours(
     assert again.arguments() == model.arguments()
     assert text.sequence_length == theirs.max_seq_length
     difference = np.abs(theirs.encode(texts) - again(text(texts))).max()
-    told(capsys, f"read, {pooling}, {normalize}", difference)
-    assert difference < TOLERANCE
+    check_difference(f"read, {pooling}, {normalize}", difference)
 
 
 @pytest.mark.parametrize("texts_each", [2, 3])
 def test_a_batch_has_the_losses_of_theirs(
-    sentences, tmp_path, capsys, texts_each
+    sentences, tmp_path, check_difference, texts_each
 ):
     import torch
     from sentence_transformers import losses
@@ -105,12 +98,11 @@ def test_a_batch_has_the_losses_of_theirs(
             features = [theirs.preprocess(column) for column in columns]
             expected = float(peer(features, torch.tensor(labels)))
         difference = abs(float(loss(labels, vectors)) - expected)
-        told(capsys, f"{name} loss {expected:.4f}", difference)
-        assert difference < TOLERANCE
+        check_difference(f"{name} loss {expected:.4f}", difference)
 
 
 def test_a_ranking_model_scores_as_their_cross_encoder(
-    sentences, tmp_path, capsys
+    sentences, tmp_path, check_difference
 ):
     encoder = tiny.model("BertEncoder", activation="gelu_exact")
     model = bert_keras.BertClassifier(encoder, problem="ranking", pair=True)
@@ -121,8 +113,7 @@ def test_a_ranking_model_scores_as_their_cross_encoder(
     logits = np.asarray(model(text((TEXTS, TEXTS[::-1]))))[:, 0]
     ours = 1 / (1 + np.exp(-logits))
     difference = np.abs(theirs.predict(pairs) - ours).max()
-    told(capsys, "cross-encoder", difference)
-    assert difference < TOLERANCE
+    check_difference("cross-encoder", difference)
     # `from_preset` loads a folder that CrossEncoder saved. Its modules.json has
     # one module.
     theirs.save_pretrained(str(tmp_path / "b"))

@@ -99,16 +99,10 @@ def tiny_model(name, **arguments):
     return tiny.model(name, **arguments)
 
 
-def told(capsys, what, difference):
-    """Print the difference even if pytest captures output: it is a result."""
-    with capsys.disabled():
-        print(f"\n{what}: {difference:.1e}", end="")
-
-
 @pytest.mark.parametrize("name", sorted(PAIRS))
 @pytest.mark.parametrize("activation", ["gelu_exact", "gelu_tanh"])
 def test_transformers_loads_what_is_written(
-    tmp_path, transformers, name, activation, capsys
+    tmp_path, transformers, name, activation, check_difference
 ):
     mine = tiny_model(name, activation=activation)
     kind, names = PAIRS[name]
@@ -120,15 +114,14 @@ def test_transformers_loads_what_is_written(
     # Some of these classes have no pooler and do not load its weights.
     assert not keys["missing_keys"] and keys["unexpected_keys"] <= pooler
     difference = compared(mine, other, names)
-    told(capsys, f"written {kind}, {activation}", difference)
-    assert difference < TOLERANCE
+    check_difference(f"written {kind}, {activation}", difference)
 
 
 @pytest.mark.parametrize(
     "name", ["BertClassifier", "BertTagger", "BertSpanPredictor", "BertEncoder"]
 )
 def test_peft_loads_the_adapters_that_are_written(
-    tmp_path, transformers, name, capsys
+    tmp_path, transformers, name, check_difference
 ):
     peft = pytest.importorskip("peft")
     mine = tiny_model(name)
@@ -144,8 +137,7 @@ def test_peft_loads_the_adapters_that_are_written(
     # PEFT 0.21 does not pass token_type_ids to an unmerged QA model.
     other = other.merge_and_unload()
     difference = compared(mine, other, names)
-    told(capsys, f"PEFT, {kind}", difference)
-    assert difference < TOLERANCE
+    check_difference(f"PEFT, {kind}", difference)
 
 
 def test_lora_drops_its_input_in_training_as_peft_does(tmp_path, transformers):
@@ -220,7 +212,7 @@ def test_what_transformers_trained_further_is_loaded(tmp_path, transformers):
 
 @pytest.mark.parametrize("name", sorted(PAIRS))
 def test_what_transformers_wrote_is_loaded(
-    tmp_path, transformers, name, capsys
+    tmp_path, transformers, name, check_difference
 ):
     kind, names = PAIRS[name]
     other = randomised(
@@ -231,8 +223,7 @@ def test_what_transformers_wrote_is_loaded(
     assert mine.load_report.skipped == []
     assert all("pooler" in name for name in mine.load_report.initialised)
     difference = compared(mine, other, names)
-    told(capsys, f"read {kind}", difference)
-    assert difference < TOLERANCE
+    check_difference(f"read {kind}", difference)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +306,7 @@ def test_the_ids_of_transformers_tokenizer_are_the_same(tmp_path, transformers):
 
 
 @pytest.mark.parametrize("pair", [False, True])
-def test_real_weights_equal_transformers(transformers, pair, capsys):
+def test_real_weights_equal_transformers(transformers, pair, check_difference):
     data = os.environ.get("BERT_KERAS_DATA")
     if not data:
         pytest.skip("BERT_KERAS_DATA is not set")
@@ -331,8 +322,7 @@ def test_real_weights_equal_transformers(transformers, pair, capsys):
         theirs(other, inputs, PAIRS["BertEncoder"][1]),
         inputs["padding_mask"],
     )
-    told(capsys, f"all-MiniLM-L6-v2, pair={pair}", difference)
-    assert difference < TOLERANCE
+    check_difference(f"all-MiniLM-L6-v2, pair={pair}", difference)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     expected = tokenizer(
         *((texts, texts[::-1]) if pair else (texts,)),
@@ -361,7 +351,7 @@ def hub_backbone(keras_hub):
     return backbone
 
 
-def test_what_keras_hub_wrote_is_loaded(tmp_path, keras_hub, capsys):
+def test_what_keras_hub_wrote_is_loaded(tmp_path, keras_hub, check_difference):
     other = hub_backbone(keras_hub)
     classifier = keras_hub.models.BertTextClassifier(
         other,
@@ -379,8 +369,7 @@ def test_what_keras_hub_wrote_is_loaded(tmp_path, keras_hub, capsys):
     difference = greatest(
         ours(mine, hub_inputs(mine)), ours(classifier, hub_inputs(mine))
     )
-    told(capsys, "read BertTextClassifier", difference)
-    assert difference < TOLERANCE
+    check_difference("read BertTextClassifier", difference)
     text = BertPreprocessor.from_preset(tmp_path / "a")
     assert text.sequence_length == 14 and text.tokenizer.lowercase
 
@@ -397,7 +386,7 @@ def test_a_keras_hub_preset_in_bfloat16_is_loaded(tmp_path, keras_hub):
 
 
 def test_a_text_embedder_of_keras_hub_is_served_as_it_embeds(
-    tmp_path, keras_hub, capsys
+    tmp_path, keras_hub, check_difference
 ):
     embedder = keras_hub.models.BertTextEmbedder(
         hub_backbone(keras_hub),
@@ -413,12 +402,11 @@ def test_a_text_embedder_of_keras_hub_is_served_as_it_embeds(
     texts = ["good bad", "badly good bad"]
     found = load_saved_model(tmp_path / "served").embed(texts)["embedding"]
     difference = np.abs(found - embedder.predict(texts, verbose=0)).max()
-    told(capsys, "read BertTextEmbedder", difference)
-    assert difference < TOLERANCE
+    check_difference("read BertTextEmbedder", difference)
 
 
 def test_the_masked_lm_of_keras_hub_keeps_its_own_head(
-    tmp_path, keras_hub, capsys
+    tmp_path, keras_hub, check_difference
 ):
     # KerasHub's head always has exact GELU and an epsilon of 1e-5.
     masked = keras_hub.models.BertMaskedLM(hub_backbone(keras_hub))
@@ -428,5 +416,4 @@ def test_the_masked_lm_of_keras_hub_keeps_its_own_head(
     inputs = sample_inputs(mine)
     expected = np.asarray(masked(inputs))
     difference = np.abs(np.asarray(mine(inputs)["mlm"]) - expected).max()
-    told(capsys, "read BertMaskedLM", difference)
-    assert difference < TOLERANCE
+    check_difference("read BertMaskedLM", difference)

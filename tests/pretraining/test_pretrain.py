@@ -200,29 +200,6 @@ def logged(results):
     ]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("step", "settings"),
-    [
-        # Step 10 is saved, 4 steps into an epoch; evaluations have 2 steps.
-        (11, {"save_every": 5, "evaluation_steps": 2, "evaluations": 2}),
-        # Step 8 ends an epoch; it is saved but not evaluated.
-        (8, {"save_every": 4, "evaluation_steps": 7, "evaluations": 3}),
-    ],
-)
-def test_a_resumed_run_logs_the_metrics_of_a_whole_one(
-    data, tmp_path, monkeypatch, step, settings
-):
-    settings = {**SMALLEST, "phase_2_steps": 0, **settings}
-    whole = runner.run(data, tmp_path / "whole", **settings)
-    stop = interrupt_at if step % 4 else interrupt_evaluation
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        stop(step, patch)
-        runner.run(data, tmp_path / "resumed", **settings)
-    resumed = runner.run(data, tmp_path / "resumed", **settings)
-    assert logged(resumed) == logged(whole)
-
-
 def test_a_run_in_a_remote_folder_is_resumed(data, monkeypatch):
     settings = {**SMALLEST, "steps": 4, "phase_2_steps": 0, "save_every": 1}
     output = "ram://runs/pretrain"

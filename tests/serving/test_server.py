@@ -113,7 +113,6 @@ def test_other_addresses_and_methods_are_refused(port, method, path, status):
 
 
 IDS = {"input_ids": [2, 3], "attention_mask": [1, 1], "token_type_ids": [0, 0]}
-CHOICES = {"prompt": "a", "choices": ["b"]}
 
 
 def asked(name, row):

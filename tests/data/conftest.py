@@ -1,0 +1,7 @@
+import pytest
+from data_samples import toy_tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return toy_tokenizer()
