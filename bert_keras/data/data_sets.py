@@ -21,10 +21,8 @@ SPLIT_NAMES = {
     "test": ("test",),
 }
 _SOURCE = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>.+))?")
-_NEEDS = {
-    "hf": ("datasets", "datasets"),
-    "parquet": ("pyarrow", "pyarrow"),
-}
+# Extra of this package -> the package that it installs.
+_PACKAGES = {"hf": "datasets", "parquet": "pyarrow"}
 # First major version of `datasets` that does not run the scripts of data sets.
 WITHOUT_SCRIPTS = 4
 _AT_ONCE = 256  # rows that are converted to Python values at a time
@@ -80,7 +78,7 @@ def column_rows(
 
 
 def _read_file_cells(source, columns, optional):
-    _import("parquet", source)
+    import_extra("parquet", source)
     with _raise_input_errors(source), files.open_file(source) as file:
         for batch in _read_parquet(file, source, columns, optional):
             batch.validate(full=True)  # raises if offsets are out of range
@@ -232,7 +230,7 @@ def _open(source, split):
     """Return what `data_set_features` returns, and an iterable of rows."""
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"
-    datasets = _import("hf", source)
+    datasets = import_extra("hf", source)
     if int(datasets.__version__.partition(".")[0]) < WITHOUT_SCRIPTS:
         raise InputError(
             f"{source}: datasets {datasets.__version__} may run a data set's "
@@ -275,10 +273,11 @@ def _open_hugging_face(datasets, name):
     return datasets.load_dataset(above, config or None, streaming=True)
 
 
-def _import(extra, source):
-    module, package = _NEEDS[extra]
+def import_extra(extra, source):
+    """Import and return the package of an extra, which `source` needs."""
+    package = _PACKAGES[extra]
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(package)
     except ImportError as error:
         raise InputError(
             f"{source} needs {package}, which is not installed: "

@@ -4,7 +4,6 @@ Equal seeds and steps give equal batches.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +16,12 @@ from bert_keras.data.sampling import (
 )
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
-from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
+from bert_keras.text.masking import generator, mask_rows
 
 # Approximate number of examples in a window, which has only whole units; see
 # `EpochWindows`. At length 128, the int32 token ids of a window need 16 MB.
 CAPACITY = 32_768
-# `masked_rows` groups examples by these maximum lengths, in tokens.
+# `DrawnExamples.rows` groups examples by these maximum lengths, in tokens.
 _WIDTHS = (32, 64, 128, 256)
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # Keys of the random generators, one for each purpose.
@@ -170,51 +169,6 @@ class PackedPairs(NamedTuple):
         return PackedPairs(pairs, np.concatenate(rows), sum(counts))
 
 
-def masked_rows(
-    lengths,
-    rows,
-    count: int,
-    examples: Callable[[np.ndarray, int], dict],
-    rules: SamplingRules,
-    vocabulary: MaskingVocabulary,
-    rng,
-) -> dict:
-    """Mask each example separately, and copy the examples into their rows.
-
-    Args:
-        lengths: int `(N,)`, number of tokens of each example.
-        rows: int `(N,)`, ascending, the row of each example.
-        count: number of rows.
-        examples: function of example indices `(n,)` and a width. It returns
-            these examples as rows `(n, width)`, like `gather`.
-        rules: how examples are masked and packed.
-        vocabulary: the `MaskingVocabulary`.
-        rng: NumPy generator.
-
-    Returns:
-        dict of arrays for R rows of T tokens, M masks and E examples:
-        - int32 `(R, T)`: token_ids, segment_ids, padding_mask, position_ids,
-          example_ids (0 at padding, else from 1).
-        - int32 mask_positions and mask_ids `(R, M)`, next_sentence_labels
-          `(R, E)`.
-        - float32 mask_weights `(R, M)`, example_weights `(R, E)`; 0 at padding.
-    """
-    packed = _Packed(lengths, rows, count, rules, vocabulary)
-    lower = 0
-    for width in (*(w for w in _WIDTHS if w < rules.sequence_length), None):
-        width = width or rules.sequence_length
-        some = np.flatnonzero((lengths > lower) & (lengths <= width))
-        lower = width
-        if len(some):
-            most = min(rules.max_predictions, width)
-            narrow = dataclasses.replace(
-                rules, sequence_length=width, max_predictions=most
-            )
-            masked = mask_rows(examples(some, width), narrow, vocabulary, rng)
-            packed.put(some, masked)
-    return packed.finish()
-
-
 class _Packed:
     """Packed rows. `put` copies a group of examples into the rows."""
 
@@ -337,22 +291,39 @@ class DrawnExamples:
         return PackedPairs(pairs[order], rows, count)
 
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
-        """Return masked rows of pairs; `key` and the seed decide the masks."""
+        """Return masked rows of pairs; `key` and the seed decide the masks.
+
+        Returns:
+            The dict of `mask_rows`. If packed, a dict of arrays for R rows of T
+            tokens, M masks and E examples:
+            - int32 `(R, T)`: token_ids, segment_ids, padding_mask,
+              position_ids, example_ids (0 at padding, else from 1).
+            - int32 mask_positions and mask_ids `(R, M)`, next_sentence_labels
+              `(R, E)`.
+            - float32 mask_weights `(R, M)`, example_weights `(R, E)`; 0 at
+              padding.
+        """
         rng = generator(self.seed, _MASKS, *key)
         rules, vocabulary = self.rules, self.store.masking_vocabulary
+        longest = rules.sequence_length
         if not rules.packed:
-            rows = self._gather(pairs, rules.sequence_length)
+            rows = self._gather(pairs, longest)
             return mask_rows(rows, rules, vocabulary, rng)
-        pairs, rows, count = pairs
-        return masked_rows(
-            pairs.lengths,
-            rows,
-            count,
-            lambda some, width: self._gather(pairs[some], width),
-            rules,
-            vocabulary,
-            rng,
-        )
+        pairs, row, count = pairs
+        lengths, lower = pairs.lengths, 0
+        packed = _Packed(lengths, row, count, rules, vocabulary)
+        # Mask each example separately, then copy it into its row.
+        for width in (*(w for w in _WIDTHS if w < longest), longest):
+            some = np.flatnonzero((lengths > lower) & (lengths <= width))
+            lower = width
+            if len(some):
+                most = min(rules.max_predictions, width)
+                narrow = dataclasses.replace(
+                    rules, sequence_length=width, max_predictions=most
+                )
+                group = self._gather(pairs[some], width)
+                packed.put(some, mask_rows(group, narrow, vocabulary, rng))
+        return packed.finish()
 
     def _gather(self, pairs: Pairs, length: int) -> dict:
         rows = gather(

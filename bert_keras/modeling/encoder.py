@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError, refuse_fork
-from bert_keras.modeling import layers, weights
+from bert_keras.modeling import layers, modes, weights
 from bert_keras.modeling.attention import (
     DIRECTIONS,
     TransformerLayer,
@@ -22,7 +22,7 @@ from bert_keras.modeling.inputs import (
     list_argument_names,
     name_inputs,
 )
-from bert_keras.modeling.padding import find_real_tokens
+from bert_keras.modeling.padding import RealTokens
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.sizes import DIMENSIONS, POOLER_ACTIVATIONS
 
@@ -232,7 +232,9 @@ class BertEncoder(Portable, keras.Model):
             padding_mask,
             example_ids,
         )
-        tokens = find_real_tokens(padding_mask, self.num_heads)
+        tokens = None
+        if padding_mask is not None and modes.current().skip_padding:
+            tokens = RealTokens(padding_mask, self.num_heads)
         x = self._call_embeddings(inputs, tokens, training)
         states, probabilities = [x], []  # (B, T, D), or (L, D) of real tokens
         for layer in self.transformer_layers:

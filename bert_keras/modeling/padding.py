@@ -2,15 +2,7 @@
 
 from keras import ops
 
-from bert_keras.modeling import modes
 from bert_keras.modeling.kernels import gather
-
-
-def find_real_tokens(padding_mask, num_heads):
-    """Return `RealTokens`; None without a mask or without `skip_padding`."""
-    if padding_mask is None or not modes.current().skip_padding:
-        return None
-    return RealTokens(padding_mask, num_heads)
 
 
 class RealTokens:

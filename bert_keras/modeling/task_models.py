@@ -3,6 +3,7 @@
 The models for pre-training are in pretrainer.py.
 """
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -429,17 +430,6 @@ class _ChoicesOfRows(keras.layers.Layer):
         return keras.KerasTensor(token_ids.shape[:2], dtype=scores.dtype)
 
 
-class _Trace:
-    """A traced function, the key that it is valid for, and the tokenizer.
-
-    If this were a tuple, Keras would track the tokenizer as a layer.
-    """
-
-    def __init__(self, key, tokenizer, function):
-        self.key, self.function = key, function
-        self.tokenizer = tokenizer  # kept alive, because `key` contains its id
-
-
 @keras.saving.register_keras_serializable("bert_keras")
 class BertEmbedder(TaskModel):
     """One pooled vector for each text, for comparison by cosine similarity.
@@ -520,7 +510,7 @@ class BertEmbedder(TaskModel):
         vectors = pool(encoded, inputs["padding_mask"], inputs[POOLING_MASK])
         super().__init__(inputs, vectors, encoder, name)
         self._axes: set[int] = set()  # ranks of the last `predict`'s inputs
-        self._trace: _Trace | None = None
+        self._trace: types.SimpleNamespace | None = None
 
     def _run(self, loop, x, *args, **kwargs):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
@@ -582,7 +572,11 @@ class BertEmbedder(TaskModel):
         key = id(tokenizer), preprocessor.sequence_length, len(self.weights)
         if self._trace is None or self._trace.key != key:
             function = trace_embedder(self, Rows(preprocessor))
-            self._trace = _Trace(key, tokenizer, function)
+            # In a tuple, Keras would track the tokenizer as a layer. The
+            # tokenizer is kept alive, because `key` contains its id.
+            self._trace = types.SimpleNamespace(
+                key=key, tokenizer=tokenizer, function=function
+            )
         return self._trace.function
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:

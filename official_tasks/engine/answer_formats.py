@@ -2,13 +2,13 @@
 
 import base64
 import csv
-import importlib
 import json
 import os
 from itertools import islice
 
 import numpy as np
 
+from bert_keras.data.data_sets import import_extra
 from bert_keras.errors import InputError
 from official_tasks.tasks.table import make_csv_writer
 
@@ -34,13 +34,7 @@ def find_writer(path, entry):
             f"{suffix or 'no ending'!r}"
         )
     if suffix == ".parquet":
-        try:
-            importlib.import_module("pyarrow.parquet")
-        except ImportError:
-            raise InputError(
-                f"{path} needs pyarrow, which is not installed: "
-                "pip install 'bert_keras[parquet]'."
-            ) from None
+        import_extra("parquet", path)
     if suffix == ".npy" and VECTOR not in entry["outputs"]:
         raise InputError(
             f"{path}: .npy is for vectors, but the signature returns "

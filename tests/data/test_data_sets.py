@@ -262,7 +262,7 @@ def test_the_first_row_of_a_data_set_may_be_damaged(
             raise error
 
     library = SimpleNamespace(__version__="4.0.0")
-    monkeypatch.setattr(data_sets, "_import", lambda *_: library)
+    monkeypatch.setattr(data_sets, "import_extra", lambda *_: library)
     splits = {"train": Broken()}
     monkeypatch.setattr(data_sets, "_open_hugging_face", lambda *_: splits)
     with pytest.raises(InputError, match=message):
