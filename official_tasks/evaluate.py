@@ -110,14 +110,14 @@ def evaluate(
 def _check_held_out(task, models, split="dev") -> list[str]:
     """Check that the models were not trained on the rows to score.
 
-    Return a note for each file of the split that a model was trained on.
+    Return a note for each dev or test file that a model was trained on.
 
-    Without a dev file, the dev split is a tenth of --train. A model that read
-    one of these files was trained on rows of this tenth in these cases:
+    Without a dev file, the dev split is a tenth of --train. A model whose run
+    read a file of --train was trained on rows of this tenth in these cases:
 
-    - Its run had other training files too, or another order of them.
-    - Its run had another split_seed, or a dev file.
-    - Its run was part of a cross-validation.
+    - The run had other training files too, or another order of them.
+    - The run had another split_seed, or a dev file.
+    - The run was part of a cross-validation.
     - A file changed after the run.
 
     Raises:

@@ -111,11 +111,16 @@ def define_flags():
     )
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_bool("check", False, "Check data and settings; train nothing.")
-    flags.DEFINE_float("epochs", None, "Passes over the training rows.")
+    flags.DEFINE_float(
+        "epochs",
+        None,
+        "Passes over the training rows; the default depends on the task.",
+    )
     flags.DEFINE_integer(
         "batch_size",
         None,
-        "Rows per step, over all devices together.",
+        "Rows per step, over all devices together; the default depends on the "
+        "task.",
         1,
         script.LARGEST_BATCH,
     )

@@ -2,8 +2,8 @@
 
 The variable TF_CPP_MIN_LOG_LEVEL cannot hide three of these lines, because
 TensorFlow 2.21 writes them before it reads the variable. This module filters
-the lines, unless the machine has an accelerator or the variable is 0. It sets
-the variable to 1 if it is not set.
+the lines, unless the machine has an accelerator or the variable is 0. If the
+variable is not set, this module sets the variable to 1.
 """
 
 import contextlib
@@ -32,7 +32,11 @@ HIDDEN = (
 
 
 def set_log_level():
-    """Show warnings and errors of TensorFlow, but not the lines in `HIDDEN`."""
+    """Hide TensorFlow's messages below warnings and the lines in `HIDDEN`.
+
+    A level that is already set is kept. The lines in `HIDDEN` are shown if the
+    level is 0, the machine has an accelerator, or TensorFlow is imported.
+    """
     # `setdefault` keeps a level that the user or a parent script set.
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
@@ -87,7 +91,7 @@ def _hide_lines():
         os.dup2(stderr, 2)
         os.close(stderr)
         process.stdin.close()
-        # If the import started a process that still has the pipe open, grep
-        # does not end.
+        # Wait for one second only: if the import started a process that still
+        # has the pipe open, grep does not end.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)

@@ -1,7 +1,7 @@
 """A run's report: one self-contained HTML page with charts as inline SVG.
 
-Other modules make the sections of a page. `report.html` has the templates of
-sections, tables and charts.
+Other modules make the sections of a page. The templates of sections, tables and
+charts are in `official_tasks/report.html`. A run's page is also a report.html.
 """
 
 import math
@@ -111,7 +111,7 @@ def _round(value):
 def confusion_table(labels, counts) -> str:
     """Return the confusion matrix `counts`, `(C, C)`, as an HTML table.
 
-    A row has a true class, a column a predicted class.
+    Rows are true classes, columns are predicted classes.
     """
     counts = np.array(counts)
     parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)

@@ -8,7 +8,7 @@ one of: a text file, with one text on each line; a CSV, TSV, JSONL or Parquet
 file, with a column for each input of the signature; a pattern for several
 files, such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; or "-",
 which reads a pipe. All files but Parquet may be compressed (.gz). --separator
-and --encoding describe these files.
+is for CSV, and --encoding is for all text files.
 
 Out: a record for each row, in the order of the rows. A record has the row's
 inputs, the columns of --keep, and the answer. The ending of --output decides

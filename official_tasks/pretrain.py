@@ -52,7 +52,8 @@ _ROWS = {
     "sequence_length": "length of an example in tokens.",
     "max_predictions": "maximum number of masked tokens of an example. The "
     "default is the length times --mask_rate, rounded up.",
-    "batch_size": "sequences per step.",
+    "batch_size": "sequences per step. By default, phase 2 has the batch size "
+    "of phase 1.",
 }
 # Field of `Settings` or `Execution` -> help of its flag, or (help, choices).
 SETTINGS = {
@@ -75,8 +76,8 @@ SETTINGS = {
     "short_probability": "Fraction of documents whose examples have a shorter, "
     "random length.",
     "mask_rate": "Fraction of tokens to predict.",
-    "mask_mix": "Percentages of the tokens to predict: masked, replaced by "
-    "random tokens, kept.",
+    "mask_mix": "Of the tokens to predict, the percentages that are masked, "
+    "replaced by random tokens, and kept.",
     "whole_word": "Mask whole words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},

@@ -86,7 +86,7 @@ def show_devices(strategy=None, dtype="float32"):
 
 
 def print_notes(notes):
-    """Print each different note. In a script, flags replace argument names."""
+    """Print each note once. In a script, flags replace argument names."""
     for note in dict.fromkeys(notes):
         console.print(f"note: {script.with_flags(note)}", soft_wrap=True)
 
@@ -94,6 +94,9 @@ def print_notes(notes):
 @contextmanager
 def bar(title: str, total: int | None = None, done: int = 0):
     """Yield the function `update(done, total=None, note="")` of a progress bar.
+
+    `update` gets the number of all finished units, including those of an
+    earlier run. After a signal, it raises `Stopped`.
 
     Args:
         title: name of the work.

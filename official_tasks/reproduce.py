@@ -8,16 +8,16 @@ r"""Runs the experiments of a table of the paper and prints their scores.
 In: pre-training data of tools/create_pretraining_data.py (tables 5, 6, 8 and
 figure5), and the official files of each column's task, which --option names.
 Out, in --output: a run folder for each pretrain and finetune command, and
-tableN.md. This file has the paper's scores, and the mean and standard deviation
-of the runs' scores over seeds. Tables with the same --output share pre-training
-runs. The same command resumes interrupted runs. It also checks finished runs,
-so keep their data and weights.
+tableN.md or figure5.md. This file has the paper's scores, and the mean and
+standard deviation of the runs' scores over seeds. Tables with the same --output
+share pre-training runs. The same command resumes interrupted runs. It also
+checks finished runs, so keep their data and weights.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
 weights; --finetune_flags=--init=FOLDER names other weights. Tables 5
 (pre-training tasks), 6 (model size), 8 (masking) and figure5 (steps) pre-train
-first. --scale=small is for two CPU cores: a model of 4 layers of width 128
-trains for 2,000 steps in ten minutes. --dry_run prints the commands.
+first. Only these have --scale=small, for two CPU cores: a model of 4 layers of
+width 128 trains for 2,000 steps in ten minutes. --dry_run prints the commands.
 """
 
 import os
@@ -98,8 +98,9 @@ SMALL_FINETUNE = (
     "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
     "--dtype=mixed_bfloat16"
 )
-# The paper fine-tunes on GLUE with batch size 32, 3 epochs and the best of four
-# learning rates on dev (section 4.1). Columns in SMALL set their own --epochs.
+# Columns of GLUE need no flags, because the paper's batch size 32 and 3 epochs
+# (section 4.1) are the defaults of `finetune`. Table 1 adds --grid, to choose
+# the learning rate as in the paper. Columns in SMALL set their own --epochs.
 ENTITIES = Column("WikiANN", "wikiann", "f1", "--epochs=3")
 SENTIMENT = Column("SST-2", "sst2", "accuracy", "--epochs=2")
 SIMILARITY = Column("STS-B", "stsb", "pearson", "--epochs=2")

@@ -177,7 +177,9 @@ def define_text(text):
 
 
 def require(expected, check, *names):
-    """Refuse values of these flags for which `check` is False. None is valid.
+    """Refuse values of these flags for which `check` is False.
+
+    The value None, of an unset flag, is not checked.
 
     Args:
         expected: the valid values in words, such as "a number above 0".
@@ -481,7 +483,7 @@ def _print_error(message):
 
 
 def drop_output():
-    """Drop unwritten output, which Python would try to write at exit."""
+    """Drop output that cannot be written; Python would try again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -2,10 +2,11 @@
 
 Outside of a `with work():` block, no file is half-written, so a signal ends the
 process at once. In the block, a signal raises `Stopped` in the main thread.
-During an import, `Stopped` waits, because a C++ module would abort the process.
-Python drops exceptions in destructors and in callbacks of the garbage
-collector, and libraries turn exceptions into other errors. So this module
-remembers the signal and raises `Stopped` again, a moment later or in `check`.
+During an import, `Stopped` is raised later, because an exception in the import
+of a C++ module would abort the process. Python drops exceptions in destructors
+and in callbacks of the garbage collector, and libraries turn exceptions into
+other errors. So this module remembers the signal and raises `Stopped` again, a
+moment later or in `check`.
 """
 
 import atexit

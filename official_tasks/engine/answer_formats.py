@@ -56,7 +56,11 @@ def list_columns(keep, inputs, outputs):
 
 
 def _columns(record):
-    """Return a row as a dict: kept columns, then inputs, then the answer."""
+    """Return a row as a dict: kept columns, then inputs, then the answer.
+
+    An output gets the prefix "predicted_" if an earlier column has its name. An
+    input with the name of a kept column is left out.
+    """
     row = {**record.get("keep", {})}
     row |= {k: v for k, v in record["inputs"].items() if k not in row}
     for name, value in record["answer"].items():

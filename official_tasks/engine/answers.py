@@ -1,7 +1,7 @@
 """Writes a served model's answers to many rows, in row order, to one file.
 
-The model answers rows in batches bucketed by length. Only a few hundred rows
-are in memory at a time. The same call resumes an interrupted file.
+The model answers rows in batches bucketed by length. Only the rows of 16
+batches are in memory at a time. The same call resumes an interrupted file.
 """
 
 import contextlib
@@ -56,10 +56,10 @@ class Answers:
         overwrite: True to answer all rows again and replace `path` at the end.
 
     Raises:
-        InputError: the format is unknown or cannot hold the answers, `path` is
-            a finished table and `overwrite` is False, `path` has answers to
-            other rows or from another model, or another process writes to
-            `path`.
+        InputError: `path` is remote or a folder, the format is unknown or
+            cannot hold the answers, `path` is a finished table and `overwrite`
+            is False, `path` has answers to other rows or from another model, or
+            another process writes to `path`.
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):
@@ -185,8 +185,8 @@ class Answers:
         only the missing answers.
 
         Args:
-            rows: iterator of lists. Each list has a row's inputs, then its
-                values of the columns `keep`.
+            rows: iterator over all rows, including the answered ones. A row
+                is a list of its inputs, then its values of the columns `keep`.
             batch_size: rows of a batch.
         """
         size = BATCHES_AT_ONCE * batch_size

@@ -1,7 +1,8 @@
 """Class weights that balance the loss, and label smoothing.
 
 As in scikit-learn's "balanced", a row of class c gets the weight R / (C R_c),
-for R rows in total, C classes that occur, and R_c rows of class c.
+for R rows in total, C classes that occur, and R_c rows of class c. If the rows
+have weights, R and R_c are sums of weights.
 """
 
 import keras
@@ -21,6 +22,9 @@ def balance(task, encoded):
     Args:
         task: `Task`.
         encoded: rows to train on.
+
+    Raises:
+        InputError: the task has no classes for rows or tokens.
     """
     targets = encoded.targets
     values = getattr(targets, "flat_values", targets)
@@ -60,6 +64,9 @@ def smooth(task, loss, fraction):
         task: `Task`.
         loss: loss of the task.
         fraction: see `SmoothedLabels` (Szegedy et al. 2016, section 7).
+
+    Raises:
+        InputError: the task does not have one class for each row or token.
     """
     name = getattr(loss, "name", None)
     if task.labels is None or name != "sparse_categorical_crossentropy":

@@ -2,7 +2,7 @@
 
 The logits are divided by the temperature (Guo et al. 2017, "On Calibration of
 Modern Neural Networks", section 4.2). The predicted class of a text can change
-only if it has several windows, because their probabilities are averaged.
+only if the text has several windows, whose probabilities are averaged.
 """
 
 from typing import NamedTuple

@@ -41,8 +41,9 @@ def check_metric(task, metric, scores):
 def compute_loss(task, encoded, outputs) -> float:
     """Return the mean loss of rows: sum(weight x loss) / sum(weight).
 
-    The mean losses of several outputs are added with the task's `loss_weights`;
-    without them the weights are 1, as in `compile`.
+    For several outputs, each mean loss is multiplied by its factor in the
+    task's `loss_weights`, and the products are added. Without `loss_weights`,
+    each factor is 1, as in `compile`.
 
     Args:
         task: `Task`.

@@ -144,10 +144,11 @@ def write_features(path, features, shape, dtype, num_texts):
 
     An npz has the arrays
         features: (vectors, F), the vectors of all texts;
-        row_splits: int64 (texts + 1), where each text's vectors start;
+        row_splits: int64 (texts + 1,); the vectors of text i are
+            features[row_splits[i]:row_splits[i + 1]];
         token_ids: int32 (tokens,);
         words: int32 (tokens,), the index of each token's word in the text;
-        token_splits: int64 (texts + 1), where each text's tokens start.
+        token_splits: int64 (texts + 1,), the same for token_ids and words.
     A TFRecord file has an Example for each text, with `features` (the bytes
     of its vectors), `shape`, `dtype`, `token_ids` and `words`.
 

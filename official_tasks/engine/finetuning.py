@@ -256,8 +256,8 @@ class _Run:
         self.examples, self.encoded = encode_splits(task, self.preprocess)
         train = self.encoded["train"]
         # `scale` is for regression targets, `temperature` for calibration.
-        # Both may stay None, and at most one is set. `_save` uses the one that
-        # is set to rescale the saved head.
+        # Both may stay None, and at most one is set. To rescale the saved head,
+        # `_save` uses the one that is not None.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
             calibration.check_task(task)
@@ -465,7 +465,8 @@ class _Run:
                     if self.best.update(step, value, self._save):
                         self.best_answers = answers
         except Preempted:
-            # Save only here, because in the block the weights may be averages.
+            # Save the training state here, not in the block above, where the
+            # weights may be averages.
             self.state.check_stop_request()  # raises again
         return scalars(scores)
 

@@ -122,15 +122,20 @@ def read_all(task) -> Examples:
 
 
 def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
-    """Return the fold of each row, int `(R,)` from 0, by a hash of its texts.
+    """Return the fold of each row, int `(R,)`, counted from 0.
 
-    Texts sorted by label and hash go to the folds in turn.
+    Rows with the same texts are in the same fold. Different texts are sorted by
+    label and a hash, and assigned to the folds in turn.
 
     Args:
         examples: list of `Example`.
         folds: number of folds.
         seed: seed of the hash.
         is_stratified: True to spread the texts of each label over all folds.
+            False sorts by the hash only.
+
+    Raises:
+        InputError: there are fewer different texts than folds.
     """
     groups: dict = {}
     for row, example in enumerate(examples):

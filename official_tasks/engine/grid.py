@@ -146,7 +146,8 @@ def summarize(metric, runs: dict, rates: dict) -> dict:
     of names), "mean" and "deviation" (standard deviation). A run failed if its
     metric is not finite, or no better than the best constant prediction. "mean"
     and "deviation" are over the runs with the best run's learning rate, without
-    failed runs. They are None if there are too few such runs.
+    failed runs. If this rate has a single run or only failed runs, both are
+    None. "deviation" is also None for one successful run.
 
     Args:
         metric: the key by which runs are compared.

@@ -45,7 +45,8 @@ class Hyperparameters(NamedTuple):
     ema: momentum of the weights' moving averages, which are scored and saved.
     label_smoothing: fraction of each training label to spread over all classes.
     weight_decay: see `bert_keras.adamw`.
-    layer_decay: factor on the learning rate from each layer to the one below.
+    layer_decay: a layer's learning rate is this factor times the rate of the
+        layer above.
     dropout: dropout rate of encoder and head; None keeps the stored rates.
     class_weights: "balanced" gives all classes the same total weight. If a
         text may have several labels, the texts with a label and the texts

@@ -31,7 +31,8 @@ def predict_task(task, models, output, split="test", overwrite=False):
         overwrite: True to replace existing files.
 
     Raises:
-        InputError: the split is unknown, or a file exists with other content.
+        InputError: the split is unknown, a file would replace an input, or a
+            file exists with other content and `overwrite` is False.
     """
     if split not in SPLITS:
         raise InputError(

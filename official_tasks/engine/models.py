@@ -248,7 +248,7 @@ def predict_split(task, models, split):
 def average_outputs(task, models, examples):
     """Return the rows of the first model, and the mean output of all models.
 
-    Only one model is in memory at a time.
+    The models are loaded in turn. Each is kept until the next one is loaded.
 
     Raises:
         InputError: the models cut the texts into different rows.
