@@ -253,7 +253,14 @@ def find_changed(inputs, paths) -> list[str]:
         inputs: dict "inputs" of the run's record.
         paths: list of str; a path that the run did not read is left out.
     """
-    return [p for p in paths if p in inputs and _differs(p, inputs[p])]
+    # One file may be named by an absolute and by a relative path.
+    entries = {os.path.abspath(name): inputs[name] for name in inputs}
+    return [
+        path
+        for path in paths
+        if (entry := entries.get(os.path.abspath(path)))
+        and _differs(path, entry)
+    ]
 
 
 def _differs(path, entry):

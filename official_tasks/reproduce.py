@@ -266,6 +266,12 @@ class Commands:
             )
             raise InputError(f"Table {values.table}: {fix}.")
         tasks = [column.task for column in self.columns]
+        for option in values.option:
+            if not re.fullmatch(r"[^.=]+\.\w+(=.*)?", option, re.DOTALL):
+                raise InputError(
+                    f"--option={option}: expected TASK.FLAG=VALUE, such as "
+                    "--option=mnli.data_dir=glue/MNLI."
+                )
         named = [option.partition(".")[0] for option in values.option]
         for task in {*named, *(values.tasks or ())} - {*tasks}:
             raise InputError(

@@ -137,6 +137,7 @@ def test_the_code_of_a_command_that_failed_is_kept():
         ("1", {"tasks": ["swag"]}, "swag"),
         ("1", {"option": ["swag.data_dir=x"]}, "swag"),
         ("1", {"option": ["data_dir=x"]}, "data_dir"),
+        ("1", {"option": ["mnli"]}, "--option=mnli: expected TASK.FLAG=VALUE"),
     ],
 )
 def test_what_does_nothing_is_refused(table, given, word):
