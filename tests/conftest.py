@@ -1,4 +1,4 @@
-"""Paths of the tests' helpers, and toy folders that tests share.
+"""Hooks of pytest for all tests, and fixtures that several files use.
 
 No test writes into the folders of these fixtures: a test that changes a folder
 copies it first (`shutil.copytree`). A fixture makes its folder, and imports
@@ -81,7 +81,7 @@ def _restore_signals():
 
 
 def pytest_configure(config):
-    """Set Python's garbage collection, XLA flags, and the tests' PYTHONPATH."""
+    """Set signals, garbage collection, XLA flags and PYTHONPATH for tests."""
     _restore_signals()
     gc.set_threshold(20_000)  # as the scripts do
     if config.option.markexpr == "long":
@@ -222,7 +222,8 @@ def toy_export(made_once):
     """Folder of a portable SavedModel of `served_samples.task_models()`.
 
     It has the signatures of all these models, features of the last layer, and
-    `ids` with the input names of transformers. Its default is `classify`.
+    `ids` with the input names of transformers. The default signature is
+    `classify`.
     """
     from served_samples import preprocessor, task_models
 

@@ -1,9 +1,9 @@
-"""A table of tests: each model with each feature of Keras in `OFFERS`.
+"""Tests of each model with each feature of Keras in `OFFERS`.
 
 The second opinion is Keras: a plain functional model of the same graph, or
 files that Keras wrote and read. `REFUSED` lists the pairs that are refused.
-Every run tests each feature on one model, traced for the first eight
-features, else eager. `-m long` tests all other pairs, traced.
+A default run tests each feature on one model: the first eight features in a
+graph, the others eagerly. `-m long` tests all other pairs in a graph.
 As a script, under a strategy: python test_plain_keras.py STRATEGY MODEL
 """
 

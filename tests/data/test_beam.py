@@ -29,7 +29,7 @@ from tools import create_pretraining_data as script
 RULES = SamplingRules(16, 3)
 # Without this location, Beam would download its runner Prism.
 DIRECT = ["--runner=DirectRunner", "--prism_location=none"]
-# By default, each Dask task gets at least 128 items: here, one gets all.
+# By default, a Dask task gets at least 128 items, so one task would get all.
 DASK = [
     "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
     "--dask_partition_size=1",
@@ -77,7 +77,7 @@ def in_a_loop(task, items):
 
 
 def stop_at(limit, made, monkeypatch):
-    """Interrupt builds when `made` has `limit` items; never if that is None."""
+    """Interrupt builds when `made` has `limit` items; None never interrupts."""
 
     def run(task, items):
         for item in items:

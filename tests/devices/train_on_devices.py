@@ -30,7 +30,10 @@ BOUNDS = {"float32": 1e-6, "float64": 1e-9}
 
 
 def global_batches():
-    """Return x, y and w of all steps; sample weights differ by replica."""
+    """Return inputs, labels and sample weights of all steps.
+
+    The sample weights differ by replica.
+    """
     steps = []
     for step in range(STEPS):
         x, y, w = pretraining_batch(step, ROWS)

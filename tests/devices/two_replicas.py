@@ -247,8 +247,8 @@ OPTIMIZERS = {
         1e-3, epsilon=1e-3, clipnorm=0.1
     ),
 }
-# Optimizer, number of micro-batches, reductions, dtype. A scalar loss gets no
-# sample weights.
+# Each case has an optimizer, a number of micro-batches, reductions and a dtype.
+# A scalar loss gets no sample weights.
 QUICK_LOSSES = [
     ("lamb", 1, ["sum", None, "mean_with_sample_weight"], "float32"),
     ("SGD, clipped", 2, ["mean", scalar], "float32"),
@@ -391,7 +391,7 @@ def graphs_in_memory():
 
 
 def a_batch_has_the_negatives_of_all_replicas(folder):
-    """One replica gets three of the five rows, the other one two."""
+    """One replica gets three of the five rows; the other replica gets two."""
     before = graphs_in_memory()
     compare_losses_of_all_replicas()
     # No gradient that `fit` recorded keeps its graph in memory.

@@ -1,4 +1,4 @@
-"""The metric on dev that chooses weights, against scikit-learn and in runs."""
+"""The dev metric that selects weights: its value, and its effect in runs."""
 
 from types import SimpleNamespace
 
@@ -106,7 +106,7 @@ def test_the_metric_chooses_the_weights_and_the_end(
     best = results["curve"][int(np.argmin(losses))]
     assert results["best_step"] == best["step"]
     assert results["loss"] == pytest.approx(best["val_loss"], rel=1e-6)
-    assert "majority_baseline" not in results  # that is an accuracy
+    assert "majority_baseline" not in results  # the baseline is an accuracy
 
 
 def test_a_metric_ranks_by_its_direction():

@@ -174,7 +174,7 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     rows = [(f"the {word}", f"{word} was") for word in words]
     data = write_csv(tmp_path / "t.csv", rows, ("text", "text_pair"))
     task = embedding_task(train=data, dev=data, pooling="max")
-    before = evaluate(task, [init])  # no head: it needs no training
+    before = evaluate(task, [init])  # an embedder has no head to train
     run = tmp_path / "run"
     results = learn(task, init, run, epochs=3, learning_rate=1e-2)
     assert (results["rows"], results["dev_rows"]) == (12, 12)

@@ -83,7 +83,8 @@ def test_a_words_vector_is_its_first_tokens_or_the_mean():
 def test_a_text_longer_than_a_row_loses_no_token():
     long, short = extracted("embeddings", length=8), extracted("embeddings")
     assert [len(f.vectors) for f in long] == [len(f.vectors) for f in short]
-    # Embeddings depend on positions. The first window keeps those of the text.
+    # Embeddings depend on positions. In the first window, a token has the same
+    # position as in the text.
     np.testing.assert_allclose(
         long[3].vectors[:4], short[3].vectors[:4], atol=1e-6
     )

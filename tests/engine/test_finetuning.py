@@ -1,4 +1,4 @@
-"""Fine-tuning: bitwise resuming, damaged runs, defaults, target units."""
+"""Fine-tuning runs: resuming, damaged folders, defaults, units of targets."""
 
 import json
 import math
@@ -341,7 +341,7 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
     found = classes(a=(60, 0.9), missed=(29, 0.03), rare=(5, 0.0), b=(6, 0.1))
     results = {"f1": 0.9, "classes": found}
     (note,) = notes.note_results("f1", results, 9, 5e-5)
-    # The labels may be of fewer rows, each with several labels.
+    # The note counts labels, not rows, because a row may have several labels.
     assert (
         "29% of the labels of dev are 'missed', with a recall of 0.03" in note
     )

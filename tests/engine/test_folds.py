@@ -49,7 +49,8 @@ def test_the_labels_that_look_wrong_are_those_of_cleanlab():
     probabilities[np.arange(24), truth] += 0.5
     probabilities = probabilities.round(3)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    # cleanlab 2.9: find_label_issues(filter_by="confident_learning",
+    # Recorded from cleanlab 2.9: find_label_issues(
+    # filter_by="confident_learning",
     # return_indices_ranked_by="self_confidence")
     expected = [0, 5, 15, 20, 10]
     found = folds.find_wrong_labels(probabilities, labels)

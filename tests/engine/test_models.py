@@ -1,4 +1,4 @@
-"""Models from presets, averaged outputs, and lists of their files."""
+"""Tests of loading heads, averaging outputs, and listing a model's files."""
 
 import os
 

@@ -69,7 +69,8 @@ class Batched(Served):
     def count(self, texts):
         outputs = super().count(texts)
         outputs["letters"] = 1000 * outputs["letters"] + sum(map(len, texts))
-        # Reverse every second batch's outputs: their order varies by process.
+        # The order of a served model's outputs varies by process, so reverse
+        # every second dict.
         return dict(list(outputs.items())[:: len(self.batches) % 2 * 2 - 1])
 
 
@@ -323,7 +324,7 @@ def test_answers_are_jsonl_with_the_columns_that_are_kept(tmp_path):
     path = answer_to(tmp_path, "out.jsonl")
     first, second = records(path)
     assert first["keep"] == {"id": "7", "label": "x"}
-    # float32 0.3 in its shortest form, not 0.30000001192092896.
+    # The file has float32 0.3 in its shortest form, not 0.30000001192092896.
     assert '"scores": 0.3' in path.read_text()
     assert first["answer"]["embedding"] == [1.0, -3.0]
     assert second["answer"]["words"] == []
@@ -348,7 +349,7 @@ def test_answers_are_csv_or_tsv(tmp_path, name, between):
 
 
 def test_an_answer_replaces_no_column_that_is_kept(tmp_path):
-    # The output of an earlier model, which kept the column of true labels.
+    # The rows are the output of an earlier model that kept the true labels.
     keep = ["label", "predicted_label"]
     path = tmp_path / "out.csv"
     answered(path, Vectors(), [["a b", "x", "y"]], keep=keep)
@@ -498,7 +499,7 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
         update(12, note=note)
     line, *_, last, below = shown.getvalue().splitlines()
     assert line == "Asking: 11 of 100, 2.0/s, 0:00:44 left"
-    assert "12/100" in last and below.strip() == note  # its own line
+    assert "12/100" in last and below.strip() == note  # note on its own line
     with progress.bar("Training") as update:
         update(1)
         update(3)

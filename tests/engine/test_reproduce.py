@@ -108,12 +108,14 @@ def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
     monkeypatch.setattr(reproduce.script, "run_module", run)
     given = values("4", output=str(tmp_path))
     reproduce.main(given)
-    # The scores are 0.5 and 0.9 for base, 0.7 and 0.8 for large.
+    # The runs score 0.5 and 0.9 for base, 0.7 and 0.8 for large. The column
+    # before their mean has the paper's score.
     assert read_rows() == [
         "| base | 81.6 | 70.0 ± 28.3 |",
         "| large | 86.6 | 75.0 ± 7.1 |",
     ]
-    # Finished runs start again: they refuse changed flags and damaged files.
+    # Commands of finished runs are called again: each command itself refuses
+    # changed flags and damaged files.
     given.finetune_flags = "--epochs=9"
     (path,) = tmp_path.glob("*/paper-base-swag-1/results.json")
     path.write_text('{"accuracy": null}')

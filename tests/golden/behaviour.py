@@ -97,7 +97,7 @@ def draw_batch(*more):
 
 
 def objectives():
-    """Return a dict: name -> function that makes model, loss, x, y, weights."""
+    """Return name -> function that returns the first arguments of `train`."""
     draw = np.random.default_rng(12)
     classes = draw.integers(0, 3, ROWS)
     weights = draw.uniform(0, 2, ROWS).astype("float32")

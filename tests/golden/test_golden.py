@@ -1,4 +1,4 @@
-"""Recorded values: of transformers where it has them, else of this package.
+"""Results equal recorded values of transformers, or else of this package.
 
 record.py and behaviour.py next to this file record them.
 """

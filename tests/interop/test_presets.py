@@ -111,7 +111,7 @@ def test_a_head_on_features_gives_way_to_one_without_them(tmp_path):
 @pytest.mark.parametrize(
     ("of", "asked", "labels", "problem"),
     [
-        # Regression (STS-B) or ranking, from a classifier (MNLI).
+        # A regressor or a ranker may start from a classifier, as for STS-B.
         ("single", {"problem": "regression", "labels": None}, None, "regr"),
         ("single", {"problem": "ranking"}, None, "ranking"),
         ("regression", {"labels": ["no", "yes"]}, ["no", "yes"], "single"),

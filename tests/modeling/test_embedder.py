@@ -59,7 +59,7 @@ def test_several_texts_an_example_are_as_each_alone():
         expected = model(alone)
         for found in vectors:
             np.testing.assert_allclose(found[:, index], expected, atol=1e-6)
-    # Inputs of rank 2 after inputs of rank 3.
+    # The model takes inputs of rank 2 after inputs of rank 3.
     again = model.predict(alone, verbose=0)
     np.testing.assert_allclose(again, expected, atol=1e-6)
     labelled = preprocess.each((FIRST, SECOND), [1, 2, 3], [0, 1, 1])

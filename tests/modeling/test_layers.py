@@ -47,8 +47,8 @@ CELLS = paths(
     "both/backward_lstm/lstm_cell",
     names=("kernel", "recurrent_kernel", "bias"),
 )
-# Layer, inputs, paths of its weights, True if it drops units in training,
-# dtype of its outputs under `mixed_bfloat16`.
+# Each case has a layer, its inputs, the paths of its weights, True if it drops
+# units in training, and the dtype of its outputs under `mixed_bfloat16`.
 LAYERS = [
     (
         masked_head,

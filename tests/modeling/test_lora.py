@@ -32,7 +32,7 @@ def trained(dtype="float32"):
 
 
 def test_sizes_may_be_integers_of_numpy():
-    """Files in JSON hold the sizes."""
+    """The sizes are saved as JSON, which has no integers of NumPy."""
     encoder = make_encoder(num_layers=np.int64(1))
     enable_lora(encoder, rank=np.int64(2))
     rank = encoder.transformer_layers[0].attention.query.lora_rank

@@ -212,7 +212,7 @@ def test_a_classifier_on_features_equals_numpy_and_only_its_head_learns(
 
 
 def test_a_chooser_that_reads_left_to_right_reads_the_last_token():
-    """There, [CLS] sees only itself, and is the same in every choice."""
+    """Left to right, [CLS] sees only itself, so it is equal in every choice."""
     encoder = make_encoder(attention="left_to_right", **STILL)
     model = fill(BertChooser(encoder))
     inputs = random_inputs()

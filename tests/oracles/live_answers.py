@@ -106,7 +106,7 @@ def answer(model, preprocessor, options, answer, questions, contexts):
 
 
 def _cut_out(text, begin, end):
-    """Return a slice, and its start and end in characters."""
+    """Return the bytes text[begin:end], and both positions in characters."""
     start, stop = (len(text[:i].decode(errors="ignore")) for i in (begin, end))
     return text[begin:end].rstrip(b"\0"), start, stop  # NumPy drops final NULs
 

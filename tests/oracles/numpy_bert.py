@@ -1,7 +1,7 @@
 """BERT in plain NumPy: a second opinion on every value.
 
-Written from the paper and the original's behaviour. `weights` is a dict by
-published name. Each row is computed by itself.
+The code follows the paper and the original's behaviour. `weights` maps
+published names to arrays. Each row is computed by itself.
 """
 
 import math

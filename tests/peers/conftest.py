@@ -14,7 +14,7 @@ with contextlib.suppress(ImportError):
 
 @pytest.fixture
 def check_difference(capsys):
-    """Function that checks a difference and prints it, as it is a result."""
+    """Function that prints a difference as a result, and checks its size."""
 
     def check(what, difference):
         with capsys.disabled():

@@ -159,8 +159,8 @@ def test_lora_drops_its_input_in_training_as_peft_does(tmp_path, transformers):
     )
     other = other.base_model.model.bert.encoder.layer[0].attention.self.query
     query = mine.encoder.transformer_layers[0].attention.query
-    # Each row is one-hot. LoRA adds row 0 of the matrix scale / (1 - rate) A B,
-    # or nothing if dropout removes the 1.
+    # Each row is one-hot. LoRA adds row 0 of (scale / (1 - rate)) * (A B), or
+    # nothing if dropout removes the 1.
     rows = np.eye(query.kernel.shape[0], dtype="float32")[np.zeros(count, int)]
     plain = other.base_layer(torch.tensor(rows[:1])).detach().numpy()
     torch.manual_seed(0)

@@ -169,7 +169,7 @@ def test_weights_are_new_in_a_copy_for_other_rows_too(before, after):
     copy = change_examples_per_row(model, after)
     assert copy.examples_per_row == after
     assert untrained_weights(copy) == new
-    model.encoder.load_report = {}  # as a loaded encoder, whose heads are not
+    model.encoder.load_report = {}  # as if loaded without pre-training heads
     assert untrained_weights(change_examples_per_row(model, after)) == new
 
 

@@ -1,4 +1,4 @@
-"""The requests of an export's card, sent by saved_model_cli and by HTTP."""
+"""Functions that send the example requests of an export by CLI and HTTP."""
 
 import contextlib
 import http.client
@@ -25,7 +25,7 @@ assert "tensorflow_text" not in sys.modules
 
 
 def requests(served):
-    """Return signature -> input name -> an input of one row."""
+    """Return signature -> its example request (input name -> one row)."""
     entries = served.card["signatures"]
     return {name: entry["request"] for name, entry in entries.items()}
 

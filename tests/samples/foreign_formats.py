@@ -88,7 +88,8 @@ def write_model_garden(folder, prefix="encoder"):
 def write_tf_hub(folder):
     """Write an encoder's SavedModel; return dict of our name -> array.
 
-    Its keys have numbers, not names, and `do_lower_case` is a variable.
+    The checkpoint's keys are numbered and hold no names. `do_lower_case` is a
+    variable.
     """
     import tensorflow as tf
 

@@ -85,8 +85,8 @@ def _become(words, paths, folder, environment, largest_file):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    # The fork server has imported bert_keras if `bert_keras.data.workers`
-    # started it.
+    # `bert_keras.data.workers` may have started the fork server and imported
+    # bert_keras into it. The program must import bert_keras itself.
     for name in [n for n in sys.modules if n.split(".")[0] == "bert_keras"]:
         del sys.modules[name]
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -73,6 +73,6 @@ def write_glue(folder, train=24, held_out=8):
 
 
 def random_outputs(examples, classes):
-    """Return random outputs `(R, C)`."""
+    """Return random outputs of the shape (examples, classes)."""
     random = np.random.default_rng(0)
     return random.normal(size=(len(examples), classes)).astype("float32")

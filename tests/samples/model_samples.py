@@ -89,7 +89,10 @@ def make_inputs(name):
 
 
 def pretraining_batch(seed=0, batch=3, length=7, masked=4):
-    """Return x, y and w of a training step; some mask positions are padding."""
+    """Return inputs, labels and sample weights of a pre-training batch.
+
+    Some mask positions are padding.
+    """
     random = np.random.default_rng(seed)
     x = random_inputs(seed, batch, length)
     x["mask_positions"] = random.integers(0, 3, (batch, masked))

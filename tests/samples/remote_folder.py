@@ -23,9 +23,11 @@ def object_store(monkeypatch, fail_at=None, error=KILLED):
     """Yield the list of changes so far, as (function name, path).
 
     Args:
-        fail_at: index of the change that fails: it is half done, or not at
-            all. None: no change fails.
-        error: the error that it raises. With `KILLED`, all later changes fail.
+        fail_at: index of the change that fails. A failed copy writes half of
+            the file, a failed `rmtree` removes one file, and a failed `remove`
+            removes nothing. None: no change fails.
+        error: the error that the failed change raises. With `KILLED`, all later
+            changes fail, too.
     """
     gfile = tf.io.gfile
     changes = []

@@ -62,7 +62,7 @@ def exploded(port, process, patience):
         growth of the server's peak memory in MB).
     """
     outcomes = {}
-    ask(port, *GOOD, patience)  # warm
+    ask(port, *GOOD, patience)  # not measured, because the first call is slow
     for name, request in BOMBS.items():
         before = peak(process, reset=True)
         with concurrent.futures.ThreadPoolExecutor(1) as threads:

@@ -33,7 +33,7 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
     A write beyond `largest_file` bytes fails, as on a full disk.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    # The scripts set TensorFlow's log level themselves.
+    # The scripts set TensorFlow's log level only if the variable is not set.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return forks.run(
         [sys.executable, *command],
@@ -99,7 +99,7 @@ def call_script(*command, folder):
             # predict sets it to True, which the patch then undoes.
             mock.patch.object(progress.console, "stderr", False),
         ):
-            # A test may have imported the script as a module before.
+            # runpy warns if a test has imported the script as a module before.
             warnings.filterwarnings("ignore", ".*found in sys.modules")
             if is_module:
                 runpy.run_module(path, run_name="__main__", alter_sys=False)

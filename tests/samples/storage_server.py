@@ -3,7 +3,7 @@
 TensorFlow always uses Google's addresses, but its libcurl connects through the
 proxy that `https_proxy` names. This server is such a proxy: it answers the
 requests to Google's two hosts itself, with its own certificate, and forwards
-nothing. A list has pages of five names. Every seventh upload fails once,
+nothing. A listing has pages of five names. Every seventh upload fails once,
 after half of its bytes.
 """
 
@@ -198,7 +198,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], ConnectionError):
-            # The cause is not a killed client.
+            # A ConnectionError is expected, because tests kill clients.
             super().handle_error(request, client_address)
 
 

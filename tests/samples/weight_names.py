@@ -1,7 +1,8 @@
 """Names of the weights of a one-layer model in each format.
 
 The names are from files that the original, transformers 4 and 5, keras-hub 0.32
-and Model Garden 2.20 wrote. Formats with split heads have an axis for them.
+and Model Garden 2.20 wrote. In formats with split heads, kernels have an axis
+for the heads.
 """
 
 import numpy as np
@@ -15,8 +16,9 @@ SIZES = {
     "max_sequence_length": 16,
     "num_segments": 2,
 }
-# Lines of each weight: name in bert_keras and shape; names in Hugging Face, the
-# original, keras-hub (below layers/), Model Garden (key), TF Hub (variable).
+# The first line of each weight has its name in bert_keras and its shape. The
+# next lines have its names in Hugging Face, the original, keras-hub (below
+# layers/), Model Garden (key) and TF Hub (variable).
 ENCODER = """
 encoder/embeddings/token/embeddings 8,6
  embeddings.word_embeddings.weight
@@ -138,7 +140,7 @@ encoder/pooler/bias 6
  layer_with_weights-5/bias
  pooler_transform/bias
 """
-# Heads: name in bert_keras and shape; names in Hugging Face and the original.
+# Heads have the same first line, and names in Hugging Face and the original.
 PRETRAINER = """
 mlm/dense/kernel 6,6
  cls.predictions.transform.dense.weight

@@ -1,4 +1,4 @@
-"""Every signature of toy models: command line, predict, HTTP.
+"""Each signature of toy exports answers by CLI, by `predict` and by HTTP.
 
 `test_export.py` tests an export in a fresh process.
 """

@@ -88,7 +88,7 @@ LENGTH = Signature(
 
 @pytest.fixture
 def asked_for(monkeypatch):
-    """List of dicts, each export's signatures; only `LENGTH` is exported.
+    """List of each export's dict of signatures; only `LENGTH` is exported.
 
     Tracing the other signatures would take most of an export's time.
     """
@@ -291,7 +291,7 @@ def test_the_card_asks_for_what_the_graph_needs_alone(
     def from_name(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    # `importlib.metadata.version` calls it.
+    # `importlib.metadata.version` calls `from_name`.
     monkeypatch.setattr(importlib.metadata.Distribution, "from_name", from_name)
     for card in (read_card(toy_export), export._describe_needs({})):
         assert card["needs"] == ["tensorflow"]

@@ -43,7 +43,7 @@ def rows():
 
 
 def asked(model, **options):
-    """Yield a function that checks an answer, then each signature's answer."""
+    """Yield (function that checks an answer, answer) for each signature."""
     options = OPTIONS | options
     for signature in make_signatures(model, rows(), options):
         request = make_request(signature.inputs, TEXTS)

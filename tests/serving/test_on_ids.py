@@ -31,7 +31,10 @@ MODELS = [
 @pytest.mark.parametrize("format", NEEDS)
 @pytest.mark.parametrize("place", [None, *MODELS])
 def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
-    """`place` None tests exact GELU: Keras's has Erfc, which ONNX lacks."""
+    """If `place` is None, GELU is exact.
+
+    Keras's exact GELU uses Erfc, which ONNX lacks.
+    """
     needs(format)
     exact = BertEncoder(24, 2, 2, 16, 32, 32, activation="gelu_exact")
     model = spread(exact) if place is None else task_models()[place]

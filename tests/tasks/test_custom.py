@@ -1,4 +1,4 @@
-"""Tasks on a user's tables: texts, spans, tags and choices; their notes."""
+"""Tasks on a user's tables of texts, spans, tags and choices, and notes."""
 
 import json
 from pathlib import Path
@@ -334,7 +334,8 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
 
 
 def test_starts_that_the_context_contradicts_are_noted(tmp_path):
-    file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "12")  # from 1
+    # The positions of this file count from 1, not from 0.
+    file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "12")
     notes = custom_spans(train=file, dev=file, start="at").read("train").notes
     assert "2 answers are not at their start" in notes[-1]
     assert notes[-1].endswith(f"{file}, line 2")

@@ -11,7 +11,8 @@ from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
 
 REAL = os.environ.get("BERT_KERAS_DATA")
-# Published row counts of train, dev and test; None: BERT_KERAS_DATA lacks it.
+# Published row counts of train, dev and test. None: the file is not in the
+# folder that BERT_KERAS_DATA names.
 PUBLISHED = {
     "cola": (8551, 1043, 1063),
     "sst2": (67349, 872, 1821),
@@ -118,7 +119,7 @@ def test_mnli_is_scored_on_both_parts_apart(data):
     dev = mnli.read("dev")
     outputs = np.zeros((16, 3), "float32")
     for row, example in enumerate(dev):
-        # The matched part is all right, a quarter of the other part wrong.
+        # All matched rows are right; a quarter of the mismatched rows is wrong.
         wrong = example.part == 1 and row % 4 == 0
         outputs[row, 2 if wrong else example.label] = 1
     scores = mnli.score(dev, outputs)
@@ -130,7 +131,7 @@ def test_mnli_is_scored_on_both_parts_apart(data):
 def test_a_named_file_of_the_other_part_is_written_under_its_name(
     data, tmp_path
 ):
-    """Its scores need no prefix, because they are the only ones."""
+    """The scores need no prefix, because only one part is scored."""
     dev = str(data / "MNLI" / "dev_mismatched.tsv")
     test = str(data / "MNLI" / "test_matched.tsv")
     mnli = task("mnli", dev=dev, test=test)

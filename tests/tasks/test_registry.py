@@ -237,7 +237,7 @@ def test_an_option_has_one_type_in_all_tasks(monkeypatch):
     tasks = {**registry.TASKS, "other": other}
     monkeypatch.setattr(registry, "TASKS", tasks)
     with pytest.raises(TypeError, match="--stride has several types"):
-        parse()  # not absl's FLAGS, which would keep the first definitions
+        parse()  # with new FlagValues: absl's FLAGS keep the first definitions
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
     ]
     triplets = embedding_task(train=path, negative="no", objective="triplet")
     assert len(triplets.read("train")[0].texts) == 3
-    # Dev has one of the two queries. Its passages are its partner and negative.
+    # Dev has one of the two queries, with its partner and negative as passages.
     (query,) = triplets.read("dev")
     assert len(query.passages) == 2
 

@@ -1,4 +1,7 @@
-"""Texts that other BERT tokenizers encode differently; docs/exactness.md."""
+"""Texts that other BERT tokenizers encode in a different way than ours.
+
+docs/exactness.md lists the differences.
+"""
 
 import pytest
 import tensorflow as tf

@@ -98,10 +98,11 @@ def test_words_are_the_same_under_every_python():
     wordpiece = reference()
     found = [wordpiece.words(text) for text in strange_strings(1000, seed=3)]
     joined = "\n".join(" ".join(words) for words in found)
-    # The hash of the words of `original_wordpiece` under Unicode 14.0.
+    # This is the hash of the words of `original_wordpiece` under Unicode 14.0.
     digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass"))
     assert digest.hexdigest()[:16] == "1c0cff5797b3d507"
-    # Unicode 15 and 16 define these: punctuation, a mark, a capital letter.
+    # Unicode 15 and 16 added these three characters: a punctuation mark, a
+    # nonspacing mark and a capital letter.
     new = "a\U00011f43\U00010efd\ua7cb"
     assert wordpiece.words(new) == [new]
 

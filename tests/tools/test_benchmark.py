@@ -1,4 +1,4 @@
-"""Benchmarks: timed rows, order of systems, machine settings, texts."""
+"""Tests of the benchmark tools: timing, order of systems, settings, texts."""
 
 import jobs as worker_jobs
 import numpy as np

@@ -526,7 +526,8 @@ def uninterrupted(job):
         if name not in kept:
             folder = job.parent
             output = folder / OUTPUTS.get(name, "full")
-            # A script sets variables that TensorFlow reads at its import.
+            # A script sets variables that are read only when TensorFlow is
+            # imported, so the script needs a new process.
             process = start_process(name, folder)
             _, errors = process.communicate(timeout=200)
             assert process.returncode == 0, errors[-2000:]

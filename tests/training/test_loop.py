@@ -92,8 +92,9 @@ def test_each_epoch_is_evaluated_and_the_last_may_be_short(uninterrupted):
     assert all("val_loss" in line for line in uninterrupted[1])
 
 
-# Stopped after 9 steps, a run resumes 2 steps into an epoch, and an evaluation
-# has 2 steps too. Stopped after 7, it resumes from a save before an evaluation.
+# A run that stops after 9 steps resumes 2 steps into an epoch. An evaluation
+# has 2 steps, too. A run that stops after 7 steps resumes from a save before
+# an evaluation.
 @pytest.mark.parametrize("stop_after", [7, 9, 19])
 def test_an_interrupted_run_ends_with_the_same_bits(
     uninterrupted, tmp_path, stop_after

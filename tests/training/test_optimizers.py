@@ -1,4 +1,4 @@
-"""Optimizers and schedules against NumPy and transformers; their errors."""
+"""Optimizers and schedules, compared with NumPy and transformers; refusals."""
 
 import collections
 
