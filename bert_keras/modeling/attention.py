@@ -56,9 +56,9 @@ class SelfAttention(layers.KeepsArguments):
     """Multi-head scaled dot-product attention of a sequence to itself.
 
     Three dense layers compute query, key and value. The scores of a head of
-    width H are query x key / sqrt(H) + bias. Softmax over the S keys returns
-    probabilities. After dropout, the values are summed with the probabilities
-    as weights. One dense layer maps all heads to the output. Equals
+    width H are (query x key) / sqrt(H) + bias. Softmax over the S keys returns
+    probabilities, and dropout is applied to them. The values are summed with
+    these weights. One dense layer maps all heads to the output. Equals
     `attention_layer` of the original with the dense layer after it (the paper,
     section 3).
 
@@ -92,7 +92,8 @@ class SelfAttention(layers.KeepsArguments):
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.dropout = dropout
-        # Published checkpoints store query, key and value separately.
+        # Query, key and value are three layers, because published checkpoints
+        # store their weights separately.
         self.query, self.key, self.value, self.output_projection = (
             layers.Projection(hidden_dim, name=name, dtype=self.dtype_policy)
             for name in ("query", "key", "value", "output")
@@ -151,7 +152,7 @@ class SelfAttention(layers.KeepsArguments):
             layer(inputs, seed=seed, site=site)
             for site, layer in enumerate((self.query, self.key, self.value), 3)
         )
-        # Scale the query. If T > H, it has fewer values than the scores.
+        # Scale the query, not the scores. If T > H, the query has fewer values.
         projected = query * self._scale(), key, value
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
@@ -172,8 +173,8 @@ class SelfAttention(layers.KeepsArguments):
         projections = self.query, self.key, self.value
         weights = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
         biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
-        # Scale the query's kernel (D, D). If B T > D, it has fewer values than
-        # the query (B T, D).
+        # Scale the query's kernel (D, D), not the query (B T, D). If B T > D,
+        # the kernel has fewer values.
         weights[0] = weights[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)

@@ -36,7 +36,7 @@ def dropout(x, rate, seed, site=0):
     """
     if seed is None or not rate:
         return x
-    # A unit is dropped if its random value is one of the `dropped` lowest.
+    # Of the `_LEVELS` possible random values, the `dropped` lowest drop a unit.
     dropped = min(round(rate * _LEVELS), _LEVELS - 1)
     # Add `site` to the seed's first number. Keras counts calls in the second,
     # so a site added there would give the seed of a later call.

@@ -35,7 +35,7 @@ class BertEncoder(Portable, keras.Model):
     have no meaning. The pooler is a dense layer on the first token, by default
     with tanh. Equals `BertModel` of the original (the paper, section 3).
 
-    Weights, by path (after the model's name, `encoder`):
+    Weights, by path, without the model's name (`encoder/`) at the beginning:
         embeddings/{token,position,segment}/embeddings
         embeddings/norm/{gamma,beta}
         layer_{i}/attention/{query,key,value,output}/{kernel,bias}
@@ -44,7 +44,8 @@ class BertEncoder(Portable, keras.Model):
         layer_{i}/output_norm/{gamma,beta}
         pooler/{kernel,bias}
     Every kernel has the shape (inputs, outputs). An attention head is a block
-    of consecutive columns of query, key and value, and of rows of output.
+    of consecutive columns in the kernels of query, key and value, and a block
+    of consecutive rows in the kernel of the attention's output.
 
     Args:
         vocabulary_size: number of word pieces.
@@ -52,7 +53,8 @@ class BertEncoder(Portable, keras.Model):
         num_heads: number of attention heads per layer, N; divides `hidden_dim`.
         hidden_dim: width of a token's vector, D.
         intermediate_dim: width inside the feed-forward network.
-        max_sequence_length: maximum number of tokens in a row.
+        max_sequence_length: number of position embeddings. A row without
+            `position_ids` has at most this many tokens.
         num_segments: number of segment embeddings.
         dropout: fraction of embeddings and sub-layer outputs dropped.
         attention_dropout: fraction of attention probabilities dropped.
@@ -226,13 +228,14 @@ class BertEncoder(Portable, keras.Model):
         self._check_inputs(inputs)
         padding_mask = inputs.get("padding_mask")
         example_ids = inputs.get("example_ids")
-        bias = attention_bias(  # broadcasts to (B, 1, T, S)
+        bias = attention_bias(  # broadcasts to (B, 1, T, T)
             ops.shape(inputs["token_ids"])[1],
             self.attention,
             padding_mask,
             example_ids,
         )
         tokens = None
+        # Layers then compute only the vectors of the L real tokens.
         if padding_mask is not None and modes.current().skip_padding:
             tokens = RealTokens(padding_mask, self.num_heads)
         x = self._call_embeddings(inputs, tokens, training)
@@ -247,7 +250,7 @@ class BertEncoder(Portable, keras.Model):
             )
             if attention_probabilities:
                 x, scores = x
-                probabilities.append(scores)  # (B, N, T, S)
+                probabilities.append(scores)  # (B, N, T, T)
             states.append(x)
         if not hidden_states:
             states = states[-1:]
@@ -315,7 +318,8 @@ class BertEncoder(Portable, keras.Model):
         attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
-        # Keras would trace a call to find the shapes: slow for large models.
+        # Without this method, Keras would trace a call to find the shapes. This
+        # is slow for large models.
         batch, length = name_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
 

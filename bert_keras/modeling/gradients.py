@@ -1,8 +1,8 @@
 """Hand-written gradients, and recomputation of layers for the gradient.
 
-TensorFlow's `custom_gradient` and Keras's `remat` keep the gradients of a graph
-until the process ends, so the graph and its weights are never freed. The
-functions of this module free the gradients together with the graph.
+TensorFlow's `custom_gradient` and Keras's `remat` keep the gradient functions
+of a graph until the process ends, so the graph and its weights are never freed.
+This module's functions free the gradient functions together with the graph.
 """
 
 import functools
@@ -87,7 +87,7 @@ def rematerialize(function, x, variables):
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
-    # In eager mode, Keras's `remat` leaks no graph, because there is none.
+    # On JAX and in eager mode there is no graph, so `remat` leaks none.
     if tf is None or tf.executing_eagerly():
         return keras.remat(function)(x)
 

@@ -58,7 +58,8 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         mask_positions: int32 (B, M); None for all positions.
 
     Returns:
-        float32 (B, M, V), or (B, T, V) for all positions.
+        float32 (B, M, V), or (B, T, V) for all positions; float64 for a float64
+        policy.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
 
     Equals the classifier of the original's `run_classifier.py`. With dropout 0,
     this layer equals the next-sentence head of the original's
-    `run_pretraining.py` and the head of its `run_squad.py`.
+    `run_pretraining.py` and the head of the original's `run_squad.py`.
 
     Weights, by path: kernel, bias.
 
@@ -157,7 +158,7 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
         training: bool.
 
     Returns:
-        float32 (..., C).
+        float32 (..., C); float64 for a float64 policy.
 
     Example:
     >>> LogitsHead(3)(np.ones((1, 8))).shape
@@ -191,9 +192,10 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
 
 
 def check_labels(labels, problem="single"):
-    """Return the checked labels as a list, or None if `labels` is None.
+    """Return the checked labels as a list, or None for one unnamed output.
 
-    Ranking takes no labels. Regression takes None or a name for each output.
+    Ranking takes only None. Regression takes None or a name for each output.
+    The other problems need names.
     """
     if problem not in PROBLEMS:
         raise InputError(
@@ -222,7 +224,7 @@ def check_labels(labels, problem="single"):
 
 
 def check_long_text(long_text, pair=False):
-    """Raise `InputError` if `long_text` is invalid for texts or for pairs."""
+    """Raise `InputError` if `long_text` is unknown, or "windows" for pairs."""
     if long_text not in LONG_TEXTS:
         raise InputError(
             f"long_text is {long_text!r}. Expected one of "
@@ -252,7 +254,7 @@ class BiLSTM(KeepsArguments):
         padding_mask: int (B, T), 1 at tokens; None: no padding.
 
     Returns:
-        float (B, T, 2 units).
+        float (B, T, 2 * units).
     """
 
     def __init__(self, units, **kwargs):
@@ -280,7 +282,7 @@ class BiLSTM(KeepsArguments):
         return ops.copy(outputs)
 
     def compute_output_spec(self, inputs, padding_mask=None, training=False):
-        # The vectors of both directions are concatenated: (B, T, 2 units).
+        # The vectors of both directions are concatenated: (B, T, 2 * units).
         shape = (*inputs.shape[:-1], 2 * self.units)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
@@ -377,9 +379,11 @@ POOLINGS = {
 def normalize_vectors(vectors):
     """Scale the vectors (..., D) to length 1, but keep zero vectors.
 
-    Keras's `normalize` overflows in float16. Its gradient at zeros is NaN.
+    This function replaces Keras's `normalize`, which overflows in float16 and
+    has the gradient NaN at zero vectors.
     """
-    x = ops.cast(vectors, "float32")
+    dtype = keras.backend.result_type(vectors.dtype, "float32")
+    x = ops.cast(vectors, dtype)
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
     x = x * ops.rsqrt(ops.maximum(squares, 1e-24))
     return ops.cast(x, vectors.dtype)
@@ -433,7 +437,7 @@ class Pooling(KeepsArguments):
         normalize: True to scale each vector to length 1.
         truncate_dim: number of values to keep from the beginning of a vector;
             None for all. As in sentence-transformers, normalization comes
-            first, so the length of a truncated vector may be below 1.
+            first, so the norm of a truncated vector may be below 1.
 
     Call arguments:
         encoded: dict of `sequence_output`, float (B, T, D), and

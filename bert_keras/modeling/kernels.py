@@ -75,8 +75,9 @@ def gelu_tanh(x):
 def gelu_exact(x):
     """Compute GELU by the error function, as the original did at its release.
 
-    Keras's exact GELU calls `erfc`, and no runtime reads its export to ONNX, so
-    this function calls `erf`. Only `x` is kept for the gradient.
+    Keras's exact GELU calls `erfc`. No runtime reads an `erfc` that was
+    exported to ONNX, so this function calls `erf`. Only `x` is kept for the
+    gradient.
     """
 
     def gradient(upstream):
@@ -206,7 +207,7 @@ def cross_entropy(labels, logits):
 
 
 def gather(x, indices):
-    """Return the rows of `x` at `indices`: (*indices.shape, *row).
+    """Return the rows of `x` at `indices`: (*indices.shape, *x.shape[1:]).
 
     A negative index is out of range. `ops.take` would count from the end, with
     four more operations on TensorFlow.

@@ -26,7 +26,7 @@ def make_initializer():
 
 @keras.saving.register_keras_serializable("bert_keras")
 class UnwrittenZeros(keras.initializers.Zeros):
-    """Zeros; on TensorFlow they take no memory until they are replaced."""
+    """Zeros. On TensorFlow, float32 zeros take no memory until replaced."""
 
     def __call__(self, shape, dtype=None):
         if keras.backend.backend() != "tensorflow" or dtype != "float32":
@@ -77,7 +77,8 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         # Pooled vectors (B, D) and real tokens (L, D) are matrices already.
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
         dropped = dropout(x, self.lora_dropout, seed, site)
-        # `kernel` already applies LoRA to x. Add LoRA's output for dropped - x.
+        # `kernel` includes LoRA's product, so LoRA reads x there. To make LoRA
+        # read `dropped` instead, add its output for the input `dropped - x`.
         change = None if dropped is x else self._multiply_lora(dropped - x)
         x = ops.matmul(x, self.kernel)  # (B T, units)
         if change is not None:
@@ -226,7 +227,7 @@ def gather_positions(sequence, positions):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
-    """Keras's `Embedding` with BERT's initializer."""
+    """Keras's `Embedding` with BERT's initializer and a dense gradient."""
 
     def __init__(self, input_dim, output_dim, **kwargs):
         kwargs.setdefault("embeddings_initializer", make_initializer())
@@ -298,7 +299,8 @@ class BertEmbeddings(SeededLayer):
         )
 
     def _table(self, rows, name):
-        # Embeddings are summed and normalised in the dtype of the variables.
+        # Embeddings are summed in the dtype of the variables, because a sum in
+        # half precision would be rounded before the norm.
         return Table(
             rows, self.hidden_dim, name=name, dtype=self.variable_dtype
         )

@@ -10,8 +10,9 @@ class Mode(NamedTuple):
 
     # False: new weights are zeros, because the caller loads weights next.
     draw_weights: bool = True
-    # False: functions record no custom gradients. A SavedModel would store only
-    # their names and load more slowly, with warnings about unsaved gradients.
+    # False: functions record no custom gradients, for exports. A SavedModel
+    # with custom gradients would store only the names of the gradients. It
+    # would load more slowly, with warnings about unsaved gradients.
     gradients: bool = True
     # True: on TensorFlow, XLA compiles functions decorated by `compile_large`.
     compile_large: bool = False

@@ -8,9 +8,9 @@ from bert_keras.modeling.kernels import gather
 class RealTokens:
     """The positions of the L real tokens of a batch.
 
-    The first token of a row counts as real even if its mask is 0. Padding then
-    gets a copy of a real token of the same row. All layers use the same
-    instance.
+    The first token of a row counts as real even if its mask is 0, so each row
+    has a real token. Padding gets a copy of the vector of a real token in its
+    row. All layers use the same instance.
 
     Args:
         padding_mask: int (B, T), 1 at tokens.

@@ -26,8 +26,8 @@ class Portable:
             preset: folder of a checkpoint, or a name from `bert_keras.presets`
                 or the Hub; see docs/formats.md.
             **arguments: arguments of the constructor and of `BertEncoder`,
-                which replace the preset's settings. For a name on the Hub,
-                also `revision`.
+                except sizes. They replace the preset's settings. For a name on
+                the Hub, also `revision`.
         """
         # Imported here, because interop imports the models.
         from bert_keras.interop.presets import load_model

@@ -51,7 +51,8 @@ class Recipe(NamedTuple):
     def vectors(self, states):
         """Return features `(B, T, F)` of hidden states `(B, T, D)`.
 
-        For "weighted_sum", all weights are 1 here. `LayerMix` trains them.
+        For "weighted_sum", this method returns the plain sum. `LayerMix`
+        computes the sum with trainable weights.
         """
         from keras import ops
 

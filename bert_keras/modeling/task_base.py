@@ -52,9 +52,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     each replica splits its rows. A subclass that defines `compute_loss` is
     trained by Keras's own step.
 
-    If `pools` is False, the pooler has no gradient. The model then freezes the
-    pooler when it is made and before each `fit`. A model with `pools` True that
-    shares the encoder unfreezes the pooler again.
+    If `pools` is False, the pooler has no gradient. The constructor then
+    freezes the pooler, and so do `fit` and `train_on_batch`. A model with
+    `pools` True that shares the encoder unfreezes the pooler again.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")
@@ -161,7 +161,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         )
 
     def _prepare_training(self, class_weight):
-        # Freeze an unused pooler again, after `encoder.trainable = True`.
+        # A user's `encoder.trainable = True` unfreezes an unused pooler. Freeze
+        # the pooler again.
         switch_pooler(self)
         if class_weight is not None:
             self._check_class_weight()
@@ -187,7 +188,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         if not isinstance(self.output, dict):
             is_multiple |= len(self.output.shape) > 2
         if is_multiple:
-            # Keras averages the loss over the classes before it is weighted.
+            # Keras averages the loss over the last axis, the classes, before it
+            # applies the weights. So the weights lack this axis.
             shape = "(B,)" if len(self.output.shape) == 2 else "(B, T)"
             if getattr(self, "examples_per_row", None):
                 shape = "(B, E)"
@@ -260,7 +262,8 @@ def encode(
 
     `recipe` names the layers whose features replace `sequence_output`; see
     `find_recipe`. The encoder is then frozen. `pooling`, one of `POOLINGS`
-    except "pooled", computes `pooled_output` from `sequence_output`. For
+    except "pooled", computes `pooled_output` from `sequence_output`. With
+    `recipe` but without `pooling`, there is no `pooled_output`. For
     `examples_per_row`, see `BertEncoder`.
     """
     if recipe:
@@ -278,7 +281,8 @@ def encode(
         outputs = {**outputs, "pooled_output": pooled}
     if bilstm_dim is None:
         return outputs
-    # The LSTM adds the direction that a left-to-right encoder lacks.
+    # The LSTM reads in both directions, so its first vector depends on the
+    # whole row. This vector can be the pooled output.
     bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
     sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
     # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)

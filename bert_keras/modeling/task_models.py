@@ -38,15 +38,16 @@ class BertClassifier(TaskModel):
     """One dense layer on the pooled output, with dropout before it.
 
     Equals `create_model` of the original's `run_classifier.py`. On an encoder
-    with `attention="left_to_right"` the layer reads the last token's vector.
+    with `attention="left_to_right"` the layer reads the last token's vector,
+    unless `bilstm_dim` or `recipe` is set.
 
     With `recipe` the model is the paper's feature-based approach (section 5.3).
     The encoder is frozen, also in models that share it, and runs without
     dropout. The dense layer reads pooled features.
 
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
-    `bilstm_dim`, also the weights of `BiLSTM` under bilstm/; with a weighted
-    sum, also features/{mix,scale}.
+    `bilstm_dim`, also the weights of `BiLSTM` under bilstm/; with a `recipe`
+    that is a weighted sum, also features/{mix,scale}.
 
     Args:
         encoder: a `BertEncoder`.
@@ -56,10 +57,12 @@ class BertClassifier(TaskModel):
         problem: "single" (one label per text), "multi" (any number of labels
             per text), "regression", or "ranking" (one score: how well a
             passage, the second text, answers a query, the first text). Logits
-            are computed in the same way for all problems. The loss, the outputs
-            of exports and the settings in a preset depend on the problem.
+            are computed in the same way for all problems. The outputs of
+            exports and the settings in a preset depend on the problem. Pass a
+            loss that fits the problem to `compile`.
         dropout: fraction of the pooled output dropped; None: the encoder's.
-        bilstm_dim: width of a new bidirectional LSTM before the head, or None.
+        bilstm_dim: width of each direction of a new bidirectional LSTM, whose
+            vector of [CLS] the dense layer reads; None: no LSTM.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
         pair: True if each row of the training data had two texts. Exports
@@ -202,7 +205,7 @@ def _check_thresholds(thresholds, labels, problem):
 class BertSpanPredictor(TaskModel):
     """Logits of the start and of the end of an answer, for each token.
 
-    Padding and the question get logits too, but are never part of an answer.
+    Padding and the question get logits too. Exports leave them out of answers.
     Equals `create_model` of the original's `run_squad.py`. The original's loss
     is the mean of two cross entropies: `compile(loss=span_losses(),
     loss_weights={"start": 0.5, "end": 0.5})`.
@@ -334,10 +337,12 @@ class BertChooser(TaskModel):
 
     Each choice is one row: a pair of the first text and the choice. A dense
     layer on the row's pooled output computes the score, with dropout before
-    this layer (the paper, section 4.4).
+    this layer (the paper, section 4.4). With `recipe`, the layer reads pooled
+    features of the frozen encoder. Without `recipe`, on an encoder with
+    `attention="left_to_right"`, it reads the last token's vector.
 
-    Weights, by path: the encoder's, chooser/{kernel,bias}; with a weighted sum,
-    also features/{mix,scale}.
+    Weights, by path: the encoder's, chooser/{kernel,bias}; with a `recipe` that
+    is a weighted sum, also features/{mix,scale}.
 
     Args:
         encoder: a `BertEncoder`.
@@ -369,7 +374,8 @@ class BertChooser(TaskModel):
         self.encoder = encoder
         self.recipe = recipe
         self.pooling = _check_recipe(recipe, pooling)
-        # See `BertClassifier`: there, [CLS] would attend only to itself.
+        # With left-to-right attention, [CLS] attends only to itself. The last
+        # token attends to all tokens.
         reads_last = encoder.attention == "left_to_right" and not recipe
         self.pools = not (recipe or reads_last)
         self.dropout = encoder.dropout if dropout is None else dropout
@@ -457,8 +463,8 @@ class BertEmbedder(TaskModel):
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
             (B, T), or (B, K, T) for examples of K texts; or only the token
             ids. The optional `pooling_mask` is 1 at tokens to pool, and "cls"
-            reads the first such token. A preprocessor with
-            `include_prompt=False` adds this mask.
+            reads the first such token. "last" and "pooled" do not use the mask.
+            A preprocessor with `include_prompt=False` and a prompt adds it.
 
     Returns:
         float32 (B, D), or (B, K, D); D is `truncate_dim` if it is set.
@@ -536,6 +542,10 @@ class BertEmbedder(TaskModel):
 
         Returns:
             NumPy array, float32 (N, D), in the order of the texts.
+
+        Raises:
+            InputError: Keras does not run on TensorFlow, or `texts` is one
+                string.
         """
         require_tensorflow("BertEmbedder.encode")
         from bert_keras.serving.embedding import count_unpooled
@@ -572,8 +582,9 @@ class BertEmbedder(TaskModel):
         key = id(tokenizer), preprocessor.sequence_length, len(self.weights)
         if self._trace is None or self._trace.key != key:
             function = trace_embedder(self, Rows(preprocessor))
-            # In a tuple, Keras would track the tokenizer as a layer. The
-            # tokenizer is kept alive, because `key` contains its id.
+            # Keep the tokenizer alive: `key` contains its id, and Python gives
+            # the id of a freed object to a new one. A namespace, because in a
+            # tuple Keras would track the tokenizer as a layer.
             self._trace = types.SimpleNamespace(
                 key=key, tokenizer=tokenizer, function=function
             )

@@ -44,7 +44,8 @@ def published_name(model, path):
     encoder.
     """
     encoder = getattr(model, "encoder", model)
-    # Keras adds the layer's name if the encoder is made in a layer's `build`.
+    # If a layer makes the encoder in its `build`, Keras puts that layer's path
+    # before the encoder's name. `scope` is this path.
     scope = (encoder.path or encoder.name).removesuffix(encoder.name)
     path = path.removeprefix(scope)
     if path.startswith(f"{encoder.name}/"):
@@ -89,7 +90,7 @@ def untrained_weights(model):
 
 
 def switch_pooler(model):
-    """Freeze the encoder's pooler, or unfreeze it if an output depends on it.
+    """Freeze the encoder's pooler if `model.pools` is False, else unfreeze it.
 
     A pooler that the user froze stays frozen.
     """
@@ -219,8 +220,8 @@ def enable_lora(
             "trainable. enable_lora freezes it, except LoRA's matrices."
         )
     new = untrained_weights(model)
-    # `untrained_weights` lists random weights. New biases are 0, and need
-    # training too.
+    # `untrained_weights` lists random weights only. New biases are 0, so the
+    # list lacks them, but they need training too.
     new += [name.replace("/kernel", "/bias") for name in new]
     freeze_encoder(model, new)
     for layer in encoder.transformer_layers:
@@ -252,11 +253,11 @@ def lora_layers(model):
 class KeepsLora:
     """Layer mixin that also saves and loads LoRA's matrices.
 
-    Keras saves only the merged weights. When it loads a layer with LoRA, it
-    sets both matrices, A and B, to 0, so they get no gradient and cannot be
-    trained. A layer without LoRA loads the merged weights. If the file has no
-    LoRA, a layer with LoRA keeps A and sets B to 0. Its output is then that of
-    the file's weights.
+    Keras saves only the merged weights. When Keras loads a layer with LoRA, it
+    sets both matrices, A and B, to 0. They then get no gradient and cannot be
+    trained. This mixin saves A and B too, and loads them. A layer without LoRA
+    still loads the merged weights. If the file has no LoRA, a layer with LoRA
+    keeps A and sets B to 0. The layer then computes with the file's weights.
     """
 
     def save_own_variables(self, store):
@@ -289,7 +290,7 @@ def get_adaptation(model):
 
     Returns:
         `{"adaptation": arguments of adapt}`; `{}` if all weights are trainable
-        and no layer has LoRA.
+        and no layer has LoRA. A pooler frozen by `switch_pooler` is left out.
     """
     frozen = list(dict.fromkeys(_list_frozen(model)))
     lora = {

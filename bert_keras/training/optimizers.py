@@ -2,7 +2,8 @@
 
 A step sums the gradients over all replicas, clips them by their global norm and
 applies them. A step whose gradients are not finite changes no weight, and
-`skipped_steps` counts it. `step.py` computes the gradients of a global batch.
+`skipped_steps` counts it. `step_tensorflow.py` and `step_jax.py` compute the
+gradients of a global batch.
 """
 
 import re
@@ -409,7 +410,7 @@ class Lamb(AdamW):
     normalisation have no weight decay and the ratio 1. This is algorithm 2 of
     the paper (You et al. 2020, "Large Batch Optimization for Deep Learning"),
     with the exclusions of the authors' code. Keras's Lamb adds the decay
-    outside the ratio and scales all weights.
+    outside the ratio, and applies the ratio to biases and norms too.
 
     Args:
         learning_rate: float or schedule.
@@ -424,7 +425,10 @@ class Lamb(AdamW):
         super().__init__(learning_rate, weight_decay, name=name, **kwargs)
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times the trust ratio (1 if a norm is 0)."""
+        """Return the update times the trust ratio, if the weight is decayed.
+
+        The ratio is 1 if a norm is 0.
+        """
         if not is_decayed:
             return update
         length, step = _norm(variable), _norm(update)

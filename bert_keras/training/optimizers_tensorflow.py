@@ -104,7 +104,8 @@ def adam(variable, m, v, gradient, values, is_decayed):
     # The decay does not change the moments (Loshchilov and Hutter 2019).
     if is_decayed:
         variable.assign_sub(values["decay_rate"] * variable)
-    # var -= lr * sqrt(1 - power_2) / (1 - power_1) * m / (sqrt(v) + epsilon)
+    # The operation subtracts rate * (m / (sqrt(v) + epsilon)), where rate is
+    # (lr * sqrt(1 - power_2)) / (1 - power_1).
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=m.handle,

@@ -98,7 +98,7 @@ class InBatchNegatives(_SimilarityLoss):
         candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
         # (B, D) times (D, G (K-1)) gives (B, G (K-1)).
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
-        # A row has K - 1 candidates. The first of them is the row's positive.
+        # Each row adds K - 1 candidates. The first of them is its positive.
         rows = before + ops.arange(ops.shape(y_pred)[0])
         labels = rows * count  # (B,)
         logits = self.scale * scores  # (B, G (K-1))
@@ -260,7 +260,7 @@ def _has_text_numbers(y_true, y_pred):
 
 
 def _is_false_negative(numbers):
-    """Return bool (B, G (K-1)): True at false negatives.
+    """Return bool (B, G (K-1)): True at false negatives and at the label.
 
     The global batch has G rows. A row has K texts: an anchor, its positive, and
     hard negatives. The candidates are the positives and hard negatives of all

@@ -50,9 +50,9 @@ class TrainingState(keras.callbacks.Callback):
     the model must be made from a fixed seed. Random operations in the model
     must use a seed generator that the model tracks.
 
-    A save waits until the save before it is written, then copies the state to
-    host memory. A thread writes the copy while training continues. If the
-    thread fails, a later step raises the error.
+    A save first waits until the previous save is written. It then copies the
+    state to host memory. A thread writes the copy while training continues. If
+    the thread fails, a later step or the end of `fit` raises the error.
     After Ctrl-C or SIGTERM, the callback saves the state after the current step
     and raises `Preempted`. A second signal ends the process.
 
@@ -128,7 +128,8 @@ class TrainingState(keras.callbacks.Callback):
         Raises:
             InputError: the model is not compiled or not built, the model or the
                 settings differ from those of the checkpoint, every checkpoint
-                is damaged, or `TrainingState` did not write the checkpoint.
+                is damaged, a newer version of this package wrote the
+                checkpoint, or `TrainingState` did not write it.
         """
         variables = _collect_variables(model)
         if self.folder in _saves:
@@ -271,7 +272,8 @@ class TrainingState(keras.callbacks.Callback):
         # The metrics may be those of the validation by now.
         if self._epoch_steps is None:
             self._metrics, self._epoch_ended = {}, True
-            # Write the last checkpoint again, if it says otherwise.
+            # If the last checkpoint is of this step, write it again, because
+            # its `epoch_ended` is False.
             self._saved_step = min(self._saved_step, self.step - 1)
 
     def on_test_batch_end(self, batch, logs=None):
@@ -289,7 +291,8 @@ class TrainingState(keras.callbacks.Callback):
         All workers call this after the same step, so they stop together.
 
         Args:
-            saves: False to save nothing. A later call must save the state.
+            saves: False to raise the error without a save. Then call this
+                method again to save the state.
         """
         if not self.any_worker(self._stop_request.is_set):
             return

@@ -30,7 +30,7 @@ def make_strategy(distribution="off", tpu="local"):
     Call this function before anything else runs on a device. A process joins a
     cluster or sets up a TPU in the first call. Later calls reuse the cluster or
     the TPU. On JAX, "mirrored" and "tpu" are `keras.distribution.DataParallel`
-    over all devices.
+    over all devices. "auto" means the same, or "off" if there is one device.
 
     Args:
         distribution: "off", one device; "mirrored", all GPUs of this host, or
@@ -335,7 +335,7 @@ def _choose_dtype_on_jax():
         return BFLOAT16
     if devices[0].platform == "gpu":
         versions = [str(device.compute_capability) for device in devices]
-        # An AMD GPU has another name, such as gfx90a.
+        # The compute capability of an AMD GPU is a name, such as gfx90a.
         if not all(v.replace(".", "").isdigit() for v in versions):
             return FLOAT32
         # All GPUs compute with one policy, so the oldest GPU decides.
@@ -347,10 +347,11 @@ def _choose_dtype_on_jax():
 def fast_bfloat16():
     """Return True if this processor multiplies bfloat16 faster than float32.
 
-    On a processor without bfloat16 instructions, bfloat16 is several times
-    slower than float32. Intel's avx512_bf16 is slower too. On a Xeon (family 6,
-    model 207) without AMX, the matrix products of a training step took 1.66
-    times as long as in float32.
+    This is true with AMX, and with avx512_bf16 on processors of other makers
+    than Intel. On a processor without bfloat16 instructions, bfloat16 is
+    several times slower than float32. Intel's avx512_bf16 is slower too. On a
+    Xeon (family 6, model 207) without AMX, the matrix products of a training
+    step took 1.66 times as long as in float32.
     """
     names = instructions()
     by_avx512 = "avx512_bf16" in names and "GenuineIntel" not in names

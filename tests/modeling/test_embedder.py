@@ -102,6 +102,9 @@ def test_a_vector_of_zeros_has_a_gradient_and_stays_so_in_float16():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(normalize_vectors(vectors))
     assert np.isfinite(tape.gradient(loss, vectors)).all()
+    doubles = tf.constant([[1.0, 1.0, 1.0]], tf.float64)
+    expected = np.full((1, 3), 3**-0.5)
+    np.testing.assert_allclose(normalize_vectors(doubles), expected, 1e-15)
     halves = normalize_vectors(
         tf.constant([[3.0, 4.0], [0.0, 0.0]], tf.float16)
     )
