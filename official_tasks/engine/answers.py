@@ -1,7 +1,8 @@
-"""Writes a served model's answers to many rows, in row order, to one file.
+"""Writes a file with a served model's answer to each row, in row order.
 
 The model answers rows in batches bucketed by length. Only the rows of 16
-batches are in memory at a time. The same call resumes an interrupted file.
+batches are in memory at a time. The same call resumes an interrupted file,
+unless `overwrite` is True.
 """
 
 import contextlib
@@ -45,11 +46,12 @@ class Answers:
     checksum covers the line's text before "crc32". `tools/compare.py` reads
     such lines. If a model has more than 100 labels, `probabilities` holds only
     the ten best, with their labels. For another format, and to overwrite a
-    file, lines are first written to NAME.unfinished. Then `finish` writes the
-    output.
+    file, lines are first written to `path` with the suffix ".unfinished". Then
+    `finish` writes the output.
 
     Args:
-        path: a file with an ending of `WRITERS`, or "-" for standard output.
+        path: a file with an ending of `WRITERS`; or a pipe, a device, or "-"
+            for standard output, which get JSONL lines.
         served: a `ServedModel`.
         signature: name of the signature.
         keep: columns of the input to write next to the answers.
@@ -57,9 +59,9 @@ class Answers:
 
     Raises:
         InputError: `path` is remote or a folder, the format is unknown or
-            cannot hold the answers, `path` is a finished table and `overwrite`
-            is False, `path` has answers to other rows or from another model, or
-            another process writes to `path`.
+            cannot hold the answers, `path` exists in a format other than JSONL
+            and `overwrite` is False, `path` has answers to other rows or from
+            another model, or another process writes to `path`.
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):
@@ -209,7 +211,7 @@ class Answers:
             yield self.done
 
     def _skip(self, rows, size):
-        """Check that the file's answers are for these rows, and skip the rows.
+        """Skip the answered rows; raise if the file answers other rows.
 
         Returns:
             list of the answered rows of an incomplete last group; [] if the

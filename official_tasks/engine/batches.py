@@ -72,9 +72,9 @@ def training_batches(
 def plan_batches(lengths, batch_size, seed, steps, bucketed):
     """Return row indices of a run's batches, int64 `(steps, batch_size)`.
 
-    The batches take the rows of one shuffled pass after the other. If
-    `bucketed`, the rows of up to `WINDOW` batches of a pass are sorted by
-    length, and these batches are shuffled.
+    Each pass is a new shuffle of all rows, and the batches take the rows pass
+    by pass. If `bucketed`, the rows of up to `WINDOW` batches of a pass are
+    sorted by length, and these batches are shuffled.
 
     Args:
         lengths: int64 `(R,)`, the number of tokens of each row.
@@ -192,9 +192,10 @@ def _ones_like(values):
 
 
 def _to_mean_one(weights):
-    """Scale weights to mean 1: Keras divides a loss by the number of targets.
+    """Scale weights to mean 1.
 
-    A row has several targets if each of its tokens has one.
+    Keras divides the loss by the number of targets: of rows, or of tokens if
+    each token has a target. With mean 1, this number is the sum of the weights.
     """
     weights = tf.cast(weights, tf.float32)
     return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))

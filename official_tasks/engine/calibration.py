@@ -24,7 +24,10 @@ class Temperature(NamedTuple):
 
     @classmethod
     def fit(cls, loss):
-        """Return the temperature at which the function `loss` is lowest."""
+        """Return the temperature from 0.05 to 20 with the lowest loss.
+
+        `loss` is a function of the temperature.
+        """
         low, high = np.log(LOWEST), np.log(HIGHEST)
         for _ in range(40):  # narrows high - low from 6 to 5e-7
             third = (high - low) / 3

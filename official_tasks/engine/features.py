@@ -21,7 +21,7 @@ class TextFeatures(NamedTuple):
     """The features of one text.
 
     Attributes:
-        vectors: `(N, F)`, one per token or per word.
+        vectors: `(N, F)`, a vector of F features per token or per word.
         token_ids: int32, the text's tokens without special tokens.
         words: int32, for each token the index of its word in the text.
     """

@@ -72,9 +72,10 @@ def run(
     Args:
         task: a `Task`.
         init: model folder, folder of an earlier run, or name of a preset.
-        output: run folder. The same call resumes an interrupted run and does
-            not repeat a finished one. It refuses changed data and changed
-            initial weights. If `output` is None, `run` only prints the plan.
+        output: local run folder. The same call resumes an interrupted run and
+            does not repeat a finished run. Changed data or changed initial
+            weights raise an InputError. If `output` is None, `run` only prints
+            the sizes of the run and the notes on its data.
         from_scratch: True to use only the sizes and vocabulary of `init`.
         epochs: passes over the training rows. For this and the next three
             arguments, None means the task's default.
@@ -86,14 +87,16 @@ def run(
         dtype: Keras policy, or "auto"; see `choose_dtype`. A resumed run with
             "auto" keeps its dtype.
         pad_to_longest: True to bucket rows by length and pad each batch to its
-            longest row; False to pad all rows to `sequence_length`. None means
-            True, except on a TPU, which compiles each new shape.
+            longest row, see `training_batches`. False to pad all rows to
+            `sequence_length`. None means True, except on a TPU, which compiles
+            each new shape.
         distribution: devices; see `make_strategy`.
         tpu: name of the TPU; see `make_strategy`.
-        settings: further settings, such as the task's files. A run resumes
-            only with the same settings.
+        settings: dict to store in the run folder, such as the task's files. A
+            run resumes only if this dict is the same.
         callbacks: Keras callbacks; `on_epoch_end` gets the scores of dev as
-            `val_...`. `on_train_begin` is called again in a resumed run.
+            `val_...`. A run may call `on_train_begin` several times: when it
+            resumes, and before a shorter last epoch.
         **hyperparameters: fields of `Hyperparameters`.
 
     Returns:
@@ -101,8 +104,8 @@ def run(
         rows), "dev_rows" (number of dev examples), "best_step", "cut" (fraction
         of the training texts that are cut), "notes" (list of str), and "curve"
         (the logs of each epoch, a list of dicts). The dict is empty if
-        `output` is None, and in workers other than the chief after training,
-        because they have no best weights.
+        `output` is None. After training, the dict is also empty in all workers
+        but the chief, because only the chief has the best weights.
     """
     require_tensorflow("Fine-tuning")
     if output is not None and files.is_remote(output):
@@ -160,8 +163,11 @@ def choose_arguments(
 ) -> dict:
     """Return `arguments` as a dict, with the task's defaults instead of None.
 
+    A default learning rate is scaled to the size of `init`, see `scale_rate`.
+
     Raises:
-        InputError: an argument or a hyperparameter has an invalid value.
+        InputError: `epochs`, a hyperparameter or a combination of arguments is
+            invalid.
     """
     chosen = {
         name: getattr(task.defaults, name) if value is None else value
@@ -305,7 +311,8 @@ class _Run:
             stored = open_checkpoint(self.init).head_arguments
             is_new = "classifier/kernel" in untrained_weights(model)
             if stored.get("problem") == "regression" and not is_new:
-                # The stored head predicts in the data's units, not z-scores.
+                # The stored head predicts in the data's units, but the model
+                # is trained on z-scores.
                 self.scale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(
@@ -345,7 +352,10 @@ class _Run:
         )
 
     def finish(self, callbacks=()) -> dict:
-        """Train to the end, write the run's files and return its results."""
+        """Train to the end, write the run's files and return its results.
+
+        Workers other than the chief write no results, and return {}.
+        """
         self.best = BestWeights(self.folder)
         self.best_answers = None  # predictions and scores of the best step
         lines = self.note_data()
@@ -496,7 +506,10 @@ class _Run:
         return self._predict_and_score()
 
     def _load_best(self, step, curve):
-        """Load the best weights into the model."""
+        """Load the best weights into the model.
+
+        Afterwards, the head of a regression predicts in the data's units.
+        """
         if step != self.steps:
             best = type(self.model).from_preset(
                 self.folder.file("model"), **self.model.arguments()

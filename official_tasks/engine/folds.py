@@ -1,8 +1,8 @@
 """Cross-validation: fine-tune once for each fold; list labels that look wrong.
 
 Each row is predicted by the run that was not trained on the row. Rows with the
-same text are in the same fold. With one label a row, all folds have similar
-class frequencies.
+same text are in the same fold. If each row has one class, all folds have
+similar class frequencies.
 """
 
 import copy

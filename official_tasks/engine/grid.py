@@ -45,8 +45,8 @@ def run(
     Args:
         task: a `Task`.
         init: see `finetuning.run`.
-        output: the folder. If it is None, only the plan of the first run is
-            printed.
+        output: the folder. If it is None, only the sizes and the notes of the
+            first run are printed.
         learning_rates: the rates to try; None means only `learning_rate`.
         seeds: number of seeds: `seed`, `seed` + 1, ...
         learning_rate: see `finetuning.run`.
@@ -104,7 +104,11 @@ def run(
 
 
 def _run_all(task, metric, output, identity, run_one):
-    """Run each rate and seed of `identity["plan"]`; return the summary."""
+    """Run each rate and seed of `identity["plan"]`; summarize the runs.
+
+    The outputs of the best run are copied to `output`. See `summarize` for the
+    returned dict.
+    """
     plan = identity["plan"]
     with RunFolder(output, identity, task.data_files()) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
@@ -145,9 +149,9 @@ def summarize(metric, runs: dict, rates: dict) -> dict:
     The summary has "best_run" (name), "runs" (name -> metrics), "failed" (list
     of names), "mean" and "deviation" (standard deviation). A run failed if its
     metric is not finite, or no better than the best constant prediction. "mean"
-    and "deviation" are over the runs with the best run's learning rate, without
-    failed runs. If this rate has a single run or only failed runs, both are
-    None. "deviation" is also None for one successful run.
+    and "deviation" are those of the metric over the successful runs with the
+    best run's learning rate. If this rate has a single run or only failed runs,
+    both are None. "deviation" is also None for one successful run.
 
     Args:
         metric: the key by which runs are compared.

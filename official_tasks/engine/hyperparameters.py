@@ -42,7 +42,8 @@ class Hyperparameters(NamedTuple):
 
     optimizer: "adamw" or "lamb".
     schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
-    ema: momentum of the weights' moving averages, which are scored and saved.
+    ema: momentum of the weights' moving averages, which are scored and saved
+        instead of the weights; None keeps no averages.
     label_smoothing: fraction of each training label to spread over all classes.
     weight_decay: see `bert_keras.adamw`.
     layer_decay: a layer's learning rate is this factor times the rate of the
@@ -56,7 +57,8 @@ class Hyperparameters(NamedTuple):
     lora_rank: rank of LoRA, see `enable_lora`; LoRA is also saved in adapter/.
     lora_alpha: LoRA's change to a kernel is scaled by lora_alpha / lora_rank;
         None scales by 1.
-    lora_dropout: dropout rate for the input of LoRA's matrices.
+    lora_dropout: dropout rate for the input of LoRA's matrices. If it is above
+        0, the encoder must have dropout too.
     lora_targets: the projections that LoRA changes, see `enable_lora`.
     freeze_layers: number of the lowest layers to freeze together with the
         embeddings; 0 freezes only the embeddings, None nothing.
@@ -134,7 +136,10 @@ class Hyperparameters(NamedTuple):
         return arguments
 
     def adapt(self, model):
-        """Add LoRA or freeze the lowest layers, if the fields are set."""
+        """Add LoRA, or freeze the embeddings and the lowest layers.
+
+        Do nothing if neither `lora_rank` nor `freeze_layers` is set.
+        """
         encoder = model.encoder
         if self.lora_rank:
             bert_keras.enable_lora(

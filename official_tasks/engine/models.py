@@ -39,8 +39,9 @@ def load_model(
 ):
     """Return the task's model with the encoder of `preset`.
 
-    If the preset has a head of the same class with the same labels, the head's
-    weights are loaded too. Otherwise they are random.
+    The weights of the preset's head are loaded too if its class, labels,
+    recipe, pooling and `bilstm_dim` are those of the task's model. Otherwise,
+    and with `from_scratch`, the head is random.
 
     Args:
         task: a `Task`.
@@ -164,7 +165,8 @@ class Predictor:
     """Runs a model over encoded rows of any length, with a single trace.
 
     Args:
-        model: a Keras model.
+        model: a Keras model, or a function with its arguments `inputs` and
+            `training`.
         per_token: True if the model's outputs have a token axis, see `Task`.
         pad_id: padding value of `token_ids`.
     """
@@ -222,6 +224,10 @@ def predict_split(task, models, split):
         task: a `Task`.
         models: model or run folders; outputs of several models are averaged.
         split: one of `SPLITS`.
+
+    Raises:
+        InputError: a model does not fit the task, or several models cannot be
+            averaged.
     """
     if len(models) > 1 and not task.averages:
         raise InputError(

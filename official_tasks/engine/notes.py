@@ -100,7 +100,7 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
 def has_failed(metric, results) -> bool:
     """Return True if a run is no better than the best constant prediction.
 
-    A metric that is not finite also counts as failed.
+    A run whose metric is not finite has failed too.
     """
     baseline = results.get("majority_baseline", -math.inf)
     return not baseline < results[metric] < math.inf

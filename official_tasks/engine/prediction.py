@@ -100,7 +100,8 @@ def find_inputs(pattern) -> list[str]:
 def count_rows(paths, *arguments) -> int | None:
     """Check and count all rows.
 
-    A pipe or data set is not read; the result is then None.
+    If one of the paths is a pipe or a data set, nothing is read and the result
+    is None.
 
     Args:
         paths: see `read_inputs`.
@@ -119,6 +120,7 @@ def read_inputs(paths, kind, columns, lists, dialect=None, notes=None):
     Args:
         paths: list of files (also `.gz`) and data sets; "-" is standard input.
         kind: "lines", "csv", "tsv" or "jsonl"; None: the file name decides.
+            Ignored for Parquet files and data sets.
         columns: columns of a table: the inputs in order, then columns to keep.
         lists: for each column, True if its values are lists of str in JSON,
             `int` if they are lists of integers, `list` if they are lists of

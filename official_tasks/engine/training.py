@@ -108,11 +108,12 @@ def train(
 
 
 class Meter(keras.callbacks.Callback):
-    """Updates the progress bar; adds metrics to the logs of each evaluation.
+    """Callback that updates the progress bar and adds metrics to the logs.
 
-    Adds "learning_rate" (of the next step) and "gradient_norm" (of the last
-    step). With `tokens_until`, also adds "tokens" (positions trained on so far)
-    and "tokens_per_second" (since the last evaluation).
+    The logs of each evaluation get "learning_rate" (of the next step) and
+    "gradient_norm" (of the last step). With `tokens_until`, they also get
+    "tokens" (number of tokens so far, with padding) and "tokens_per_second"
+    (since the last evaluation).
 
     Args:
         update: function that `progress.bar` yields.
