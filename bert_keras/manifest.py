@@ -120,7 +120,7 @@ def check_entries(entries: dict) -> None:
     """
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
-            raise ValueError(f"{name!r} is not a path in the folder")
+            raise ValueError(f"{name!r} is not a plain relative path")
         check_fields(entry, {"bytes": int, "sha256": str})
 
 

@@ -237,9 +237,10 @@ def _check_output_table(found, stored):
 
 
 def _check_model(config, fields):
-    """Raise `WeightsError` unless the model is a plain BERT or DistilBERT.
+    """Raise `WeightsError` for a model that this package cannot load.
 
-    `fields` is the `bert_keras` block, or None.
+    `fields` is the `bert_keras` block, or None. With the block, the model type
+    is "bert" or the package's own type. Without it, "bert" or "distilbert".
     """
     if "auto_map" in config or "custom_pipelines" in config:
         raise WeightsError(

@@ -203,7 +203,7 @@ class TransformerLayer(layers.SeededLayer):
     of the loop in `transformer_model` of the original (the paper, section 3).
 
     Args:
-        num_heads: number of attention heads; divides `hidden_dim`.
+        num_heads: number of attention heads, N; divides `hidden_dim`.
         hidden_dim: width of input and output, D.
         intermediate_dim: width between the two feed-forward projections.
         dropout: fraction of each sub-layer's output dropped in training.
@@ -216,7 +216,8 @@ class TransformerLayer(layers.SeededLayer):
 
     Call arguments:
         inputs: float (B, T, D).
-        bias: float, added to the scores, broadcasts to (B, 1, T, S); None: 0.
+        bias: float, added to the scores of T queries and T keys. It broadcasts
+            to (B, 1, T, T). None means 0.
         tokens: `RealTokens` of the batch. If set, input and output contain only
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
@@ -225,7 +226,7 @@ class TransformerLayer(layers.SeededLayer):
 
     Returns:
         float (B, T, D), or a tuple of this tensor and the probabilities,
-        (B, N, T, S).
+        (B, N, T, T).
 
     Raises:
         InputError: a dropout rate is not in [0, 1), or

@@ -217,9 +217,7 @@ def check_labels(labels, problem="single"):
             'example labels=["negative", "positive"].'
         )
     if len(set(names)) < len(names):
-        raise InputError(
-            f"labels names a class twice: {names}. Expected each name once."
-        )
+        raise InputError(f"labels must contain each class once; got {names}.")
     return list(map(str, names))
 
 

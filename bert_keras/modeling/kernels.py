@@ -18,7 +18,7 @@ LARGE = 2**18
 
 
 def compile_large(function):
-    """Decorate a function that XLA may compile to one pass over memory.
+    """Let XLA fuse a function's operations, so that it reads memory once.
 
     On TensorFlow within `modes.use(compile_large=True)`, XLA compiles the
     function if all shapes are known and a tensor has at least `LARGE` elements.

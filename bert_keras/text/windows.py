@@ -93,7 +93,7 @@ def best_context(cut):
     Returns:
         ragged bool (W, None); True in exactly one window for each token.
     """
-    # From here on, vectors have a value for each token of each window.
+    # These vectors have a value for each token of each window.
     lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())
     before = tf.ragged.range(cut.ids.row_lengths()).values
     after = lengths - 1 - before

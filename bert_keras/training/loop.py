@@ -48,8 +48,9 @@ def fit(
             `model.stop_training`.
         boundaries: steps at which the shape of the batches changes. At each of
             these steps, the epoch ends and `batches` is called again.
-        should_end: function of the lines of `history`, called after each
-            evaluation. The run ends if it returns True.
+        should_end: function of the lines of `history`. The run ends if the
+            function returns True. It is called at the start, also of a resumed
+            run, and after each evaluation.
 
     Returns:
         list of dict, the lines of `history`.

@@ -64,6 +64,7 @@ def adamw(
         accumulate: number of micro-batches into which each replica splits its
             rows. The memory then holds one micro-batch at a time. Without
             dropout, the result equals the result of a step on the whole batch.
+            A number above 1 needs a task model of this package.
         schedule: shape of the rate after the warm-up: "constant", or "linear"
             or "cosine", which reach 0 after the last step.
         ema: momentum of the moving average of each weight, such as 0.99. At the
@@ -151,9 +152,9 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     m and v are the first and the second moment. Biases and layer normalisation
     have no decay. With `bias_correction=False` this equals
     `tf.clip_by_global_norm` and then `AdamWeightDecayOptimizer` in the original
-    code. With True it is Loshchilov and Hutter's AdamW. A step whose gradients
-    are not finite changes no weight and no moment, but the schedule counts this
-    step.
+    code. With True, m and v are corrected for bias, and this equals Loshchilov
+    and Hutter's AdamW. A step whose gradients are not finite changes no weight
+    and no moment, but the schedule counts this step.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
@@ -285,7 +286,10 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             self._shared.values = None
 
     def _clip_together(self, grads):
-        """Return clipped gradients, or zeros if their norm is not finite."""
+        """Return clipped gradients, or zeros if their norm is not finite.
+
+        Also update the counts of skipped steps, and set `_shared.values`.
+        """
         norm = _compute_global_norm([g for g in grads if g is not None])
         finite = ops.isfinite(norm)
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
@@ -318,9 +322,10 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
             layer_rate: factor on the learning rate.
 
         Returns:
-            dict of "rate", "gains" (1 - beta_1 and 1 - beta_2; 0 in a skipped
-            step) and "powers" (beta_1 ** t and beta_2 ** t); or, for the fused
-            step, the dict of `adam_values`.
+            dict of "rate" (the learning rate times `layer_rate`), "gains"
+            (1 - beta_1 and 1 - beta_2), and "powers" (beta_1 ** t and
+            beta_2 ** t). In a skipped step, the rate and the gains are 0. For
+            the fused step, the dict of `adam_values` instead.
         """
         betas = self.beta_1, self.beta_2
         # 0 in a skipped step, else 1.
@@ -345,7 +350,8 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         group, is_decayed = self._groups[index], self._decayed[index]
-        # values["rate"] is `learning_rate` times the layer's factor.
+        # The argument `learning_rate` is not used, because values["rate"]
+        # already includes it and the layer's factor.
         values = self._shared.values[group]
         decay = self.decay if is_decayed else 0
         gradient = ops.cast(gradient, variable.dtype)
@@ -410,7 +416,8 @@ class Lamb(AdamW):
     normalisation have no weight decay and the ratio 1. This is algorithm 2 of
     the paper (You et al. 2020, "Large Batch Optimization for Deep Learning"),
     with the exclusions of the authors' code. Keras's Lamb adds the decay
-    outside the ratio, and applies the ratio to biases and norms too.
+    outside the ratio. It applies the ratio to biases and layer normalisation
+    too.
 
     Args:
         learning_rate: float or schedule.

@@ -56,7 +56,7 @@ def adam_values(decay, epsilon, *, rate, gains, powers):
     Args:
         decay: factor of the decoupled weight decay.
         epsilon: added to the square root of the second moment.
-        rate: learning rate.
+        rate: learning rate, or 0 in a skipped step.
         gains: 1 - beta_1 and 1 - beta_2, or zeros in a skipped step.
         powers: beta_1 ** t and beta_2 ** t, where t is the number of the step.
 
@@ -104,8 +104,9 @@ def adam(variable, m, v, gradient, values, is_decayed):
     # The decay does not change the moments (Loshchilov and Hutter 2019).
     if is_decayed:
         variable.assign_sub(values["decay_rate"] * variable)
-    # The operation subtracts rate * (m / (sqrt(v) + epsilon)), where rate is
-    # (lr * sqrt(1 - power_2)) / (1 - power_1).
+    # The operation corrects the bias itself, so `lr` is the uncorrected rate.
+    # It subtracts a * (m / (sqrt(v) + epsilon)), where a is
+    # (lr * sqrt(1 - beta2_power)) / (1 - beta1_power).
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=m.handle,

@@ -94,7 +94,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
 
     def __call__(self, step):
-        # float32 holds whole numbers exactly up to 16 million.
+        # This is exact up to step 2**24, about 16 million.
         step = ops.cast(step, "float32")
         # After the last step the rate stays 0.
         left = ops.maximum(1.0 - step / self.steps, 0.0)

@@ -61,9 +61,9 @@ class InBatchNegatives(_SimilarityLoss):
     of Henderson et al. 2017, section 4.4, with cosines instead of dot products.
     It also equals `MultipleNegativesRankingLoss` of sentence-transformers.
 
-    A candidate is a false negative if it equals the row's anchor, the row's
-    positive, or the positive of a row with the same anchor. With `y_true`, the
-    loss excludes false negatives.
+    A candidate other than the label is a false negative if its text equals the
+    row's anchor, the row's positive, or the positive of a row with the same
+    anchor. With `y_true`, the loss excludes false negatives.
 
     Args:
         scale: factor of the cosines, the inverse of a temperature.
@@ -277,7 +277,7 @@ def _is_false_negative(numbers):
     is_its_positive = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
     factors = (ops.cast(x, "float32") for x in (same_anchor, is_its_positive))
     is_positive = ops.matmul(*factors) > 0  # (B, G) by (G, G (K-1))
-    # An anchor's cosine with an equal text is 1, above that of any positive.
+    # Also exclude texts that equal the anchor: no cosine is larger than theirs.
     return is_positive | ops.equal(numbers[:, :1], candidates)
 
 

@@ -187,7 +187,8 @@ class TrainingState(keras.callbacks.Callback):
     def save(self):
         """Copy the state to host memory; a thread writes the copy."""
         self._saved_step = self.step
-        # At the end of an epoch, `on_train_batch_end` copies the metrics.
+        # At the end of an epoch, `on_train_batch_end` has copied the metrics.
+        # A later copy could hold the metrics of the validation.
         if not self._epoch_ended:
             self._keep_metrics()
         if not self.writes:
@@ -268,8 +269,9 @@ class TrainingState(keras.callbacks.Callback):
         self.check_stop_request()
 
     def on_epoch_end(self, epoch, logs=None):
-        # Without a known number of steps, no batch is known to be the last.
-        # The metrics may be those of the validation by now.
+        # Without a known number of steps, no batch is known to be the last. So
+        # no metrics of the epoch were kept. By now, the model's metrics may be
+        # those of the validation.
         if self._epoch_steps is None:
             self._metrics, self._epoch_ended = {}, True
             # If the last checkpoint is of this step, write it again, because

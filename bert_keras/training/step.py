@@ -94,7 +94,7 @@ def _check_metric_takes_logits(metric):
     needs_probabilities = (
         isinstance(metric, keras.metrics.KLDivergence)
         or ("num_thresholds" in config and "from_logits" not in config)
-        # Keras refuses the threshold 0.
+        # Logits would need the threshold 0, which Keras refuses here.
         or (
             config.get("threshold")
             and isinstance(metric, keras.metrics.FBetaScore)
@@ -122,7 +122,12 @@ def _check_metric_takes_logits(metric):
 
 
 def prepare_optimizer(model, replicas=1):
-    """Make the optimizer expect gradients summed over the global batch."""
+    """Make the optimizer expect gradients summed over the global batch.
+
+    Raises:
+        InputError: a trainable weight is in half precision, or
+            `gradient_accumulation_steps` is set with several replicas.
+    """
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if replicas > 1 and inner.gradient_accumulation_steps:
@@ -186,7 +191,9 @@ def compute_divisors(model, batch):
     sum of the sample weights if the reduction divides by it, else the number of
     rows. The number of rows also serves for a mean over elements. Only ratios
     of divisors are used, and all rows of a batch have equally many elements.
-    Labels that the loss ignores count as elements of weight 0.
+    If the loss has an `ignore_class`, labels of this class do not count. The
+    divisor is then the number of the other labels, or the sum of their sample
+    weights.
     """
     count = count_rows(batch)
     values = [count]

@@ -109,7 +109,8 @@ class _Gradients:
 def _accumulate(compute, batch, accumulate):
     """Return the sums of losses and of gradients over the micro-batches."""
     count = step.count_rows(batch)
-    # Rows of a micro-batch, at least 1. The last micro-batch may have fewer.
+    # Rows of a micro-batch; the last micro-batch may have fewer rows. A replica
+    # may have no rows, and `size` must not be 0, because it is a divisor.
     size = -(-count // accumulate)
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
     # XLA needs one fixed size for all micro-batches.

@@ -248,7 +248,7 @@ def _tpu(name):
         if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-        # One process drives all hosts of a TPU slice.
+        # One process drives all hosts of a TPU slice, so it is the chief.
         return tf.distribute.TPUStrategy(resolver)
     # A missing TPU raises ValueError, NotFoundError, RuntimeError or others.
     except Exception as error:
@@ -360,7 +360,7 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return the set of a core's vendor and flags.
+    """Return the vendor and the feature flags of the first CPU core, as a set.
 
     The set is empty if the file `path` cannot be read.
     """

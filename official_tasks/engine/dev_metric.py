@@ -21,7 +21,10 @@ def rank_value(metric, scores) -> float:
 
 
 def check_metric(task, metric, scores):
-    """Raise InputError unless the dev scores `scores` have the metric."""
+    """Raise InputError unless `metric` is in `scores` and measures quality.
+
+    `scores` is the dict of all scores on dev.
+    """
     names = [
         name
         for name, value in scores.items()

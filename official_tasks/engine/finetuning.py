@@ -166,8 +166,8 @@ def choose_arguments(
     A default learning rate is scaled to the size of `init`, see `scale_rate`.
 
     Raises:
-        InputError: `epochs`, a hyperparameter or a combination of arguments is
-            invalid.
+        InputError: `epochs`, `batch_size`, a hyperparameter or a combination of
+            arguments is invalid.
     """
     chosen = {
         name: getattr(task.defaults, name) if value is None else value
@@ -176,6 +176,10 @@ def choose_arguments(
     if not 0 < chosen["epochs"] < math.inf:
         raise InputError(
             f"epochs is {chosen['epochs']}; expected a number above 0."
+        )
+    if chosen["batch_size"] < 1:
+        raise InputError(
+            f"batch_size is {chosen['batch_size']}; expected 1 or more."
         )
     hyperparameters.check()
     keeping = {"lora_rank", "freeze_layers"} & {*hyperparameters.changed()}

@@ -63,6 +63,8 @@ def run(
             "--grid tries four learning rates, so --learning_rate has no "
             "effect: leave --learning_rate or --grid out."
         )
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}; expected 1 or more.")
     if seed + seeds - 1 > LARGEST_SEED:
         raise InputError(
             f"With seed={seed} and seeds={seeds}, the last seed would be "

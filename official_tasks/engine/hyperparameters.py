@@ -114,7 +114,8 @@ class Hyperparameters(NamedTuple):
         lora -= {"lora_rank"}
         if lora and self.lora_rank is None:
             raise InputError(
-                f"{', '.join(sorted(lora))} does nothing without lora_rank. "
+                "Without lora_rank, these have no effect: "
+                f"{', '.join(sorted(lora))}. "
                 "Give lora_rank too, or leave all LoRA settings out."
             )
         if None not in (self.lora_rank, self.freeze_layers):

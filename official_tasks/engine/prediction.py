@@ -218,8 +218,8 @@ def _parse_list(row_name, column, value, item_type):
         items = None
     if not items or not isinstance(items, list):
         raise InputError(
-            f"{row_name}: expected a list of {content} in {column!r}, as JSON, "
-            f"got {value[:60]!r}"
+            f"{row_name}: expected a list of {content}, not empty, in "
+            f"{column!r}, as JSON, got {value[:60]!r}"
         )
     if item_type is True:
         return [to_text(row_name, column, item) for item in items]

@@ -31,8 +31,9 @@ class Answer(NamedTuple):
         text: the best answer that is not empty, or "" if there is none.
         odds: the score of "no answer" minus the score of `text`. None if each
             question of the task has an answer, or if the scores are unknown.
-        candidates: the best candidates with distinct texts, best first. Empty
-            if the answer comes from a file of predictions.
+        candidates: the best candidates with distinct texts, best first. "No
+            answer" has the text "". Empty without a candidate, or if the answer
+            comes from a file of predictions.
     """
 
     text: str

@@ -75,8 +75,9 @@ class RetrievalTask(Problem):
         if not kept:
             raise InputError(
                 f"The file of {self.name} has no right passage for any query. "
-                "Expected a partner or, with --label, a label above 0. The "
-                f"file can only be used to predict{self.to_score}"
+                "Expected a right passage in the second text column; with "
+                "--label, its label must be above 0. The file can only be used "
+                f"to predict{self.to_score}"
             )
         rankings, relevant, passages = (
             [values[i] for i in kept]

@@ -178,6 +178,8 @@ def test_a_run_whose_steps_were_mostly_skipped_is_refused(monkeypatch):
 def test_no_epochs_are_refused(task, place, tmp_path, epochs):
     with pytest.raises(InputError, match="epochs is .* expected a number"):
         finetuning.run(task, place / "init", tmp_path / "run", epochs=epochs)
+    with pytest.raises(InputError, match="batch_size is 0; expected 1 or more"):
+        finetuning.run(task, place / "init", tmp_path / "run", batch_size=0)
     assert not (tmp_path / "run").exists()
 
 

@@ -486,7 +486,7 @@ def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
         (lambda x: BertClassifier(x, 2), "labels is 2"),
         (lambda x: BertClassifier(x, [0, 1]), r"labels is \[0, 1\]"),
         (lambda x: BertTagger(x, []), r"labels is \[\]"),
-        (lambda x: BertClassifier(x, ["a", "a"]), "a class twice"),
+        (lambda x: BertClassifier(x, ["a", "a"]), "each class once"),
         (lambda x: BertClassifier(x, ["a"], "double"), "'double'"),
         (
             lambda x: BertClassifier(

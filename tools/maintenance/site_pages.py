@@ -173,7 +173,10 @@ SHOWN_TASKS += ("embedding", "ranking", "squad2", "ner")
 
 
 def scripts():
-    """Return the page with the --help text of every script."""
+    """Return the page with the --help text of every command.
+
+    The flags of `finetune` are shown for each task of `SHOWN_TASKS`.
+    """
     from official_tasks.commands import find_commands
 
     parts = ["# Scripts and their flags"]
