@@ -224,7 +224,9 @@ def test_a_file_without_a_score_above_zero_has_no_metrics(tmp_path):
     task = ranking_task(dev=path, label="score")
     pairs = task.read("dev")
     outputs = task.decode(pairs, None, np.array([[1.0], [2.0]]))
-    with pytest.raises(InputError, match="with --label, its label must be above 0"):
+    with pytest.raises(
+        InputError, match="with --label, its label must be above 0"
+    ):
         task.score(pairs, outputs)
 
 
