@@ -361,8 +361,8 @@ def atomic_output(path):
 
     An old folder at `path` is replaced by two renames. If the process is killed
     between them, `path` is missing. The next `atomic_output` in the same parent
-    folder restores the old folder, if its `process_space` is the same. For a
-    remote `path`, see `upload`.
+    folder, by a process with the same `process_space`, restores the old folder.
+    For a remote `path`, see `upload`.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:

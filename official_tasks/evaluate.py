@@ -59,11 +59,14 @@ def define_flags():
     script.define_overwrite()
     script.applies_only(
         "with --task=mlm",
-        lambda v: v.task == MLM,
+        _is_masked_lm,
         *("input", "sequence_length", "seed"),
     )
     script.applies_only(
-        "without --task=mlm", lambda v: v.task != MLM, "predictions", "split"
+        "without --task=mlm",
+        lambda v: not _is_masked_lm(v),
+        "predictions",
+        "split",
     )
 
 
@@ -137,8 +140,8 @@ def _check_held_out(task, models, split="dev") -> list[str]:
             paths = list(map(str, source.paths("train")))
             inputs = registry.read_run_record(model, "inputs")
             # The run was not trained on its dev files, so these may change.
-            dev_paths = split_paths(dev or "")
-            used = [path for path in paths if path not in dev_paths]
+            dev_paths = set(map(os.path.abspath, split_paths(dev or "")))
+            used = [p for p in paths if os.path.abspath(p) not in dev_paths]
             if changed := find_changed(inputs, used):
                 raise InputError(
                     f"{changed[0]} changed after the run of {model}. Other "
@@ -175,6 +178,10 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                 if _have_common([path], trained)
             ]
     return notes
+
+
+def _is_masked_lm(values):
+    return (values.task or "").lower() == MLM
 
 
 def _are_same(paths, others):
@@ -230,7 +237,7 @@ def main(values):
             "Give either --model, a folder, or --predictions, a file; got "
             f"{count}."
         )
-    if values.task == MLM:
+    if _is_masked_lm(values):
         scores = evaluate_masked_lm(values)
         progress.console.print(make_table(MLM, {"text": scores}))
         return

@@ -32,10 +32,11 @@ HIDDEN = (
 
 
 def set_log_level():
-    """Hide TensorFlow's messages below warnings and the lines in `HIDDEN`.
+    """Hide the lines in `HIDDEN`, and TensorFlow's messages below warnings.
 
     A level that is already set is kept. The lines in `HIDDEN` are shown if the
-    level is 0, the machine has an accelerator, or TensorFlow is imported.
+    level is 0, the machine has an accelerator, or TensorFlow is already
+    imported.
     """
     # `setdefault` keeps a level that the user or a parent script set.
     level = os.environ.setdefault(LEVEL, "1")

@@ -51,8 +51,8 @@ def pretraining_dataset(
             already drawn.
 
     Raises:
-        InputError: `source` has neither a store nor records, a file has a wrong
-            size or wrong shapes, or the seed is negative. To find other
+        InputError: the seed is negative, `source` has neither a store nor
+            records, or a file has a wrong size or wrong shapes. To find other
             damage, call `check_source`.
     """
     examples = open_examples(source, seed, rules)

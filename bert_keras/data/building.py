@@ -328,8 +328,8 @@ def assemble_stores(
     """Concatenate the parts, in the order of their `paths`, into stores.
 
     Raises:
-        InputError: a store would have fewer than two documents, and `folder`
-            was removed; or the file of a part was damaged and was removed.
+        InputError: a store would have fewer than two documents (`folder` is
+            removed), or the file of a part is damaged (the file is removed).
     """
     with contextlib.ExitStack() as stack:
         writers = {

@@ -21,7 +21,7 @@ SPLIT_NAMES = {
     "test": ("test",),
 }
 _SOURCE = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>.+))?")
-# Extra of this package -> the package that it installs.
+# Extra of bert_keras -> the library that it installs.
 _PACKAGES = {"hf": "datasets", "parquet": "pyarrow"}
 # First major version of `datasets` that does not run the scripts of data sets.
 WITHOUT_SCRIPTS = 4

@@ -309,9 +309,9 @@ class DrawnExamples:
         if not rules.packed:
             rows = self._gather(pairs, longest)
             return mask_rows(rows, rules, vocabulary, rng)
-        pairs, row, count = pairs
-        lengths, lower = pairs.lengths, 0
-        packed = _Packed(lengths, row, count, rules, vocabulary)
+        examples, row_ids, count = pairs
+        lengths, lower = examples.lengths, 0
+        packed = _Packed(lengths, row_ids, count, rules, vocabulary)
         # Mask each example separately, then copy it into its row.
         for width in (*(w for w in _WIDTHS if w < longest), longest):
             some = np.flatnonzero((lengths > lower) & (lengths <= width))
@@ -321,7 +321,7 @@ class DrawnExamples:
                 narrow = dataclasses.replace(
                     rules, sequence_length=width, max_predictions=most
                 )
-                group = self._gather(pairs[some], width)
+                group = self._gather(examples[some], width)
                 packed.put(some, mask_rows(group, narrow, vocabulary, rng))
         return packed.finish()
 

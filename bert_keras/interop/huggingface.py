@@ -447,8 +447,8 @@ def _read_shards(folder):
 def _normalize_name(name):
     """Return a tensor's current name in transformers, without `bert.`.
 
-    Files made from weights of 2018 may call a LayerNorm's weight and bias gamma
-    and beta.
+    Old conversions of TensorFlow weights call a LayerNorm's weight and bias
+    gamma and beta.
     """
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)

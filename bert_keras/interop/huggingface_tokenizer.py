@@ -49,10 +49,10 @@ SETTINGS_RULES = {
     "pad_token_type_id": (0, None),
     "padding_side": RIGHT,
     "tokenize_chinese_chars": (True, None),
-    "tokenizer_class": (*CLASSES, "BertJapaneseTokenizer", None),
+    "tokenizer_class": (*CLASSES, None),
     "truncation_side": RIGHT,
     "wordpieces_prefix": ("##", None),
-    # Settings of BertJapaneseTokenizer. `_read_class` refuses the class itself.
+    # BertJapaneseTokenizer writes these settings.
     "subword_tokenizer_type": ("wordpiece", None),
     "word_tokenizer_type": ("basic", None),
     **dict.fromkeys(

@@ -31,8 +31,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # key of our entry in the metadata
 USE_SAME_MODEL = "Load the adapters into the model that training began with"
-# Refused settings: with them, an adapted kernel is not W + (alpha / rank) A B,
-# as in `enable_lora`.
+# Refused settings. With them, an adapted kernel differs from that of
+# `enable_lora`, W + (alpha / rank) A B.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),

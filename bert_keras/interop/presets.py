@@ -39,9 +39,10 @@ SHOWN = 8  # maximum number of names that a report lists
 def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
-    If the preset's head is of another class or has other labels, only the
-    encoder is loaded. `load_report` of the model lists the loaded, skipped and
-    initialised weights. The report is also logged, in three lines. An
+    If the preset's head has another class, or other labels, `bilstm_dim`,
+    `recipe` or `pooling`, only the encoder is loaded. `load_report` of the
+    model lists the loaded, skipped and initialised weights. The report is also
+    logged, in three lines. An
     `UntrainedWarning` names the weights of a new head or pooler, and weights
     that were saved untrained.
 
@@ -50,9 +51,9 @@ def load_model(cls, preset, *, revision=None, **arguments):
         preset: a path or a name; see `open_checkpoint`.
         revision: branch, tag or commit on the Hub.
         **arguments: arguments of `cls` and, for a task model, of
-            `BertEncoder`, except sizes, which the weights decide. They override
-            the preset's settings. If both classes have an argument, such as
-            `dropout`, the task model gets it.
+            `BertEncoder`. They override the preset's settings. Sizes are
+            refused, because the weights decide them. If both classes have an
+            argument, such as `dropout`, the task model gets it.
 
     Raises:
         InputError: `preset` or an argument is unknown or invalid.
@@ -287,8 +288,8 @@ def choose_class(name, checkpoint):
     read = checkpoint.by_class.get(name)
     if read is None:
         return checkpoint
-    # These fields may have changed since the folder was read. For example,
-    # `open_checkpoint` sets `source`. `read` returns the fields unchanged.
+    # `read` reads the folder again, so copy the fields that were set after the
+    # folder was read.
     names = ("source", "format", "origin", "license", "embedding", "read_text")
     kept = {field: getattr(checkpoint, field) for field in names}
     return dataclasses.replace(read(), **kept)

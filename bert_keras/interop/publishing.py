@@ -53,9 +53,10 @@ def push_to_hub(
         The URL of the commit.
 
     Raises:
-        InputError: the name is invalid, `card` is None and the class is not in
-            `HEADS`, the preprocessor does not fit, a needed weight was never
-            trained, huggingface-hub is missing, or the Hub refuses the upload.
+        InputError: the name is invalid, the class is not in `HEADS` (unless
+            `card` is given), the preprocessor does not fit, a needed weight was
+            never trained, huggingface-hub is missing, or the Hub refuses the
+            upload.
     """
     name = _checked_name(name)
     api = downloads.huggingface_hub("Publishing a model").HfApi()

@@ -36,7 +36,8 @@ def dropout(x, rate, seed, site=0):
     """
     if seed is None or not rate:
         return x
-    # Of the `_LEVELS` possible random values, the `dropped` lowest drop a unit.
+    # A random value has `_LEVELS` levels. A unit is dropped if its value is one
+    # of the lowest `dropped` levels.
     dropped = min(round(rate * _LEVELS), _LEVELS - 1)
     # Add `site` to the seed's first number. Keras counts calls in the second,
     # so a site added there would give the seed of a later call.

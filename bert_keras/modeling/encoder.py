@@ -235,8 +235,8 @@ class BertEncoder(Portable, keras.Model):
             example_ids,
         )
         tokens = None
-        # Layers then compute only the vectors of the L real tokens.
         if padding_mask is not None and modes.current().skip_padding:
+            # Layers compute only the vectors of the L real tokens.
             tokens = RealTokens(padding_mask, self.num_heads)
         x = self._call_embeddings(inputs, tokens, training)
         states, probabilities = [x], []  # (B, T, D), or (L, D) of real tokens

@@ -25,9 +25,9 @@ class Portable:
         Args:
             preset: folder of a checkpoint, or a name from `bert_keras.presets`
                 or the Hub; see docs/formats.md.
-            **arguments: arguments of the constructor and of `BertEncoder`,
-                except sizes. They replace the preset's settings. For a name on
-                the Hub, also `revision`.
+            **arguments: arguments of the constructor and of `BertEncoder`. They
+                replace the preset's settings. Sizes are refused, because the
+                weights decide them. For a name on the Hub, also `revision`.
         """
         # Imported here, because interop imports the models.
         from bert_keras.interop.presets import load_model

@@ -464,7 +464,8 @@ class BertEmbedder(TaskModel):
             (B, T), or (B, K, T) for examples of K texts; or only the token
             ids. The optional `pooling_mask` is 1 at tokens to pool, and "cls"
             reads the first such token. "last" and "pooled" do not use the mask.
-            A preprocessor with `include_prompt=False` and a prompt adds it.
+            A preprocessor with a prompt and `include_prompt=False` adds
+            `pooling_mask`.
 
     Returns:
         float32 (B, D), or (B, K, D); D is `truncate_dim` if it is set.
@@ -583,8 +584,8 @@ class BertEmbedder(TaskModel):
         if self._trace is None or self._trace.key != key:
             function = trace_embedder(self, Rows(preprocessor))
             # Keep the tokenizer alive: `key` contains its id, and Python gives
-            # the id of a freed object to a new one. A namespace, because in a
-            # tuple Keras would track the tokenizer as a layer.
+            # the id of a freed object to a new one. Use a namespace: in a
+            # tuple, Keras would track the tokenizer as a layer.
             self._trace = types.SimpleNamespace(
                 key=key, tokenizer=tokenizer, function=function
             )

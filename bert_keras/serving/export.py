@@ -74,9 +74,10 @@ def export_saved_model(
     `serving_default`. `signature_card.json` describes the inputs and outputs.
 
     A text that does not fit in the preprocessor's `sequence_length` is cut, and
-    an output `truncated` is True. `next_sentence` has no such output.
-    `tokenize` and signatures with long_text="windows" read the whole text.
-    `answer` reads the whole context, but cuts a question of over 64 tokens.
+    an output `truncated` is True. `next_sentence` and `answer` have no such
+    output. `answer` reads the whole context. It cuts the question to 64 tokens,
+    or fewer in a short row. `tokenize` and signatures with long_text="windows"
+    read the whole text.
 
     Args:
         models: a model, or a list of models with one preprocessor.

@@ -271,11 +271,12 @@ def note_masks(settings) -> list[str]:
         length = phase.sequence_length
         full = count_predictions(length, settings.mask_rate)
         if phase.max_predictions < full:
+            prefix = "phase_2_" if phase.number == 2 else ""
             notes.append(
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
                 f"of the {full} tokens that mask_rate {settings.mask_rate:g} "
                 f"allows in a row of {length} tokens. To mask up to {full}, "
-                "leave this phase's max_predictions out."
+                f"leave {prefix}max_predictions out."
             )
     return notes
 

@@ -392,8 +392,8 @@ def scores_v2(
 ) -> dict:
     """Return SQuAD 2.0 scores of all, answerable and unanswerable questions.
 
-    As in the official script, questions without a prediction do not count, but
-    in the best scores an unanswerable question without a prediction is correct.
+    As in the official script, questions without a prediction do not count.
+    Exception: in the best scores, an unanswerable one counts as correct.
 
     Args:
         answers: question's id -> its true answers, empty if unanswerable.

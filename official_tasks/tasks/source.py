@@ -121,7 +121,10 @@ class Source:
         return next((s for s, names in parts.items() if part in names), part)
 
     def existing_files(self, *splits) -> list[Path]:
-        """Return the existing files of the splits; skip data sets."""
+        """Return the existing files that the splits read; skip data sets."""
+        return self._find_files(splits)
+
+    def _find_files(self, splits):
         paths: list = []
         for split in splits:
             for part in () if self.data_set(split) else self.parts(split):
@@ -134,9 +137,7 @@ class Source:
         """Return True if there is a file or a data set for the split."""
         names = [self.data_set(split), *split_paths(self.files.get(split, ""))]
         # `existing_files` of a subclass adds files that all splits share.
-        return any(map(is_data_set, names)) or bool(
-            Source.existing_files(self, split)
-        )
+        return any(map(is_data_set, names)) or bool(self._find_files([split]))
 
     def describe(self, example) -> str:
         """Return the text that names a training example in notes."""

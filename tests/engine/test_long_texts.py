@@ -88,7 +88,7 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
     )
     task = custom_task(train, dev, problem=problem, long_text="windows")
     run, results = tmp_path / "run", {}
-    # To save time, train one problem. Training does not depend on the problem.
+    # To save time, train one problem: all problems split texts in the same way.
     if problem == "single":
         quick = {**QUICK, "sequence_length": ROOM + 2, "epochs": 0.5}
         with eager_functions():

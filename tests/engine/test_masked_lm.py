@@ -95,7 +95,7 @@ def test_no_token_is_lost_in_rows(weights):
 def test_the_script_scores_a_text(weights, tmp_path):
     _, folder = weights
     (tmp_path / "a.txt").write_text("\n".join(TEXTS))
-    command = ["-m", "official_tasks.evaluate", "--task=mlm"]
+    command = ["-m", "official_tasks.evaluate", "--task=MLM"]
     command += [f"--model={folder}", "--input=*.txt", "--sequence_length=12"]
     done = call_script(*command, "--output=out", folder=tmp_path)
     assert done.returncode == 0, done.stderr

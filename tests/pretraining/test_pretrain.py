@@ -332,7 +332,9 @@ def test_a_rate_has_room_for_all_its_masks_and_less_is_noted():
         )
     assert note_masks(Settings()) == []
     (note,) = note_masks(Settings(mask_rate=0.3, max_predictions=20))
-    assert "at most 20 of the 39" in note
+    assert "at most 20 of the 39" in note and "leave max_pred" in note
+    (note,) = note_masks(Settings(phase_2_max_predictions=20))
+    assert "leave phase_2_max_predictions out" in note
     assert not note_masks(
         Settings(max_predictions=9, objectives="left_to_right")
     )

@@ -309,4 +309,6 @@ def test_a_training_file_that_changed_holds_out_other_rows(tmp_path):
     with open(path, "a") as file:
         file.write("two more,good\n")
     models = [tmp_path / "other"]
-    assert evaluate._check_held_out(custom_task(train=path), models) == []
+    for name in (path, os.path.relpath(path)):
+        task = custom_task(train=name)
+        assert evaluate._check_held_out(task, models) == []
