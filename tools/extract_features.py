@@ -40,7 +40,9 @@ from official_tasks.tasks.table import plain_errors
 
 def define_flags():
     flags.DEFINE_string("input", None, "File with one text on each line.")
-    flags.DEFINE_bool("columns", False, "--input has words in columns.")
+    flags.DEFINE_bool(
+        "columns", False, "--input is a CoNLL file, with a word on each line."
+    )
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
     script.define_overwrite()

@@ -173,7 +173,11 @@ def read_arguments(block, name="arguments"):
 
 
 def apply(block, checkpoint, folder):
-    """Copy the settings in the block to the `Checkpoint`."""
+    """Copy the block's settings to the `Checkpoint`.
+
+    The class and its arguments are not copied. The license's text is read from
+    `folder`.
+    """
     checkpoint.encoder["attention"] = block.text("attention")
     checkpoint.encoder["pooler_activation"] = block.choice(
         "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]

@@ -87,7 +87,8 @@ def rematerialize(function, x, variables):
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
-    # On JAX and in eager mode there is no graph, so `remat` leaks none.
+    # Keras's `remat` keeps a graph of TensorFlow in memory. On JAX and in eager
+    # mode there is no graph, so `remat` is safe.
     if tf is None or tf.executing_eagerly():
         return keras.remat(function)(x)
 

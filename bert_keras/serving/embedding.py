@@ -235,8 +235,8 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
     recipe = find_recipe(features) if features else None
     if features and long_text == "windows":
         raise InputError(
-            f"features is {features!r}, but features of tokens are not read in "
-            'windows. Export the model with long_text="truncate".'
+            f"features is {features!r}, but windows give no features of "
+            'tokens. Set long_text="truncate", not "windows".'
         )
     if features and prompt:
         raise InputError(

@@ -16,9 +16,9 @@ def encode_texts(preprocess, *segments):
         *segments: one list of str for texts, two lists for pairs.
 
     Returns:
-        `(inputs, cut)`: dict of ragged `int32 (R, None)` token_ids,
-        segment_ids and padding_mask, and int `(R,)`, the number of tokens that
-        each row lost.
+        `(inputs, cut)`. `inputs` is a dict of token_ids, segment_ids and
+        padding_mask, each ragged `int32 (R, None)`. `cut` is int `(R,)`, the
+        number of tokens that each row lost.
     """
     import tensorflow as tf
 

@@ -384,7 +384,7 @@ def answer_span(question: Question) -> tuple[int, int] | str:
 
 
 def _has_wrong_start(question):
-    """Return True if the context lacks the answer at the question's start."""
+    """Return True if the answer does not begin at `question.start`."""
     start = question.start
     # In some data sets, a negative start means unknown.
     is_known = start is not None and start >= 0

@@ -349,7 +349,7 @@ def test_answers_are_csv_or_tsv(tmp_path, name, between):
 
 
 def test_an_answer_replaces_no_column_that_is_kept(tmp_path):
-    # The rows are the output of an earlier model that kept the true labels.
+    # The rows are the output of an earlier prediction with --keep=label.
     keep = ["label", "predicted_label"]
     path = tmp_path / "out.csv"
     answered(path, Vectors(), [["a b", "x", "y"]], keep=keep)

@@ -1,7 +1,8 @@
 """BERT in plain NumPy: a second opinion on every value.
 
-The code follows the paper and the original's behaviour. `weights` maps
-published names to arrays. Each row is computed by itself.
+The code follows the paper and the original's behaviour. `weights` is the result
+of `published_weights`: a dict of names, such as encoder/pooler/kernel, to
+arrays. Each row is computed by itself.
 """
 
 import math

@@ -438,7 +438,7 @@ MODELS = {
         (
             "encoder",
             {"features": "last", "long_text": "windows"},
-            "not read in windows",
+            "windows give no features of tokens",
         ),
         ("encoder", {"ids_signature": "keras"}, "bert_keras, original, transf"),
         ("one segment", {"pair": True}, "num_segments=1"),
