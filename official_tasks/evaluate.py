@@ -11,9 +11,9 @@ In: --model, the folder of a fine-tuning run or of a model; or --predictions, a
 file in the task's official format. --model=A,B,C averages the outputs of
 several models. The task and its options come from the run, unless flags set
 them. --task=mlm masks the texts of --input: lines, or the column --text of a
-table. It scores how well pre-trained weights predict the masked tokens. Out: a
-table of all official metrics. --output also writes results.json and the
-official prediction files.
+table. The scores then show how well pre-trained weights predict the masked
+tokens. Out: a table of all official metrics. --output also writes results.json
+and, except for mlm, the official prediction files.
 
 Takes about 10 seconds for 1,000 short texts with a small model on 2 CPU cores.
 """

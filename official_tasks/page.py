@@ -1,7 +1,8 @@
 """A run's report: one self-contained HTML page with charts as inline SVG.
 
 Other modules make the sections of a page. The templates of sections, tables and
-charts are in `official_tasks/report.html`. A run's page is also a report.html.
+charts are in `official_tasks/report.html`. `write_report` writes the page of a
+run to a file with the same name, in the run's folder.
 """
 
 import math

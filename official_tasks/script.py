@@ -271,7 +271,8 @@ def load_tokenizer(values):
 def prepare_output(values, is_folder=False, inputs=("input",)):
     """Refuse an --output that exists or is an input; make its parent folder.
 
-    Call this function before any work. With --overwrite the output may exist.
+    Call this function before any work. With --overwrite the output may exist,
+    but a folder is not replaced by a file. Without --output, do nothing.
 
     Args:
         values: absl's FLAGS.

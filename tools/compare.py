@@ -60,7 +60,8 @@ def read_records(path):
 
     A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
     value}}`. The default of `signature` is the model's default signature. Only
-    the outputs in `answer` are compared.
+    the outputs in `answer` are compared. A line may also have `keep`, a dict
+    of the columns that predict --keep recorded.
     """
     records = []
     with open(path, "rb") as file:
@@ -107,8 +108,8 @@ def compare(records, served, worst=5, label=None):
         dict: name of an output -> summary, or None if the model lacks the
         output. A summary is a dict with `compared` (number of cases), `equal`
         (fraction of cases within `TOLERANCE`), `worst` (the cases with the
-        largest differences, largest first) and, if all differences are finite,
-        `greatest_difference`.
+        largest differences above `TOLERANCE`, largest first) and, if all
+        differences are finite, `greatest_difference`.
         If `label` is given, the summary of the output "label" also has
         `accuracy`: [of the recorded answers, of the new answers].
     """

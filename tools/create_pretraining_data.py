@@ -42,7 +42,7 @@ FEW = 200
 RULES = {
     "sequence_length": "Length of an example in tokens.",
     "max_predictions": "Maximum number of masked tokens of an example; by "
-    "default --mask_rate times --sequence_length.",
+    "default --mask_rate times --sequence_length, rounded up.",
     "short_probability": "Fraction of documents whose examples are shorter "
     "than --sequence_length.",
     "mask_rate": "Fraction of the tokens to predict.",
@@ -83,8 +83,8 @@ def define_flags():
     flags.DEFINE_float(
         "held_out_share",
         0.05,
-        "Fraction of the documents to hold out. For few documents the default "
-        "is larger, so that at least two are held out.",
+        "Fraction of the documents to hold out. For 4 to 199 documents, the "
+        "default is raised if it would hold out fewer than two.",
     )
     script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
@@ -176,8 +176,8 @@ def _choose_share(values):
     """Return the fraction of documents to hold out.
 
     A random next sentence comes from another document, so at least two must be
-    held out. From few documents, the hash may hold out one or none. The
-    default fraction is then larger.
+    held out. From few documents, the hash may hold out one or none. If there
+    are at least 4 documents, the default fraction is then raised.
     """
     if values.held_out:
         return 0

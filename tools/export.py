@@ -167,7 +167,8 @@ def load_model(folder, allow_untrained):
 def load_preprocessor(folders, sequence_length=None):
     """Load the first model's preprocessor; raise if another model's differs.
 
-    A model without prompts fits a preprocessor that puts no prompt before text.
+    Another model may lack the first model's prompts if the first preprocessor
+    puts no prompt before text by default.
     """
     import bert_keras
 

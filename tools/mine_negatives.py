@@ -164,9 +164,10 @@ def mine(
         passages: float (P, D), unit vectors of the passages.
         queries: list of `Query`.
         num_negatives: maximum number of negatives of a query.
-        range_min: number of the nearest candidates to skip.
-        range_max: number of the nearest candidates to choose from, skipped
-            candidates included; None for the default of --range_max.
+        range_min: number of the nearest passages within the margins to skip.
+        range_max: number of the nearest passages, without partners, to choose
+            from. Skipped passages count, and so do passages that the margins
+            exclude. None means the default of --range_max.
         absolute_margin: minimum difference between the lowest cosine of a
             query's partners and the cosine of a negative; None: no margin.
         relative_margin: the same, as a fraction of this lowest cosine.

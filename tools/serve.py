@@ -63,8 +63,9 @@ def main(values):
         def stop(*_):
             server.should_exit = True
 
-        # While uvicorn runs, it replaces the handlers of SIGINT and SIGTERM. At
-        # its end, it restores them and raises the received signal again.
+        # Set handlers although uvicorn has its own for SIGINT and SIGTERM. At
+        # its end, uvicorn restores our handlers and raises the received signal
+        # again. Then `stop` runs, and the exit code is 0.
         names = {"SIGINT", "SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
         for number in signal.valid_signals():
             # For example, nohup makes this process ignore SIGHUP.

@@ -36,7 +36,11 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "turns", 9, "Number of times to measure each system, in turn.", 1
+        "turns",
+        9,
+        "Maximum number of turns of each system. A row of whole commands "
+        "takes at most three.",
+        1,
     )
     flags.DEFINE_integer(
         "batch_size", 0, "Batch size; 0: each row's default.", 0

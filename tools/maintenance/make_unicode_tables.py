@@ -94,7 +94,10 @@ def find_plain(lowercase):
 
 
 def plain_among(characters, lowercase):
-    """Return code points that tensorflow-text and `WordPiece` split alike."""
+    """Return code points that tensorflow-text and `WordPiece` split alike.
+
+    Code points for which `depends_on_neighbours` is True are left out.
+    """
     characters = [
         c for c in characters if not depends_on_neighbours(c, lowercase)
     ]

@@ -89,7 +89,7 @@ def fence_commands(text):
 
 
 def wrap_command(line, width=72):
-    """Wrap a long command to several lines, without breaks inside quotes."""
+    """Wrap a long `python` command to several lines, but not inside quotes."""
     if len(line) <= width or not line.startswith("python "):
         return line
     lines = [""]

@@ -3,14 +3,14 @@ r"""Fine-tune with `transformers.Trainer` and print the score as JSON.
     python trainer.py --task=mrpc --train=MRPC/train.tsv --dev=MRPC/dev.tsv \
         --init=all-MiniLM-L6-v2 --learning_rate=1e-4 --seed=0
 
-The settings are the defaults of `official_tasks.finetune`, except the default
-learning rate of 1e-4. Batches have 32 rows of up to 128 tokens, bucketed by
-length. AdamW has epsilon 1e-6 and weight decay 0.01, except for biases and
-norms. The learning rate has 10 % linear warm-up and linear decay. Gradients are
-clipped to norm 1. SQuAD has windows of 384 tokens; a window begins every 128
-tokens. The script scores after each epoch and prints the best score. With
---epochs=0 it only scores. It needs transformers, scikit-learn, SciPy and
-seqeval.
+The settings are the defaults of `official_tasks.finetune`, except the learning
+rate, which is 1e-4 by default. Batches have 32 rows of up to 128 tokens,
+bucketed by length. AdamW has epsilon 1e-6 and weight decay 0.01, except for
+biases and norms. The learning rate has 10 % linear warm-up and linear decay.
+Gradients are clipped to norm 1. SQuAD has windows of 384 tokens; a window
+begins every 128 tokens. The script scores after each epoch and prints the best
+score. With --epochs=0 it only scores. It needs transformers, scikit-learn,
+SciPy and seqeval.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def encode_windows(tokenizer, questions):
             *(question["question"], question["context"]),
             truncation="only_second",
             max_length=384,
-            # `stride` is the number of context tokens that two windows share.
+            # `stride` is the number of tokens that consecutive windows share.
             # A window has 383 tokens before its last [SEP]: [CLS], question,
             # [SEP] and context. The contexts begin 128 tokens apart.
             stride=383

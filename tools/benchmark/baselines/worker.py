@@ -5,7 +5,8 @@
 JOB is the name of a function of `jobs.py`, and SETTINGS is a JSON dict. The
 worker prints JSON: first a report (examples in a step, versions, device), then
 times, result and peak memory for each line of stdin. For each line, it takes a
-step of the job. The line is a JSON list of arguments for the step.
+step of the job (on a GPU: as many steps as the setting "gpu_steps"). The line
+is a JSON list of arguments for the step.
 """
 
 import importlib
