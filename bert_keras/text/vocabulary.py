@@ -93,7 +93,7 @@ def write_vocabulary(tokens, path):
 
 
 def write_settings(path, lowercase, strip_accents):
-    """Write the settings of the vocabulary at `path`; keep other settings.
+    """Write the tokenizer settings of the vocabulary at `path`; keep others.
 
     A file that states these settings stays unchanged, because the manifest of
     a model folder has the file's hash.

@@ -18,7 +18,10 @@ LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search for the temperature
 
 
 class Temperature(NamedTuple):
-    """Number that divides the logits, directly or through a head's weights."""
+    """Number that divides the logits.
+
+    `restore` divides the logits; `put_into` divides a head's weights instead.
+    """
 
     value: float
 

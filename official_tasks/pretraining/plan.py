@@ -76,7 +76,7 @@ def count_parameters(sizes, is_masked=True) -> int:
     width, inner = sizes["hidden_dim"], sizes["intermediate_dim"]
     tokens, positions = sizes["vocabulary_size"], sizes["max_sequence_length"]
     segments = sizes.get("num_segments", 2)
-    # The 2 counts gamma and beta of the normalization.
+    # `+ 2` is for the normalization's two vectors, gamma and beta.
     embeddings = (tokens + positions + segments + 2) * width
     attention = 4 * (width + 1) * width
     feed_forward = (width + 1) * inner + (inner + 1) * width

@@ -109,9 +109,9 @@ class Table(Source):
         if split == "test" or not has_held_out:
             rows = self.load(split)
             notes = rows.notes
-            # `evaluate` gets the path of train from the run. The file may be
-            # gone, so `has` comes first. The file may have other labels than
-            # the model, which `load` would refuse, so call `read_files`.
+            # In `evaluate`, the run gives the path of train. `has` checks that
+            # the file still exists. `load` refuses labels that the model lacks.
+            # So call `read_files`, which does not check labels.
             if split == "dev" and "train" in self.files and self.has("train"):
                 notes = notes + note_overlap(self.read_files("train"), rows)
             return Examples((example for _, example in rows), notes)

@@ -18,7 +18,8 @@ from bert_keras.data.sampling import (
 )
 from bert_keras.text.masking import choose_words, generator, mask_rows
 
-# Two samples of the same rule have a smaller p-value in 1 of 10,000 tests.
+# If two samples follow the same rule, 1 of 10,000 tests has a p-value below
+# this number.
 CHANCE = 1e-4
 
 

@@ -5,9 +5,9 @@ r"""Measures speed and memory of this package and of other libraries.
 In: --rows has names of `ROWS` in baselines/rows.py. A row compares libraries at
 one job. Some rows need --input, --vocabulary, --data or --init. The script
 stops at a row that needs a missing flag. Out: a table for each row, and a JSON
-file. For each system, the file has the seconds of an example (median, minimum
-and maximum of the turns), the processor seconds, and the peak memory (of the
-GPU, if used).
+file. For each library, the file has the seconds per example, the processor
+seconds, and the peak memory (of the GPU, if used). The seconds are the median,
+minimum and maximum of repeated measurements.
 
 Libraries that are not installed are skipped. To install all libraries:
 pip install 'bert_keras[onnx,peers]'. Rows in bfloat16 are skipped if the device
