@@ -40,14 +40,13 @@ class RunFolder:
         InputError: the folder is not writable, is not a run folder, has
             other settings or inputs, or is in use.
 
-    Example:
-
-    >>> with RunFolder("runs/mine", {"seed": 1}) as run:
-    ...     results = run.read_results("corpus")
-    ...     if results is None:
-    ...         with run.output("corpus.txt") as path:
-    ...             results = write_corpus(path)
-    ...         run.finish("corpus", results, outputs=["corpus.txt"])
+    Examples:
+        >>> with RunFolder("runs/mine", {"seed": 1}) as run:
+        ...     results = run.read_results("corpus")
+        ...     if results is None:
+        ...         with run.output("corpus.txt") as path:
+        ...             results = write_corpus(path)
+        ...         run.finish("corpus", results, outputs=["corpus.txt"])
     """
 
     def __init__(self, path, settings, inputs=(), writes=True):

@@ -201,7 +201,7 @@ def applies_only(to, acts, *names):
     A flag that has its default value is not refused.
 
     Args:
-        to: end of the message "... only applies", such as "with --packed".
+        to: words after "only applies" in the message, such as "with --packed".
         acts: function of absl's FLAGS that returns True if the flags have an
             effect.
         *names: names of flags.

@@ -204,7 +204,7 @@ def _list_settings(preprocess):
 
 
 def export(models, preprocess, values):
-    """Write the SavedModel and print its signatures."""
+    """Write the SavedModel; print its signatures and foreign operations."""
     import bert_keras
     from official_tasks import progress
 

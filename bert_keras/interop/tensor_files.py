@@ -284,10 +284,10 @@ def read_safetensors(path):
 
 
 def _refuse_integers(tensor):
-    """Raise `WeightsError` for a weight of integers or booleans.
+    """Raise `WeightsError`: the weight has integers or booleans.
 
-    This check runs only for weights that a model has. Many files also contain
-    integer position ids, which no model has.
+    The tensor calls this function when a model reads the weight. Many files
+    also contain integer position ids, which no model reads.
     """
     raise WeightsError(
         tensor.file,

@@ -82,9 +82,9 @@ class SelfAttention(layers.KeepsArguments):
         float (B, T, D), or a tuple of this tensor and the probabilities,
         (B, N, T, S).
 
-    Example:
-    >>> SelfAttention(num_heads=2, hidden_dim=8)(np.ones((1, 3, 8))).shape
-    (1, 3, 8)
+    Examples:
+        >>> SelfAttention(num_heads=2, hidden_dim=8)(np.ones((1, 3, 8))).shape
+        (1, 3, 8)
     """
 
     def __init__(self, num_heads, hidden_dim, dropout=0.1, **kwargs):
@@ -233,9 +233,9 @@ class TransformerLayer(layers.SeededLayer):
             `attention_probabilities`, `training` and `rematerialize` are all
             True.
 
-    Example:
-    >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
-    (1, 3, 8)
+    Examples:
+        >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
+        (1, 3, 8)
     """
 
     def __init__(

@@ -69,6 +69,7 @@ class BertEncoder(Portable, keras.Model):
             takes a third more time.
         pooler_activation: "tanh", or "relu" as in DistilBERT's heads.
         dtype: dtype policy or its name; None for Keras's global policy.
+        name: name of the model.
 
     Call arguments:
         inputs: dict of `token_ids` and, if needed, `segment_ids` (default all
@@ -95,10 +96,10 @@ class BertEncoder(Portable, keras.Model):
             a fork of the process that made it, or attention probabilities are
             requested in training with `rematerialize`.
 
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
-    >>> encoder(np.array([[2, 45, 3]]))["pooled_output"].shape
-    (1, 8)
+    Examples:
+        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+        >>> encoder(np.array([[2, 45, 3]]))["pooled_output"].shape
+        (1, 8)
     """
 
     # License of the source weights, an `interop.tensors.License`, or None.

@@ -160,9 +160,9 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
     Returns:
         float32 (..., C); float64 for a float64 policy.
 
-    Example:
-    >>> LogitsHead(3)(np.ones((1, 8))).shape
-    (1, 3)
+    Examples:
+        >>> LogitsHead(3)(np.ones((1, 8))).shape
+        (1, 3)
     """
 
     def __init__(self, units, dropout=0.0, dtype=None, **kwargs):

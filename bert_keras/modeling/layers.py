@@ -268,9 +268,9 @@ class BertEmbeddings(SeededLayer):
         InputError: `dropout` is not in [0, 1), or T is above
             `max_sequence_length` without `position_ids`.
 
-    Example:
-    >>> BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape
-    (1, 3, 8)
+    Examples:
+        >>> BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape
+        (1, 3, 8)
     """
 
     def __init__(

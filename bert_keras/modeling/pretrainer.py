@@ -43,10 +43,11 @@ class BertPretrainer(TaskModel):
         dict of logits: `mlm`, float32 (B, M, V), and `nsp`, float32 (B, 2),
         or (B, E, 2) for packed rows.
 
-    Example:
-    >>> model = BertPretrainer(BertEncoder(100, 2, 2, 8, 16))
-    >>> model({"token_ids": [[2, 4, 3]], "mask_positions": [[1]]})["mlm"].shape
-    (1, 1, 100)
+    Examples:
+        >>> model = BertPretrainer(BertEncoder(100, 2, 2, 8, 16))
+        >>> inputs = {"token_ids": [[2, 4, 3]], "mask_positions": [[1]]}
+        >>> model(inputs)["mlm"].shape
+        (1, 1, 100)
     """
 
     def __init__(
@@ -149,10 +150,10 @@ class BertCausalModel(TaskModel):
     Raises:
         InputError: the encoder is bidirectional.
 
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
-    >>> BertCausalModel(encoder)([[2, 45, 3]]).shape
-    (1, 3, 100)
+    Examples:
+        >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
+        >>> BertCausalModel(encoder)([[2, 45, 3]]).shape
+        (1, 3, 100)
     """
 
     pools = False

@@ -56,13 +56,13 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     freezes the pooler, and so do `fit` and `train_on_batch`. A model with
     `pools` True that shares the encoder unfreezes the pooler again.
 
-    Example:
-    >>> @keras.saving.register_keras_serializable("mine")
-    ... class Embedder(TaskModel):
-    ...     def __init__(self, encoder, name="embedder"):
-    ...         inputs = symbolic_inputs()
-    ...         vectors = encode(encoder, inputs)["pooled_output"]
-    ...         super().__init__(inputs, vectors, encoder, name)
+    Examples:
+        >>> @keras.saving.register_keras_serializable("mine")
+        ... class Embedder(TaskModel):
+        ...     def __init__(self, encoder, name="embedder"):
+        ...         inputs = symbolic_inputs()
+        ...         vectors = encode(encoder, inputs)["pooled_output"]
+        ...         super().__init__(inputs, vectors, encoder, name)
     """
 
     # Class of the encoder that `from_preset` makes.

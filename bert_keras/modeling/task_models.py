@@ -93,10 +93,10 @@ class BertClassifier(TaskModel):
             or packed rows are combined with a BiLSTM, a recipe or left-to-right
             attention.
 
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
-    >>> BertClassifier(encoder, labels=["no", "yes"])([[2, 45, 3]]).shape
-    (1, 2)
+    Examples:
+        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+        >>> BertClassifier(encoder, labels=["no", "yes"])([[2, 45, 3]]).shape
+        (1, 2)
     """
 
     def __init__(
@@ -229,10 +229,10 @@ class BertSpanPredictor(TaskModel):
     Returns:
         dict of `start` and `end`, float32 (B, T), logits.
 
-    Example:
-    >>> model = BertSpanPredictor(BertEncoder(100, 2, 2, 8, 16))
-    >>> model([[2, 45, 3]])["start"].shape
-    (1, 3)
+    Examples:
+        >>> model = BertSpanPredictor(BertEncoder(100, 2, 2, 8, 16))
+        >>> model([[2, 45, 3]])["start"].shape
+        (1, 3)
     """
 
     pools = False
@@ -298,10 +298,10 @@ class BertTagger(TaskModel):
     Raises:
         InputError: labels are missing, repeated or not strings.
 
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
-    >>> BertTagger(encoder, labels=["O", "B-PER"])([[2, 45, 3]]).shape
-    (1, 3, 2)
+    Examples:
+        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+        >>> BertTagger(encoder, labels=["O", "B-PER"])([[2, 45, 3]]).shape
+        (1, 3, 2)
     """
 
     pools = False
@@ -357,10 +357,10 @@ class BertChooser(TaskModel):
     Returns:
         float32 (B, K), logits.
 
-    Example:
-    >>> model = BertChooser(BertEncoder(100, 2, 2, 8, 16))
-    >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
-    (1, 2)
+    Examples:
+        >>> model = BertChooser(BertEncoder(100, 2, 2, 8, 16))
+        >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
+        (1, 2)
     """
 
     def __init__(
@@ -474,10 +474,10 @@ class BertEmbedder(TaskModel):
         InputError: the pooling is unknown, or `truncate_dim` is below 1 or
             above `hidden_dim` of the encoder.
 
-    Example:
-    >>> model = BertEmbedder(BertEncoder(100, 2, 2, 8, 16))
-    >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
-    (1, 2, 8)
+    Examples:
+        >>> model = BertEmbedder(BertEncoder(100, 2, 2, 8, 16))
+        >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
+        (1, 2, 8)
     """
 
     def __init__(

@@ -184,11 +184,11 @@ def enable_lora(
             `dropout` is not in [0, 1), `dropout` is above 0 and the encoder has
             no dropout, the encoder is frozen, or the model already has LoRA.
 
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
-    >>> enable_lora(encoder, rank=2)
-    >>> len(encoder.trainable_weights)  # A and B, two projections, two layers
-    8
+    Examples:
+        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+        >>> enable_lora(encoder, rank=2)
+        >>> len(encoder.trainable_weights)  # A and B; 2 projections, 2 layers
+        8
     """
     encoder = getattr(model, "encoder", model)
     projections = tuple(projections)

@@ -47,11 +47,10 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
         InputError: the folder does not exist or is not an export of this
             package, or one of its files is missing or was changed.
 
-    Example:
-
-    >>> served = load_saved_model("served")
-    >>> served.classify(["An hour well spent."])["label"]
-    ['positive']
+    Examples:
+        >>> served = load_saved_model("served")
+        >>> served.classify(["An hour well spent."])["label"]
+        ['positive']
     """
     folder = files.absolute(folder)
     card = read_card(folder)

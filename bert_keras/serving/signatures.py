@@ -292,4 +292,6 @@ def _check_top_k(model, rows, options):
         most = rows.tokenizer.vocabulary_size
     top_k = options["top_k"]
     if most and not (type(top_k) is int and 1 <= top_k <= most):
-        raise InputError(f"top_k is {top_k!r}. Expected 1 to {most}.")
+        raise InputError(
+            f"top_k is {top_k!r}. Expected a whole number from 1 to {most}."
+        )

@@ -296,8 +296,9 @@ def strip_counts(counts):
 class _CountWords:
     """Picklable function that counts the words of texts.
 
-    A call first counts the strings between blanks. `WordPiece`, which is slow,
-    then splits each distinct string only once.
+    A call first counts the strings between blanks. Then it splits each distinct
+    string only once: a regular expression splits printable ASCII, the slower
+    `WordPiece` splits the rest.
     """
 
     def __init__(self, lowercase, strip_accents):

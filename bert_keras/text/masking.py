@@ -243,10 +243,9 @@ class TokenMasker:
         InputError: an argument is out of range, or `check_vocabulary` refuses
             the vocabulary.
 
-    Example:
-
-    >>> masker = TokenMasker(tokenizer.vocabulary, max_predictions=3)
-    >>> masker(tf.constant([[2, 45, 17, 3, 0]]), seed=(0, 1))
+    Examples:
+        >>> masker = TokenMasker(tokenizer.vocabulary, max_predictions=3)
+        >>> masker(tf.constant([[2, 45, 17, 3, 0]]), seed=(0, 1))
     """
 
     def __init__(

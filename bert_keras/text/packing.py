@@ -39,10 +39,9 @@ class SegmentPacker(keras.layers.Layer):
             a dense batch, a row has no room for a token of each segment, or,
             outside a `tf.function`, an id is negative.
 
-    Example:
-
-    >>> packer = SegmentPacker(8, cls_id=2, sep_id=3)
-    >>> packer((tf.ragged.constant([[5, 6]]), tf.ragged.constant([[7]])))
+    Examples:
+        >>> packer = SegmentPacker(8, cls_id=2, sep_id=3)
+        >>> packer((tf.ragged.constant([[5, 6]]), tf.ragged.constant([[7]])))
     """
 
     def __init__(

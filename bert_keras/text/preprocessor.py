@@ -67,10 +67,9 @@ class BertPreprocessor(keras.layers.Layer):
         InputError: an argument is invalid, or the segments of a call have
             different sizes.
 
-    Example:
-
-    >>> preprocess = BertPreprocessor(tokenizer, sequence_length=64)
-    >>> dataset = dataset.batch(32).map(preprocess)
+    Examples:
+        >>> preprocess = BertPreprocessor(tokenizer, sequence_length=64)
+        >>> dataset = dataset.batch(32).map(preprocess)
     """
 
     def __init__(

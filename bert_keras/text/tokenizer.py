@@ -69,10 +69,9 @@ class WordPieceTokenizer(keras.layers.Layer):
             argument is invalid or contradicts `tokenizer_config.json`, or
             `strings` has values that are not strings.
 
-    Example:
-
-    >>> tokenizer = WordPieceTokenizer("vocab.txt")
-    >>> ids = tokenizer(["An hour well spent."])
+    Examples:
+        >>> tokenizer = WordPieceTokenizer("vocab.txt")
+        >>> ids = tokenizer(["An hour well spent."])
     """
 
     def __init__(

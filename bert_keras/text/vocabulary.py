@@ -251,7 +251,8 @@ def _is_text(token):
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
-# Nearly all tokens are printable ASCII, and need only this check.
+# In English vocabularies, nearly all tokens are printable ASCII. They need only
+# this check.
 _USUAL = re.compile(f"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 
 

@@ -39,10 +39,9 @@ def align_words(
         InputError: there are no words, a text is a string, a word is not a
             string, or the words and labels differ in number.
 
-    Example:
-
-    >>> inputs, word_ids = align_words(preprocess, [["An", "hour"]])
-    >>> tags = model.predict(inputs).argmax(-1)[word_ids >= 0]
+    Examples:
+        >>> inputs, word_ids = align_words(preprocess, [["An", "hour"]])
+        >>> tags = model.predict(inputs).argmax(-1)[word_ids >= 0]
     """
     counts = [len(words) for words in texts]
     if not any(counts) or any(isinstance(words, str) for words in texts):

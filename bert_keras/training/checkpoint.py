@@ -164,8 +164,8 @@ def prune(folder, newest, keep, keep_every=None):
     """Remove the checkpoints up to step `newest`, except the last `keep`.
 
     The first checkpoint at or after each multiple of `keep_every` stays.
-    Checkpoints after `newest` also stay. They are damaged, so the run resumed
-    from an earlier checkpoint.
+    Checkpoints after `newest` also stay. They exist only if they were damaged
+    and the run resumed from an earlier checkpoint.
     """
     upto = [step for step in steps(folder) if step <= newest]
     for previous, step in itertools.pairwise([0, *upto[:-keep]]):

@@ -72,8 +72,8 @@ class InBatchNegatives(_SimilarityLoss):
 
     Call arguments:
         y_true: None, or int (B, K), a number below 2**24 for each text. Equal
-            texts have equal numbers. An array of another known shape is
-            ignored. An array of unknown width must be (B, K).
+            texts have equal numbers. If the static shape is not (B, K), the
+            array is ignored. If the static width is None, it must be K.
         y_pred: float (B, K, D) with K of 2 or more.
     """
 

@@ -76,12 +76,11 @@ class TrainingState(keras.callbacks.Callback):
     Attributes:
         step: number of steps of the run so far, with those before a resume.
 
-    Example:
-
-    >>> state = TrainingState("runs/mine/state", every=1000)
-    >>> step = state.restore(model)
-    >>> model.fit(data_from(step), steps_per_epoch=total - step,
-    ...           callbacks=[state])
+    Examples:
+        >>> state = TrainingState("runs/mine/state", every=1000)
+        >>> step = state.restore(model)
+        >>> model.fit(data_from(step), steps_per_epoch=total - step,
+        ...           callbacks=[state])
     """
 
     def __init__(

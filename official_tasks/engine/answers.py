@@ -306,7 +306,7 @@ def _find_best(probabilities, labels):
 
 def _as_json(value):
     """Return an output as a JSON value, with float32 in its shortest form."""
-    if isinstance(value, list):  # `ServedModel` removed the padding
+    if isinstance(value, list):  # an output without its padding
         if not value or type(value[0]) is not float:
             return [_as_json(item) for item in value]
         value = np.array(value, np.float32)

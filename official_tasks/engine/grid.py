@@ -128,16 +128,16 @@ def _run_all(task, metric, output, identity, run_one):
 
 
 def refuse_several_hosts(distribution):
-    """Raise InputError if this host is one of several that train together.
+    """Raise InputError if the distribution is "multi_worker", also by "auto".
 
     Successive runs share a folder, and only one process may write to it.
     """
     if resolve_auto(distribution) == "multi_worker":
         raise InputError(
-            "Several runs in a row need a single host, but TF_CONFIG names "
-            f"several (--distribution={distribution}). Start each run with its "
-            "own --output and one --task, without --grid, --seeds and --folds, "
-            "or use --distribution=mirrored."
+            "Several runs in a row need a single host, but the distribution is "
+            f"multi_worker (--distribution={distribution}). Start each run "
+            "with its own --output and one --task, without --grid, --seeds and "
+            "--folds, or use --distribution=mirrored."
         )
 
 

@@ -37,7 +37,9 @@ class Example(NamedTuple):
         """All texts. Rows with equal texts are reported as repeated."""
         return self[:1] if self.text_pair is None else self[:2]
 
-    group = texts  # rows with equal groups go to the same split
+    # Rows with equal groups go to the same split, unless a class has only one
+    # group.
+    group = texts
 
 
 class Examples(list):

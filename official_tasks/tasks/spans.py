@@ -33,8 +33,9 @@ class Question(NamedTuple):
         id: unique in its split.
         answers: the true answers, () if the context has no answer, or None if
             they are unknown, as in a test file.
-        start: the index of the first answer's first character in the context;
-            None if unknown.
+        start: the stated index of the first answer's first character in the
+            context. None without an answer; None or negative if unknown. It may
+            be wrong; see `answer_span`.
         title: title of the article that contains the context.
     """
 

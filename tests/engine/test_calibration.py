@@ -100,7 +100,8 @@ def test_the_saved_head_has_the_temperature(
     def loss(temperature):
         return log_loss(labels, softmax(logits / temperature, axis=-1))
 
-    # No other temperature fits dev better.
+    # The saved head already divides the logits by the temperature, so the best
+    # further temperature is 1.
     best = minimize_scalar(loss, bounds=(0.1, 10), method="bounded")
     assert best.x == pytest.approx(1, rel=1e-3)
     temperature = results["temperature"]

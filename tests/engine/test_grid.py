@@ -145,3 +145,9 @@ def test_a_table_of_one_run_is_a_column_and_lacks_what_a_failed_run_lacks():
     ]
     two = grid.make_table("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
     assert list(two.columns[1].cells) == ["0.2500", ""]
+
+
+def test_several_runs_need_a_single_host():
+    grid.refuse_several_hosts("mirrored")
+    with pytest.raises(InputError, match="the distribution is multi_worker"):
+        grid.refuse_several_hosts("multi_worker")

@@ -48,7 +48,10 @@ def saved(tmp_path_factory):
 
 
 def test_dropout_is_set_where_a_seed_is_drawn(tmp_path):
-    """PEFT's target "dense" includes the pooler and the head's transform."""
+    """A target may include layers without a seed: they get no dropout.
+
+    PEFT's target "dense" includes the pooler and the head's transform.
+    """
 
     def pretrainer():
         sizes = {**SMALL, "num_layers": 1, "dtype": "float32"}

@@ -97,7 +97,7 @@ def corpus(count=60, seed=0):
 
 
 def corpus_hash(documents):
-    """Return the hash of all texts in order, as a manifest stores it."""
+    """Return the hash of all documents in order, as a manifest stores it."""
     hashes = [
         hashlib.sha256("\n".join(d.paragraphs).encode()).digest()
         + b"sentences" * d.sentences_given
