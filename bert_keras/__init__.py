@@ -131,8 +131,8 @@ def __dir__():
 def _register_classes():
     """Import the modules with classes that register with Keras.
 
-    A module that fails to import is skipped, because the program may be in the
-    middle of importing it. If a module is broken, the first use of one of its
+    A module that fails to import is skipped, because it may need a module whose
+    import has not ended yet. If a module is broken, the first use of one of its
     names raises the error. The text layers need TensorFlow, so they are skipped
     until TensorFlow is imported.
     """

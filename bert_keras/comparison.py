@@ -11,8 +11,8 @@ def greatest_difference(first, second, relative=False):
     Args:
         first: dict of name -> NumPy array, or one array.
         second: the other outputs, in the same form.
-        relative: True to divide the differences of each output by the
-            output's greatest absolute value in `first`, but by at least 1.
+        relative: True to divide each output's differences by the larger of 1
+            and the output's greatest absolute value in `first`.
 
     Returns:
         float; infinity if names, shapes, integers or strings differ, or if an
@@ -51,6 +51,6 @@ def check_finite(name, array):
         ends = [array.min(), array.max()] if array.size else []
     if not np.isfinite(ends).all():
         raise InputError(
-            f"The weight {name} has NaN or infinity. Nothing was saved. Start "
-            "from the weights of an earlier step, with a lower learning rate."
+            f"The weight {name} has NaN or infinity. Nothing was saved. Train "
+            "again from an earlier step's weights with a lower learning rate."
         )

@@ -57,8 +57,8 @@ def refuse_fork(process):
     """
     if os.getpid() != process:
         raise InputError(
-            "The model was loaded before this process was forked. TensorFlow "
-            "would hang here. Load the model in this process."
+            "The model was made before this process was forked. TensorFlow "
+            "would hang here. Make or load the model in this process."
         )
 
 

@@ -1,8 +1,8 @@
 """Local and remote files and folders: paths, checks, atomic writes.
 
-A path may be remote, such as `gs://bucket/folder`. A remote file is a copy of a
-finished local file, because remote file systems lack append and rename. A
-remote folder's manifest is uploaded last. Without it, the folder is invalid.
+A path may be remote, such as `gs://bucket/folder`. Remote file systems lack
+append and rename, so a finished local file is copied there. A remote folder's
+manifest is uploaded last. Without it, the folder is invalid.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def is_remote(path):
     """Return True if a path has a scheme, as in `gs://bucket/folder`.
 
-    `hf://org/name` is not a path. It names weights or data on the Hub.
+    Return False for `hf://org/name`, which names weights or data on the Hub.
     """
     path = os.fspath(path)
     return bool(_SCHEME.match(path)) and not path.startswith(HUB)
@@ -97,7 +97,7 @@ def keras_home():
 
 
 def cache_folder():
-    """Return the local folder that keeps copies of remote data."""
+    """Return the local folder that keeps copies and builds of remote data."""
     return os.path.join(keras_home(), "datasets", "bert_keras")
 
 
@@ -139,7 +139,7 @@ def describe_version(path):
 
 
 def list_folder(path):
-    """Return the sorted names in a folder; [] if there is no folder."""
+    """Return the sorted names in a folder; [] if the path does not exist."""
     try:
         if not is_remote(path):
             return sorted(os.listdir(path))
@@ -318,7 +318,7 @@ def sha256(path):
 
 
 def same_content(path, other) -> bool:
-    """Return True if two paths name the same file or files of equal bytes."""
+    """Return True if two paths are files with the same content."""
     if not (is_file(path) and is_file(other)):
         return False
     if not (is_remote(path) or is_remote(other)) and os.path.samefile(
@@ -361,7 +361,7 @@ def atomic_output(path):
 
     An old folder at `path` is replaced by two renames. If the process is killed
     between them, `path` is missing. The next `atomic_output` in the same parent
-    folder, by a process with the same `process_space`, restores the old folder.
+    folder restores the old folder, if it runs in the same `process_space`.
     For a remote `path`, see `upload`.
     """
     if is_remote(path):

@@ -27,9 +27,11 @@ class FolderLock:
     On a local disk, the operating system frees the lock when the process ends,
     even after a kill. Remote file systems and some mounted disks have no locks.
     There, a marker file names the process that holds the folder. If two
-    processes write markers within half a second, the later marker wins. The
-    marker of a process that has ended is replaced if the process ran in the
-    same `files.process_space`. Otherwise, a user must remove the marker.
+    processes write markers within half a second, the later marker wins. If
+    the process named in a marker has ended, the next process with the same
+    `files.process_space` replaces the marker. A process on another machine, in
+    another container or after a reboot cannot know this. It raises `InputError`
+    until a user removes the marker.
 
     Args:
         folder: an existing folder, local or remote.

@@ -116,7 +116,7 @@ def check_entries(entries: dict) -> None:
 
     Args:
         entries: dict of path -> {"bytes", "sha256"}. Paths must be relative to
-            the folder, inside it, and separated by /.
+            the folder, inside it, and have / as separator.
     """
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
@@ -135,7 +135,7 @@ def describe_files(folder: str, names: Iterable[str]) -> dict[str, dict]:
 
 
 def find_size_fault(path: str, entry: dict) -> str | None:
-    """Return a phrase such as "is empty" if a file's size is wrong, or None.
+    """Return None if a file's size is right, else a phrase like "is missing".
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
@@ -154,7 +154,7 @@ def find_size_fault(path: str, entry: dict) -> str | None:
 
 
 def find_fault(path: str, entry: dict) -> str | None:
-    """Return a phrase such as "is damaged" if size or hash is wrong, or None.
+    """Return None if size and hash are right, else a phrase like "is missing".
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.

@@ -71,7 +71,7 @@ class RunFolder:
         return os.path.join(self.path, *names)
 
     def output(self, name):
-        """Return `files.atomic_output` for a file in the run's folder."""
+        """Return `files.atomic_output` for a file or folder of the run."""
         return files.atomic_output(self.file(name))
 
     def read_results(self, stage):
@@ -141,7 +141,7 @@ class RunFolder:
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
         if is_mistake and self._is_new:
-            # An argument was invalid. The next call may store other settings.
+            # After an invalid argument, the next call may have other settings.
             self._remove_settings()
         else:
             self.close()
@@ -149,7 +149,7 @@ class RunFolder:
     def _remove_settings(self):
         """Close the run; remove its settings if the folder has no other file.
 
-        The local folder and its parents are removed if the run made them.
+        In that case, remove the local folder and parents that the run made.
         """
         if not files.is_remote(self.path):
             # Remove empty folders, which a run in a subfolder may have left.
@@ -207,9 +207,9 @@ class RunFolder:
 
 
 def resume_dtype(dtype, folder):
-    """Return the dtype of the run in `folder` instead of "auto".
+    """Return the dtype of the run in `folder` if `dtype` is "auto".
 
-    Return `dtype` unchanged if it is not "auto", or if there is no run.
+    Otherwise, or if there is no run, return `dtype`.
     """
     old = _read_run(folder) if dtype == "auto" and folder else None
     return old["settings"].get("dtype", dtype) if old else dtype

@@ -1,7 +1,7 @@
 """Writer of safetensors files for models, LoRA weights and checkpoints.
 
-Unlike the safetensors package, this writer raises Python's `OSError`, holds one
-tensor at a time in memory, and hashes the file while writing it.
+Unlike the safetensors package, this writer raises `OSError` if a write fails,
+holds one tensor at a time in memory, and hashes the file while writing it.
 """
 
 import hashlib

@@ -10,10 +10,10 @@ r"""Scores models, or files of predictions, by a task's official metrics.
 In: --model, the folder of a fine-tuning run or of a model; or --predictions, a
 file in the task's official format. --model=A,B,C averages the outputs of
 several models. The task and its options come from the run, unless flags set
-them. --task=mlm masks the texts of --input: lines, or the column --text of a
-table. The scores then show how well pre-trained weights predict the masked
-tokens. Out: a table of all official metrics. --output also writes results.json
-and, except for mlm, the official prediction files.
+them. --task=mlm masks tokens of --input and scores how well pre-trained weights
+predict them. --input names files with one text on each line, or tables with
+the texts in the column --text. Out: a table of all official metrics. --output
+also writes results.json and, except for mlm, the official prediction files.
 
 Takes about 10 seconds for 1,000 short texts with a small model on 2 CPU cores.
 """
@@ -46,7 +46,7 @@ def define_flags():
     )
     flags.DEFINE_string("input", None, "With --task=mlm: files of texts.")
     flags.DEFINE_integer(
-        "sequence_length", 128, "Maximum number of tokens of a row."
+        "sequence_length", 128, "With --task=mlm: maximum tokens of a row."
     )
     script.define_seed("Seed of the random masks.")
     flags.DEFINE_string(
@@ -115,13 +115,14 @@ def _check_held_out(task, models, split="dev") -> list[str]:
 
     Return a note for each dev or test file that a model was trained on.
 
-    Without a dev file, the dev split is a tenth of --train. A model whose run
-    read a file of --train was trained on rows of this tenth in these cases:
+    Without a dev file, the dev split is a tenth of --train. If a model's run
+    also read a file of --train, the model was trained on rows of this tenth in
+    these cases:
 
-    - The run had other training files too, or another order of them.
+    - The run had more, fewer or other training files, or another order of them.
     - The run had another split_seed, or a dev file.
     - The run was part of a cross-validation.
-    - A file changed after the run.
+    - A file of --train that the run read changed after the run.
 
     Raises:
         InputError: a model was trained on rows of this tenth.

@@ -12,7 +12,7 @@ In: the data of a task, and --init, the weights to start from. --data_dir is a
 folder of official files, or a data set such as hf:nyu-mll/glue or
 hf:rajpurkar/squad. --task=custom reads any CSV, TSV, JSONL or Parquet file and
 any data set. --task=my_task.py is a Python file with your task. Out, in
---output: model/ with the vocabulary, the labels and the weights of the best
+--output: model/ with the vocabulary, the labels and the weights with the best
 score on dev; results.json with all official metrics; predictions/ of the dev
 split; report.html; TensorBoard logs. tools/export.py exports model/, except a
 tagger that was trained with --recipe. The same command resumes an interrupted
@@ -20,9 +20,9 @@ run.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
-four learning rates. For small models, these rates and the default rate are
-multiplied: by 6 up to hidden size 256, by 2 up to 512. --seeds=5 trains with
-five seeds. --folds=5 cross-validates.
+four learning rates. For small models, these rates and the default rate (without
+--recipe) are multiplied: by 6 up to hidden size 256, by 2 up to 512. --seeds=5
+trains with five seeds. --folds=5 cross-validates.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
@@ -73,8 +73,8 @@ TRAINING = {
     "lora_targets": "Projections that LoRA changes: any of query, key, value, "
     "output, feed_forward.",
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
-    "accumulation": "Number of micro-batches into which a batch is split, to "
-    "save memory.",
+    "accumulation": "Number of micro-batches into which each device splits "
+    "its part of a batch, to save memory.",
     "steps_per_execution": "Number of steps that Python starts in one call.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "

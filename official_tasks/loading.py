@@ -34,11 +34,10 @@ HIDDEN = (
 def set_log_level():
     """Hide the lines in `HIDDEN`, and TensorFlow's messages below warnings.
 
-    A level that is already set is kept. The lines in `HIDDEN` are shown if the
-    level is 0, the machine has an accelerator, or TensorFlow is already
-    imported.
+    If TF_CPP_MIN_LOG_LEVEL is already set, its value is kept. The lines in
+    `HIDDEN` are shown if the value is 0, the machine has an accelerator, or
+    TensorFlow is already imported.
     """
-    # `setdefault` keeps a level that the user or a parent script set.
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
     if not (has_device or level == "0" or "tensorflow" in sys.modules):

@@ -2,7 +2,7 @@
 
 Other modules make the sections of a page. The templates of sections, tables and
 charts are in `official_tasks/report.html`. `write_report` writes the page of a
-run to a file with the same name, in the run's folder.
+run to report.html in the run's folder.
 """
 
 import math

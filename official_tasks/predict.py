@@ -1,4 +1,4 @@
-r"""Answers many texts with an exported model, one line for each text.
+r"""Runs an exported model on many texts and writes its answer to each text.
 
     python -m official_tasks.predict --model=runs/served --input=texts.txt \
         --output=answers.jsonl
@@ -21,8 +21,9 @@ can write to a pipe:
         --input=- --output=- > answers.jsonl
 
 With --task the script writes the task's official prediction files. --model then
-names the folder of a fine-tuning run, and the options of that run apply.
---model=A,B,C averages the outputs of several runs:
+names the folder of a fine-tuning run or its model/. The options of that run
+apply, unless flags set them. --model=A,B,C averages the outputs of several
+models:
 
     python -m official_tasks.predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
@@ -48,7 +49,10 @@ DIALECT = ("separator", "encoding")  # flags that also apply without --task
 
 def define_flags():
     flags.DEFINE_string(
-        "model", None, "Folder of a SavedModel or, with --task, of a run."
+        "model",
+        None,
+        "Folder of a SavedModel. With --task, folder of a model or run; A,B "
+        "averages the outputs of A and B.",
     )
     flags.DEFINE_string(
         "input", "-", "Files of texts, or - for standard input."
@@ -73,8 +77,8 @@ def define_flags():
     flags.DEFINE_list(
         "columns",
         None,
-        "Columns of a table to read, one for each input. By default, the "
-        "columns have the names of the inputs.",
+        "Columns to read from a table, one for each input of the signature. "
+        "By default, the columns have the names of these inputs.",
     )
     flags.DEFINE_list("keep", [], "Columns to write next to the answers.")
     flags.DEFINE_integer(

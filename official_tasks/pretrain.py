@@ -6,8 +6,8 @@ r"""Pre-trains BERT on its two objectives, or a unidirectional model.
         --warmup=0.05 --bias_correction
 
 In: --data, a folder that tools/create_pretraining_data.py wrote. As in the
-paper, training has two phases: the last tenth of the steps is phase 2, with
-sequences of 512 tokens (--phase_2_steps). Each epoch samples new pairs and
+paper, training has two phases: the last tenth of the steps (--phase_2_steps)
+is phase 2, with sequences of 512 tokens. Each epoch samples new pairs and
 masks. With --records the script reads TFRecords of examples that were sampled
 once: for phase 1 from --data, for phase 2 from --phase_2_data. --init starts
 from existing weights of any supported format. Out, in --output: model/ with
@@ -105,8 +105,8 @@ EXECUTION = {
         DISTRIBUTIONS,
     ),
     "tpu": "local, or a TPU's name or address.",
-    "accumulation": "Number of micro-batches into which a batch is split, to "
-    "save memory.",
+    "accumulation": "Number of micro-batches into which each device splits "
+    "its part of a batch, to save memory.",
     "steps_per_execution": "Number of steps that Python starts in one call.",
     "save_every": "Steps between checkpoints.",
     "keep": "Number of newest checkpoints to keep.",

@@ -31,7 +31,7 @@ class _Console(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-# Print [, ] and codes such as :key: in the user's texts as they are.
+# Print the user's texts unchanged, even if they contain [bold] or :key:.
 console = _Console(highlight=False, markup=False, emoji=False)
 LINE_EVERY = 30.0  # seconds between two lines, if the output is no terminal
 _printed: list = []  # the line of `show_devices`, once it is printed

@@ -8,7 +8,7 @@ r"""Runs the experiments of a table of the paper and prints their scores.
 In: pre-training data of tools/create_pretraining_data.py (tables 5, 6, 8 and
 figure5), and the official files of each column's task, which --option names.
 Out, in --output: a run folder for each pretrain and finetune command, and
-tableN.md or figure5.md. This file has the paper's scores, and the mean and
+tableN.md or figure5.md. The .md file has the paper's scores, and the mean and
 standard deviation of the runs' scores over seeds. Tables with the same --output
 share pre-training runs. The same command resumes interrupted runs. It also
 checks finished runs, so keep their data and weights.
@@ -333,7 +333,7 @@ class Commands:
         """Return mean ± standard deviation over finished seeds, in percent.
 
         Return "-" if the row lacks the column, "not run" if no seed has
-        finished, and "failed" if a score is not finite.
+        finished, and "failed" if a score is not finite. One seed has no "±".
         """
         scores = []
         for seed in range(self.values.seeds):
@@ -379,7 +379,7 @@ def define_flags():
     flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
     flags.DEFINE_multi_string(
-        "option", [], "TASK.FLAG=VALUE, a flag of one task; repeatable."
+        "option", [], "TASK.FLAG=VALUE: finetune flag of one task; repeatable."
     )
     flags.DEFINE_list("tasks", None, "Tasks of the table to run; default: all.")
     flags.DEFINE_string(
@@ -398,7 +398,7 @@ def main(values):
     for words in commands.list_all().values():
         print(f"python -m {shlex.join(words)}", flush=True)
         if not values.dry_run:
-            # A finished run only checks its settings and its files.
+            # For a finished run, the command only checks settings and files.
             script.run_module(words)
     if not values.dry_run:
         text = commands.format_table()

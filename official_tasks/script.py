@@ -43,8 +43,8 @@ PATH_ERRORS = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
-# Errors of a disk or a network that may be temporary. `gfile` raises EIO for
-# each error of TensorFlow that has no errno.
+# Errors of a disk or a network that may be temporary. `remote_files.gfile`
+# raises EIO for most errors of TensorFlow.
 TEMPORARY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # After this call, a flag that a function of this file defines belongs to the
@@ -66,7 +66,7 @@ def start(main, define_flags, arguments=()):
         main: function of absl's FLAGS and of the values of `arguments`. It
             returns the exit code; None means 0.
         define_flags: function that defines the script's flags.
-        arguments: names of the arguments that are not flags.
+        arguments: names of the positional arguments.
     """
     stopping.install()
     # By default, Python's garbage collector searches TensorFlow's objects for
@@ -109,7 +109,7 @@ def run_module(words):
 
 
 def define_overwrite():
-    """Define --overwrite, which lets `prepare_output` accept an old output."""
+    """Define --overwrite, which allows a script to replace its --output."""
     flags.DEFINE_bool("overwrite", False, "Replace an existing --output.")
 
 
@@ -164,7 +164,7 @@ def define_text(text):
     flags.DEFINE_bool(
         "lowercase",
         None,
-        "Lower-case text. The default is the vocabulary's setting. If the "
+        "Lower-case the text. The default is the vocabulary's setting. If the "
         "vocabulary has none, text is lower-cased.",
     )
     flags.DEFINE_bool(
@@ -183,7 +183,7 @@ def require(expected, check, *names):
 
     Args:
         expected: the valid values in words, such as "a number above 0".
-        check: function of a value, or of each value of a repeated flag.
+        check: function of a value; if a flag has a list, of each value in it.
         *names: names of flags.
     """
 
@@ -196,7 +196,7 @@ def require(expected, check, *names):
 
 
 def applies_only(to, acts, *names):
-    """Refuse these flags if they would have no effect.
+    """Let `check_limits` refuse these flags if they have no effect.
 
     A flag that has its default value is not refused.
 
@@ -215,7 +215,7 @@ def group_flags(title, *names):
 
 
 def show_flags(choose, *names):
-    """Make `--help` show, among these flags, only those that `choose` selects.
+    """Hide these flags in `--help`, except those that `choose` selects.
 
     Args:
         choose: function of absl's FLAGS that returns a dict: name of a selected
@@ -253,8 +253,9 @@ def load_tokenizer(values):
     """Return the `WordPieceTokenizer` that --vocabulary names.
 
     --vocabulary is a file, a model folder or the name of weights. --lowercase
-    and --strip_accents override the settings of a folder or of weights. For a
-    file, they must equal the settings that are stored next to it.
+    must not contradict the vocabulary's settings. --strip_accents overrides the
+    setting of a folder or of weights, but must equal a setting stored next to a
+    vocabulary file.
     """
     from bert_keras import WordPieceTokenizer, files
 
@@ -440,7 +441,7 @@ def _run(main, words):
 
 
 def _find_full_disk(error):
-    """Return the system's message if a full disk caused an error, or None.
+    """Return the system's message if a full disk caused `error`, else None.
 
     TensorFlow and safetensors raise their own error types with this message.
     """
@@ -484,7 +485,7 @@ def _print_error(message):
 
 
 def drop_output():
-    """Drop output that cannot be written; Python would try again at exit."""
+    """Drop unwritable standard output; Python would retry the write at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -96,7 +96,7 @@ def _deliver():
         _deliver_later()
         return
     _request.is_set = False
-    # A signal interrupts even a system call in which the main thread waits.
+    # A signal interrupts the main thread even in a blocking system call.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
 
@@ -118,13 +118,16 @@ def work():
 
 
 def check():
-    """Raise `Stopped` again after a signal, in case a library dropped it."""
+    """Raise `Stopped` again after a signal.
+
+    A library may have dropped the first `Stopped`.
+    """
     if _request.is_set and _state.is_working:
         raise Stopped
 
 
 def end_with(code):
-    """Make a later signal outside `work` end the process with `code`.
+    """Exit with `code` if a signal arrives later, outside `work`.
 
     Scripts pass their exit code here at their end, so that a late signal does
     not change it.
@@ -133,7 +136,7 @@ def end_with(code):
 
 
 def is_program() -> bool:
-    """Return True if this process runs a script of this package."""
+    """Return True if the process runs a script of this package or tools/."""
     words = sys.orig_argv
     if "-m" in words[:-1]:
         module = words[words.index("-m") + 1]

@@ -2,7 +2,7 @@
 
 No test writes into the folders of these fixtures: a test that changes a folder
 copies it first (`shutil.copytree`). A fixture makes its folder, and imports
-TensorFlow, when a test first needs it, because the import takes some seconds.
+TensorFlow, only when a test first needs it. This import takes some seconds.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ HELPERS = (
     "interop",
     "golden",
 )
-# Files whose tests start no process and fit no model, which the fixture
-# `no_process_no_fit` checks. `-m fast` collects only these files.
+# Tests in these files start no process and fit no model, unless marked `long`.
+# The fixture `no_process_no_fit` checks this. `-m fast` collects only these.
 FAST = """
 data/test_corpus data/test_examples data/test_record_files
 data/test_data_refusals data/test_sampling data/test_sentences
@@ -67,10 +67,10 @@ def _name(path):
 
 
 def _restore_signals():
-    """Handle the signals that `&` and `nohup` make this process ignore.
+    """Restore the handlers of signals that `&` and `nohup` disable.
 
-    Processes that tests start would ignore them, too. A process outside of
-    pytest-xdist keeps ignoring SIGHUP, so that the run survives a logout.
+    Otherwise, processes that tests start would ignore these signals, too. Only
+    workers of pytest-xdist restore SIGHUP, so that a run survives a logout.
     """
     handlers = {signal.SIGINT: signal.default_int_handler}
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -130,10 +130,10 @@ def pytest_runtest_teardown(item, nextitem):
 def _set_aside(config):
     """Exclude existing objects from garbage collection, except in slow tests.
 
-    Most objects stay: imports, models, traced graphs. Late in the suite, a
-    collection took up to two seconds, and Keras collects often. A cycle of
-    excluded objects is never freed. Slow tests run for hours in one process,
-    so they exclude nothing.
+    Most objects live until the process ends: imports, models, traced graphs.
+    Late in the suite, a collection that visits them takes up to two seconds,
+    and Keras collects often. A cycle of excluded objects is never freed. So
+    slow tests, which run for hours in one process, exclude nothing.
     """
     gc.collect()
     if config.option.markexpr != "long":

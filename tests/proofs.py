@@ -1,8 +1,8 @@
-"""A pytest plugin that skips slow tests that have passed, and prints a table.
+"""A pytest plugin that deselects slow tests that passed, and prints a table.
 
 `conftest.py` registers it under `-m long`. The plugin notes the outcome of each
-test. A note is valid until the packages, the test's file, conftest.py or a
-helper that one of these files names changes.
+test. A note is valid until one of these changes: the packages, the test's file,
+conftest.py, or a helper that these files name, also through other helpers.
 """
 
 import functools
@@ -24,7 +24,7 @@ NOTES = ROOT / "runs" / "proofs.jsonl"  # `runs/` is ignored by git
 PACKAGES = ("bert_keras", "official_tasks", "tools")
 HEADER = ["test", "count", "failures", "skipped", "minutes", "commit"]
 LIMIT = 1800  # seconds per test
-# Slow tests skip without these modules, programs and environment variable.
+# Slow tests that need one of these are skipped where it is missing.
 MODULES = "apache_beam distributed jax keras_tuner mkdocs nbclient onnxruntime"
 PROGRAMS = "gcc tensorflow_model_server"
 VARIABLE = "BERT_KERAS_DATA"

@@ -1,4 +1,4 @@
-"""Python runs this module at the start of each test process.
+"""Python runs this module at the start of each process that pytest starts.
 
 Keras and TensorFlow import four large packages if they are installed. The tests
 do not need these imports, which take almost half of the import time. So this

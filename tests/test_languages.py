@@ -1,4 +1,4 @@
-"""Four languages from text files to `tag` and `answer` on raw strings.
+"""Vocabulary, pre-training, fine-tuning and export in four languages.
 
 The toy texts are about people in towns. German keeps its case and accents,
 Russian and Arabic lose them, Chinese has no spaces.

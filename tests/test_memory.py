@@ -14,7 +14,7 @@ from bert_keras.training.optimizers import adamw
 
 IDS = np.random.default_rng(0).integers(1, 30, (8, 7))
 LABELS = IDS[:, 0] % 2
-MEGABYTES = 16  # allowed, because the allocator keeps memory
+MEGABYTES = 16  # allowed growth: the allocator keeps some freed memory
 
 
 def resident_megabytes(process="self"):

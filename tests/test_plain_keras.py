@@ -1,10 +1,10 @@
 """Tests of each model with each feature of Keras in `OFFERS`.
 
-The second opinion is Keras: a plain functional model of the same graph, or
-files that Keras wrote and read. `REFUSED` lists the pairs that are refused.
+Most tests compare with Keras: with a plain functional model of the same graph,
+or with files that Keras wrote. `REFUSED` lists the pairs that raise an error.
 A default run tests each feature on one model: the first eight features in a
-graph, the others eagerly. `-m long` tests all other pairs in a graph.
-As a script, under a strategy: python test_plain_keras.py STRATEGY MODEL
+graph, the others eagerly. `-m long` tests all pairs but these eight in a graph.
+The strategy tests run this script: python test_plain_keras.py STRATEGY MODEL
 """
 
 import contextlib
@@ -70,7 +70,7 @@ class Case:
         return make_model(self.name, **STILL)
 
     def each(self, value):
-        """Return `value` in the structure of the outputs."""
+        """Return `value` for each output, in the structure of the labels."""
         return keras.tree.map_structure(lambda _: value, self.y)
 
     def weights(self):
@@ -92,13 +92,13 @@ class Case:
         return kind(inputs, self.model(inputs))
 
     def fit(self, model=None, compiling=None, **fitting):
-        """Train two epochs, in batches of 2, 2, 1 rows; return the history."""
+        """Compile and train, by default for 2 epochs; return the history."""
         keras.utils.set_random_seed(0)
         model = model or self.model
         losses = keras.tree.map_structure(lambda _: self.loss(), self.y)
         compiling = compiling or {}
-        # If a case sets an optimizer, both models run in the same mode, because
-        # Adam amplifies the rounding of zero gradients.
+        # The plain model runs eagerly. If `compiling` has an optimizer, it runs
+        # in the model's mode, as Adam amplifies the rounding of zero gradients.
         is_second = model is not self.model and "optimizer" not in compiling
         compiling = {
             "optimizer": SGD(0.1),
@@ -130,7 +130,8 @@ class Case:
         (history, weights), (plain_history, plain_weights) = results
         assert history.keys() == plain_history.keys()
         for name, values in history.items():
-            # In a graph, Keras averages an output's loss by batch, not by row.
+            # Skip the losses of single outputs: in a graph, Keras averages them
+            # by batch, not by row.
             if name in ("loss", "val_loss") or not name.endswith("_loss"):
                 assert values == approx(plain_history[name], rel=1e-4), name
         for left, right in zip(weights, plain_weights, strict=True):
@@ -342,7 +343,7 @@ def multi_worker(case, folder):
 
 
 def train_under(kind, name):
-    """Return the history of a model with validation data."""
+    """Train a model under a strategy; return the history."""
     with make_strategy(kind).scope():
         case = Case(name, eager=kind == "off")
         rows = tf.data.Dataset.from_tensor_slices(

@@ -1,1 +1,4 @@
-"""Commands that read and write files; installed as `official_tasks.tools`."""
+"""Commands beside training: export, serve, publish and others.
+
+Installed as `official_tasks.tools`.
+"""

@@ -2,8 +2,8 @@
 
     python tools/compare.py old.jsonl runs/served
 
-In: a JSONL file of answers that official_tasks.predict or a server recorded,
-and the folder of a SavedModel. Each line of the file has one answer:
+In: a JSONL file of answers, written by official_tasks.predict or recorded from
+a server, and the folder of a SavedModel. Each line of the file has one answer:
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}}
 Out: for each output, the fraction of equal answers (numbers: within 1e-5), the
 greatest difference of numbers, and the worst cases. With --label=COLUMN, the
@@ -58,7 +58,7 @@ def main(values, records, folder):
 def read_records(path):
     """Read a JSONL file of requests and their recorded answers.
 
-    A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
+    A line is `{"signature": ..., "inputs": {name: value}, "answer": {name:
     value}}`. The default of `signature` is the model's default signature. Only
     the outputs in `answer` are compared. A line may also have `keep`, a dict
     of the columns that predict --keep recorded.
@@ -127,7 +127,7 @@ def compare(records, served, worst=5, label=None):
                 for name in sorted(set(record["answer"]) & set(answers)):
                     old, new = record["answer"][name], answers[name][row]
                     new = new.tolist() if hasattr(new, "tolist") else new
-                    # A server pads the lists of its answers.
+                    # Recorded lists of a server are padded; new lists are not.
                     count = record["answer"].get("count")
                     is_padded = name in entry.get("padded", ())
                     if is_padded and isinstance(count, int):
@@ -155,7 +155,8 @@ def _select_labels(best, probabilities, labels):
     """Return the recorded and the new probabilities of the recorded labels.
 
     `best` is the recorded list of labels with probabilities. `probabilities`
-    are the new values of the model's `labels`. An unknown label gets None.
+    has a new probability for each of the model's `labels`. A recorded label
+    that the model lacks gets the new probability None.
     """
     values = dict(zip(labels, probabilities, strict=False))
     new = [values.get(one.get("label")) for one in best]
@@ -171,8 +172,8 @@ def _score_labels(cases, column):
         )
     if any(isinstance(c[side], list) for c in cases for side in ("old", "new")):
         raise InputError(
-            f"--label={column}: the model gives a text several labels, and "
-            "--label counts texts with one right label. Leave --label out."
+            f"--label={column}: expected one label for each text, but the "
+            "model gives a text several labels. Leave --label out."
         )
     return [
         float(np.mean([c[side] == str(c["keep"][column]) for c in cases]))
@@ -208,7 +209,10 @@ def _call(served, signature, batch):
 
 
 def _measure_difference(old, new):
-    """Return the greatest difference; infinity if shapes or texts differ."""
+    """Return the greatest difference between two answers.
+
+    The result is infinity if lengths, texts or integers differ.
+    """
     if old == new:
         return 0.0
     try:
@@ -216,7 +220,7 @@ def _measure_difference(old, new):
     except ValueError:  # rows of different lengths
         return np.inf
     if old.dtype.kind == new.dtype.kind == "f":
-        # JSON has float32 values in their shortest form, so round to float32.
+        # JSON has float32 values as short decimals, so convert both to float32.
         old, new = old.astype("float32"), new.astype("float32")
     # Texts are not converted to numbers: "1" and "1.0" are different labels.
     return greatest_difference(old, new)

@@ -9,10 +9,10 @@ keras-hub. A checkpoint is from the original BERT or Model Garden. A SavedModel
 is from TF Hub. A name is org/name on the Hugging Face Hub, or one of
 `bert_keras.presets()`. Out: a folder with weights, head, label names and
 tokenizer, as `save_preset` writes it. transformers can open this folder, except
-if the model is right-to-left or a DistilBERT that uses the pooler. The script
-loads the folder again with bert_keras. It prints the greatest difference
-between the outputs of this model and of the model loaded from the source, on
-fixed random rows.
+if the model has right_to_left attention or is a DistilBERT that uses the
+pooler. The script loads the written model with bert_keras. It prints the
+greatest difference between the outputs of the written model and of the source
+model, on fixed random rows.
 
 A source is refused if its settings and its vocabulary contradict each other
 about the case of the text. Then set --lowercase or --nolowercase.

@@ -90,8 +90,8 @@ def define_flags():
     flags.DEFINE_string(
         "held_out",
         None,
-        "Text to hold out, in any form of --input, instead of a fraction of "
-        "--input.",
+        "Text to hold out, in any form that --input takes. By default, a "
+        "fraction of --input is held out.",
     )
     flags.DEFINE_enum(
         "sentences",
@@ -202,7 +202,7 @@ def _choose_share(values):
 
 
 def _reading(values):
-    """Return the arguments of `read_documents` after the source."""
+    """Return all arguments of `read_documents` except `source`."""
     return values.layout, values.text_field, values.sentences == "split"
 
 

@@ -138,10 +138,11 @@ def main(values):
 
 
 def write_inputs(folder):
-    """Write documents.txt, typed.txt, and train.csv and dev.csv of a task.
+    """Write documents.txt, typed.txt, task/train.csv and task/dev.csv.
 
     The task is to predict the library whose documentation contains a sentence.
-    Pre-training holds out the documents of dev.csv.
+    Pre-training holds out the documents of dev.csv. The last stage classifies
+    the sentences of typed.txt.
     """
     written = f"{folder}/documents.txt", f"{folder}/typed.txt"
     if all(map(os.path.exists, written)):

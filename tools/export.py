@@ -8,9 +8,10 @@ and `fill_mask` for a pre-trained model, and a card that names the inputs and
 outputs. By default the SavedModel computes in float32, also after training in
 another dtype. A program that loads it needs only tensorflow and tensorflow_text
 (with --portable, only tensorflow). Unless --noverify is set, the script loads
-the SavedModel in a new process and compares its answers with the model's. It
-refuses differences above 1e-5 (bfloat16: 0.05). Weights that a model folder
-lacks are random, and are refused unless --allow_untrained is set.
+the SavedModel in a new process and compares its answers with those of the model
+in the same dtype. It refuses differences above 1e-5 (bfloat16: 0.05). Weights
+that a model folder lacks are random, and are refused unless --allow_untrained
+is set.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it. tools/compare.py
 compares the export's answers with recorded ones.
@@ -34,7 +35,8 @@ from absl import flags
 from bert_keras.errors import InputError, UntrainedWarning
 from official_tasks import script
 
-# Flags that are arguments of `export_saved_model`.
+# Flags that only --format=saved_model takes, as arguments of
+# `export_saved_model`.
 ARGUMENTS = (
     *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
     *("hypothesis", "long_text"),
@@ -94,13 +96,13 @@ def _define_saved_model_flags():
         "normalize",
         None,
         "Scale the vectors of the signature embed to length 1. The default is "
-        "the model's setting, or False without one.",
+        "the model's setting. If the model has none, the default is False.",
     )
     flags.DEFINE_integer(
         "truncate_dim",
         None,
-        "Number of values to keep of each vector of the signature embed. The "
-        "default is the model's setting, or all.",
+        "Number of values to keep of each vector of the signature embed, after "
+        "--normalize. The default is the model's setting, or all.",
         1,
     )
     flags.DEFINE_string(
@@ -119,8 +121,8 @@ def _define_saved_model_flags():
         "long_text",
         None,
         ("truncate", "windows"),
-        "Truncate a text longer than a row, or read it in windows. The default "
-        "is the setting that the model was trained with; a tagger truncates.",
+        "Truncate a text longer than a row, or read it in windows. By default, "
+        "a classifier does as it was trained, and other models truncate.",
     )
     flags.DEFINE_enum(
         "ids_signature",
@@ -204,7 +206,7 @@ def _list_settings(preprocess):
 
 
 def export(models, preprocess, values):
-    """Write the SavedModel; print its signatures and foreign operations."""
+    """Write the SavedModel; print its signatures and custom operations."""
     import bert_keras
     from official_tasks import progress
 

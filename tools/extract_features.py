@@ -5,10 +5,10 @@ r"""Writes features of texts: a vector for each token or word.
         --per=word_first --dtype=float16 --output=features.npz
 
 In: a file with a text on each line (blanks separate words), and a model folder
-or name. With --columns, the file has words in columns, as in NER data. Out: one
-.npz or .tfrecord file. A .npz has the vectors of all texts, the index where
-each text's vectors start, the token ids, and for each token the index of its
-word. A .tfrecord has an Example for each text.
+or name of weights. With --columns, the file is a CoNLL file, with a word on
+each line. Out: one .npz or .tfrecord file. A .npz has the vectors of all texts,
+the index where each text's vectors start, the token ids, and for each token the
+index of its word. A .tfrecord has an Example for each text.
 official_tasks/engine/features.py describes the arrays.
 
 --recipe chooses the layers. The paper's six recipes are embeddings,

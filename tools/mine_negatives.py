@@ -13,13 +13,13 @@ To train with the file:
         --negative=negative --init=runs/embedder --output=runs/better
 
 The negatives of a text are chosen from the partners of all other texts, or from
---passages. The text itself and its partners are left out. --range_min=3 skips
-the three nearest passages that remain after partners and margins; they may be
-right answers that nobody marked. With --absolute_margin=0.05, the cosine of a
-negative is at least 0.05 below the lowest cosine of the text's partners. With
---relative_margin=0.05, it is at least 5 % below. These flags work as in
-`mine_hard_negatives` of sentence-transformers. --max_score differs: it is the
-highest possible score in the column that --label names, not a limit on the
+--passages. The text itself and its partners are left out. With
+--absolute_margin=0.05, the cosine of a negative is at least 0.05 below the
+lowest cosine of the text's partners. With --relative_margin=0.05, it is at
+least 5 % below. Of the passages within the margins, --range_min=3 skips the
+three nearest. They may be right answers that nobody marked. These flags work as
+in `mine_hard_negatives` of sentence-transformers. --max_score differs: it is
+the highest possible score in the column that --label names, not a limit on the
 negatives.
 
 Takes as long as embedding all texts.
@@ -64,9 +64,10 @@ def define_flags():
     flags.DEFINE_integer(
         "range_max",
         None,
-        "Number of nearest passages, without partners, to choose from. Those "
-        "that the margins exclude count, too. The default is --range_min "
-        "+ 10 * --num_negatives + the largest number of partners of a text.",
+        "The negatives come from the --range_max + P nearest passages. P is "
+        "the largest number of partners of a text. These passages include "
+        "partners, and passages that --range_min or a margin excludes. The "
+        "default is --range_min + 10 * --num_negatives + P.",
         1,
     )
     flags.DEFINE_float(
@@ -165,8 +166,9 @@ def mine(
         queries: list of `Query`.
         num_negatives: maximum number of negatives of a query.
         range_min: number of the nearest passages within the margins to skip.
-        range_max: number of the nearest passages, without partners, to choose
-            from. Skipped passages count, and so do passages that the margins
+        range_max: the negatives come from the `range_max` + M nearest passages.
+            M is the largest number of partners of a query. These passages
+            include partners, skipped passages, and passages that the margins
             exclude. None means the default of --range_max.
         absolute_margin: minimum difference between the lowest cosine of a
             query's partners and the cosine of a negative; None: no margin.

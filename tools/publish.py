@@ -97,8 +97,8 @@ def describe_run(folder, limits) -> dict:
     """Return dict of `metrics`, `dataset` and `sections` for `model_card`.
 
     Args:
-        folder: folder of a run, or a model folder. For a model folder, only
-            `sections` is returned, with the limits alone.
+        folder: folder of a run, or a model folder. For a model folder, the
+            dict has only `sections`, with the one section Limits.
         limits: text of --limits, or None.
     """
     from official_tasks.engine.task_report import select_metrics

@@ -1,4 +1,4 @@
-"""Batches for pre-training in tf.data, from records or from a token store.
+"""tf.data batches for pre-training, from records or from a token store.
 
 An element of a data set is a tuple of dicts, `(x, y, w)`. x and y are int32, w
 is float32:
@@ -22,8 +22,8 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
-# Maximum number of cached windows. A batch rarely needs more than two, and the
-# next batch may need another one.
+# Maximum number of cached windows (see `EpochWindows`). A batch rarely needs
+# more than two, and the next batch may need another one.
 _WINDOWS = 3
 
 
@@ -193,7 +193,7 @@ def _weigh_first_rows(count: int, x, y, w):
 
     def cut(weights):
         rows = tf.range(len(weights))
-        # (B,) for weights (B,), (B, 1) for weights (B, M) and (B, E)
+        # (B,) if the weights are (B,), else (B, 1)
         rows = tf.reshape(rows, [-1] + [1] * (weights.ndim - 1))
         return weights * tf.cast(rows < count, weights.dtype)
 

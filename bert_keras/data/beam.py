@@ -108,9 +108,9 @@ class TokeniseFile:
 
     Args:
         tokenise: the `Tokenise` function.
-        layout, text_field: see `read_documents`. If `sentence_rule` in
-            `settings` is "lines", lines are not joined.
-        settings: from `describe_build`.
+        layout, text_field: see `read_documents`.
+        settings: from `describe_build`. If its "sentence_rule" is "lines",
+            lines are not joined.
     """
 
     tokenise: building.Tokenise

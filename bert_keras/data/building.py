@@ -32,8 +32,8 @@ from bert_keras.manifest import check_same_settings, find_fault
 # Characters of a part. The document that reaches this number ends the part.
 _PART = 2_000_000
 _BATCH = 1_000_000  # approximate characters in one call of the tokenizer
-# Arrays of each store in the file of a part: the result of `Tokenise`, and
-# `Part.hashes`.
+# The file of a part has these arrays for each store, such as "train ids". They
+# are the results of `Tokenise`, and `Part.hashes`.
 ARRAYS = ("ids", "lengths", "counts", "hashes")
 
 
@@ -59,7 +59,7 @@ def build_stores(
             the stores are built on this machine (see `work_folder`) and
             uploaded at the end.
         held_out_share: approximate fraction of the documents for `held_out`,
-            chosen by the hash of their text; 0 for no `held_out`.
+            chosen by the hash of their text; 0 for none.
         sentences: "split" splits each paragraph into sentences. "lines" keeps
             each paragraph as one sentence; for this, call `read_documents` with
             `join_lines=False`. Documents with `sentences_given` are never
@@ -68,7 +68,7 @@ def build_stores(
             of text, this process does all the work. With several workers, a
             script must guard its call by `if __name__ == "__main__"`.
         progress: function of the numbers of finished documents and characters.
-        held_out: documents for `held_out`, instead of a fraction of
+        held_out: documents for the store `held_out`, instead of a fraction of
             `documents`. A document of `documents` is skipped if `held_out`
             contains the same text.
 
@@ -117,8 +117,7 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
     if named and held_out_share:
         raise InputError(
             "held_out and held_out_share exclude each other; got documents "
-            f"and {held_out_share}. Set held_out_share to 0, or leave held_out "
-            "out."
+            f"and {held_out_share}. Set held_out_share to 0, or omit held_out."
         )
     return ["train", "held_out"] if named or held_out_share else ["train"]
 
@@ -163,7 +162,7 @@ def iterate_parts(
         is_held_out = is_kept or is_below(digest, held_out_share)
         name = "held_out" if is_held_out else "train"
         part.documents[name].append(document)
-        # The same lines as sentences and as paragraphs give different tokens.
+        # The same text gives other tokens if each paragraph is one sentence.
         mark = b"sentences" if document.sentences_given else b""
         part.hashes[name] += digest + mark
         part.characters += sum(map(len, document.paragraphs))
@@ -282,8 +281,8 @@ def write_tokens(
         values = [*columns, np.frombuffer(hashes[name], np.uint8)]
         for array, value in zip(ARRAYS, values, strict=True):
             arrays[f"{name} {array}"] = value
-    # `np.savez` before NumPy 2.2 leaves its zip open when the disk is full, and
-    # Python prints a traceback as it closes the zip.
+    # Do not use `np.savez`: if the disk is full, NumPy before 2.2 leaves the
+    # zip open, and Python prints a traceback when it closes the zip later.
     with (
         files.atomic_output(path) as partial,
         zipfile.ZipFile(partial, "w") as file,
@@ -438,7 +437,8 @@ def move_stores(
     """Move finished stores from `work` to `folder`, which may be remote.
 
     Raises:
-        InputError: `folder` has stores of other documents. They are kept.
+        InputError: `folder` has stores of other documents. They are kept, and
+            `work` is removed.
     """
     moved = {}
     finished = {

@@ -96,7 +96,8 @@ def read_documents(
             subfolders, files that end in `.parquet`, `.txt`, `.text`, `.md`,
             `.jsonl` or `.json` are read, unless the name of the file or of a
             subfolder begins with ".". All except Parquet may be compressed by
-            gzip (`.txt.gz`).
+            gzip (`.txt.gz`). Headings, lists and tables of Wikipedia data sets
+            are skipped.
         layout: "document" if each text file is one document. "sentences" for
             the original BERT's format, with one sentence on each line and a
             blank line between documents. "auto" chooses one of the two by the
@@ -113,9 +114,9 @@ def read_documents(
 
     Raises:
         InputError: the layout is unknown, there is no file or no text, a file
-            is damaged or not UTF-8, a line of JSONL is no object with the
-            field, a package is not installed, or `column_rows` cannot read the
-            source.
+            is damaged or not UTF-8, a line of JSONL is not an object with the
+            field `text_field`, the field or column is not text, a package is
+            not installed, or `column_rows` cannot read the source.
     """
     if layout not in LAYOUTS:
         raise InputError(
@@ -202,8 +203,8 @@ def read_file(
 def _read_parts(path: str, layout: str, text_field: str, join_lines: bool):
     """Yield (number, paragraphs, `sentences_given`) for each document.
 
-    The number is that of the document's row, line or block. It is None if the
-    whole file is one document. See `Document`.
+    The number counts rows and lines from 1, and blocks from 0. It is None if
+    the whole file is one document. `Document` explains `sentences_given`.
     """
     kind = path.lower()
     if kind.endswith(PARQUET):
@@ -328,7 +329,7 @@ def _to_encodable(value, where: str, field: str) -> str:
     if not isinstance(value, str | None):
         raise InputError(
             f"{where}: expected text in {field!r}, got {str(value)[:60]}. "
-            "Name the column with text_field."
+            "Name the field or column with text_field."
         )
     return encodable(value or "")
 
@@ -371,8 +372,8 @@ def _is_passage(line: str) -> bool:
 
     Such a line does not begin with markup. It ends with a sentence terminator,
     has two or more sentences, or has more than 200 characters. The terminator
-    does not count in a line that begins with a blank, because the line may be a
-    list item that lost its asterisk.
+    does not count in a line that begins with white space, because the line may
+    be a list item that lost its asterisk.
     """
     text = line.strip()
     if text.startswith(_MARKUP):

@@ -202,7 +202,7 @@ def _read_data_set_cells(source, columns, optional, split):
 
 
 def _find_class_names(feature):
-    """Return a feature's (or its items') class names; None if it has none."""
+    """Return the class names of a feature or of its items, or None."""
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 
@@ -227,7 +227,7 @@ def _find_split(source, available, split):
 
 
 def _open(source, split):
-    """Return what `data_set_features` returns, and an iterable of rows."""
+    """Return the features, as `data_set_features` does, and the rows."""
     name, split = parse_data_set(source, split)
     source = f"hf:{name}"
     datasets = import_extra("hf", source)
@@ -274,7 +274,7 @@ def _open_hugging_face(datasets, name):
 
 
 def import_extra(extra, source):
-    """Import and return the package of an extra, which `source` needs."""
+    """Import and return the package of an extra; errors name `source`."""
     package = _PACKAGES[extra]
     try:
         return importlib.import_module(package)

@@ -18,7 +18,7 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import generator, mask_rows
 
-# Approximate number of examples in a window, which has only whole units; see
+# Approximate number of examples in a window. A window has only whole units; see
 # `EpochWindows`. At length 128, the int32 token ids of a window need 16 MB.
 CAPACITY = 32_768
 # `DrawnExamples.rows` groups examples by these maximum lengths, in tokens.
@@ -194,7 +194,7 @@ class _Packed:
         self._masks = []
 
     def put(self, some, masked: dict):
-        """Copy masked examples `(n, width)` into their rows."""
+        """Copy the masked examples with the indices `some` to the rows."""
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
@@ -247,8 +247,8 @@ class DrawnExamples:
     Args:
         store: a `TokenStore`.
         rules: `SamplingRules`.
-        seed: int. An example depends only on the seed and its position in the
-            run.
+        seed: int. A pair depends only on the seed and on the pair's position in
+            the run. Its masks also depend on the batch size.
     """
 
     def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):
@@ -271,7 +271,8 @@ class DrawnExamples:
     ) -> Pairs | PackedPairs:
         """Draw and shuffle the pairs of one window of `EpochWindows`.
 
-        Another `attempt` uses other random numbers, so it gives new pairs.
+        Each `attempt` uses other random numbers. If attempt 0 gives too few
+        pairs or rows, `load` adds those of the next attempts.
         """
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)

@@ -1,9 +1,9 @@
 """Import libraries in the process from which workers are forked.
 
 `multiprocessing` starts the process and imports this module; see
-`workers.forks`. The imports take seconds. During the imports the process
-ignores Ctrl-C, and it ends if its parent ends. Messages of the imports are
-discarded, because the parent prints the same messages.
+`workers.forks`. The process and its forks ignore Ctrl-C. The imports take
+seconds. If the parent ends during the imports, the process also ends. Messages
+of the imports are discarded, because the parent prints the same messages.
 """
 
 import contextlib

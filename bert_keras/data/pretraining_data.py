@@ -81,7 +81,7 @@ def create_pretraining_data(
             (None if unknown).
         records: False to write only the stores. From a store, training can
             draw new examples in each epoch.
-        held_out: see `build_stores`.
+        held_out: see `build_stores`. Needs `held_out_share=0`.
 
     Returns:
         Dict with the manifests of "train" and, if documents are held out, of
@@ -159,9 +159,9 @@ def finish_data(
 ) -> dict[str, dict]:
     """Write the records if `records` is True; return the manifests.
 
-    `stores` is a dict of split ("train" or "held_out") -> `TokenStore`. `run`
-    is described at `write_records`, and the other arguments are described at
-    `create_pretraining_data`.
+    If `folder` is remote, also remove the local `work_folder` of the stores.
+    `stores` is a dict of split ("train" or "held_out") -> `TokenStore`. `run`:
+    see `write_records`. Other arguments: see `create_pretraining_data`.
     """
     manifests = {name: store.manifest for name, store in stores.items()}
     for name, store in stores.items() if records else ():

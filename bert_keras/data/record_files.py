@@ -129,8 +129,8 @@ def parser(rules: SamplingRules):
 def readable(path: str):
     """Convert TensorFlow's errors about damaged records to `InputError`.
 
-    Other errors are not converted. They may be temporary, such as that of a
-    failing disk.
+    Other errors, such as those of a network disk, are not converted, because
+    they may be temporary.
     """
     try:
         yield
@@ -142,10 +142,10 @@ def readable(path: str):
 
 
 def check_lengths(path: str, rules: SamplingRules):
-    """Raise `InputError` if the first record is not a row of these rules.
+    """Raise `InputError` if the first record's lengths do not match `rules`.
 
     Without this check, TensorFlow's parser would first allocate arrays of the
-    sizes in the rules, which may be huge, and then fail.
+    sizes that `rules` gives, which may be huge, and then fail.
     """
     feature = _first_features(path)
     for name, shape in row_shapes(rules).items():

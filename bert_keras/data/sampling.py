@@ -155,15 +155,15 @@ def draw_pairs(
     """Draw pairs from the documents `first` to `last` (excluded), in order.
 
     Equals the original's `create_instances_from_document` (paper, section
-    A.2). Consecutive sentences form a chunk that fills the target length.
-    Segment A has a random number of the chunk's sentences, at least one.
-    Segment B has the rest, with label 0. Half the time, and always if there is
-    no rest, B is instead text of another document, with label 1. This text
-    begins at a random sentence and fills what A leaves of the target length.
-    The next chunk then begins with the rest. A document's target length is
-    `sequence_length - 3` or, with probability `short_probability`, a random
-    length from 2 to `sequence_length - 3`. `truncate` cuts pairs that are too
-    long.
+    A.2). Consecutive sentences form a chunk that fills the target length or
+    ends with the document. Segment A has a random number of the chunk's
+    sentences, at least one. Segment B has the rest, with label 0. Half the
+    time, and always if there is no rest, B is instead text of another document,
+    with label 1. This text begins at a random sentence and fills the target
+    length together with A. After such a B, the next chunk begins with the rest.
+    A document's target length is `sequence_length - 3` or, with probability
+    `short_probability`, a random length from 2 to `sequence_length - 3`.
+    `truncate` cuts pairs that are too long.
 
     Unlike the original, this function never draws B from A's own document. With
     two documents, the original does so in 1 of 1,024 random pairs.
@@ -204,13 +204,14 @@ def draw_pairs(
 
 
 def _append_chunks(offsets, begin, end, target, document, uniform, chunks):
-    """Append (start, split, end, random, document, target) of each chunk.
+    """Append (begin, split, stop, random, document, target) of each chunk.
 
-    A has the sentences `start` to `split`. B has the sentences `split` to `end`
-    or, if `random`, other text.
+    A has the sentences `begin` to `split` (excluded). B has the sentences
+    `split` to `stop` (excluded) or, if `random`, other text.
     """
     while begin < end:
-        # The chunk ends at the first sentence end that fills the target length.
+        # The chunk ends with the first sentence that fills the target length,
+        # else with the document.
         stop = bisect_left(offsets, offsets[begin] + target, begin + 1, end)
         count = stop - begin
         if count == 1:
@@ -249,10 +250,10 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
 
     If A and B are equally long, B loses a token. A segment loses its first or
     its last token with equal probability. So the number of tokens that it loses
-    in front is binomial.
+    at its start is binomial.
     """
-    # The longer segment loses tokens until both are equally long. So a segment
-    # keeps at least half of `room`, or all its tokens if it is shorter.
+    # The longer segment loses tokens until the pair fits. So a segment keeps at
+    # least half of `room` (A: rounded up), or all its tokens if they are fewer.
     a_length = np.minimum(
         pairs.a_length, np.maximum((room + 1) // 2, room - pairs.b_length)
     )

@@ -1,10 +1,10 @@
 """Split paragraphs of any script into sentences by rules, without a model.
 
-A sentence ends at a terminator: a character with Unicode's property
-`Sentence_Terminal`, or one of a few others. `.`, `!`, `?`, the ellipsis and
+A sentence ends at a terminator. Terminators are most characters with Unicode's
+property `Sentence_Terminal`, and a few others. `.`, `!`, `?`, the ellipsis and
 similar terminators end a sentence only before white space, and not if a
-lower-case word follows. A `.` after a title such as "Dr." or after a list
-number does not end a sentence.
+lower-case word follows. A `.` after a list number or after an abbreviation of
+`_TITLES`, such as "Dr." or "e.g.", does not end a sentence.
 After any other abbreviation or an initial, a `.` ends a sentence only if a word
 of `_FIRST_WORDS`, such as "The", follows. Most terminators of other scripts
 (Chinese, Khmer, ...) need no white space. Closing quotation marks and brackets

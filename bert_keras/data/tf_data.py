@@ -13,7 +13,7 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     The thread sleeps twice as long each time. At the end of a pass, TensorFlow
     2.21 may wait until the thread wakes, for example 1.1 s in a pass of 1.4 s.
-    Without the thread, `tf.data.AUTOTUNE` has no effect; use numbers instead.
+    Without the thread, `tf.data.AUTOTUNE` has no effect, so use integers.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -22,9 +22,9 @@ def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 # When the interpreter exits, TensorFlow's threads may still call the Python
 # functions of a data set. Such a call waits for the interpreter, which waits
-# for the data set, so the process hangs. Therefore `_Calls.end` runs at exit:
-# it refuses new calls and waits until running calls have returned. New calls
-# soon stop, because a data set only fills its buffers.
+# for the data set, so the process hangs. Therefore `_Calls.end` runs at exit.
+# It refuses new calls. It waits until no call runs and none has come for
+# `_QUIET` seconds. Calls soon stop, because a data set only fills its buffers.
 
 _QUIET = 0.3  # seconds without a call before `_Calls.end` stops waiting
 _MAX_WAIT = 10  # maximum seconds to wait at exit

@@ -2,13 +2,13 @@
 
 `tokens.bin` has the ids of all sentences, concatenated (uint16 if the
 vocabulary has at most 65,536 tokens, else int32). Three files have int64 arrays
-of start indices and, as last entry, the end:
+of start indices, with one more entry for the end:
 - `sentences.bin` has the index in `tokens.bin` where each sentence begins.
 - `documents.bin` has the index in `sentences.bin` where each document begins.
 - `blocks.bin` has the index in `documents.bin` where each block begins.
-A block has about 65,536 tokens. The manifest `store.json` is written last. The
-arrays are memory-mapped, so only used pages are in memory. A remote store is
-first copied to this machine.
+A block has whole documents, in sum about 65,536 tokens. An epoch shuffles the
+blocks. The manifest `store.json` is written last. The arrays are memory-mapped,
+so only used pages take memory. A remote store is first copied to this machine.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _TOKENIZER = {
 _WIDTHS = {"<u2": 2, "<i4": 4}  # dtype of the ids -> bytes of an id
 _LARGE = 2**26  # bytes; `release` keeps the pages of smaller files in memory
 _CHECKED = 2**22  # array entries that are checked at a time
-_BLOCK = 65_536  # tokens of a block
+_BLOCK = 65_536  # approximate number of tokens of a block
 _FIX = "Build the store again."
 _FIX_COPY = "Delete this local copy. The next run copies the store again."
 
@@ -61,8 +61,8 @@ class TokenStore:
             remote.
 
     Raises:
-        InputError: the folder has no finished store, or the vocabulary or the
-            size of a file differs from the manifest.
+        InputError: the folder has no finished store, the manifest is damaged,
+            or a file's size or the vocabulary does not match the manifest.
     """
 
     def __init__(self, folder: str):
@@ -97,7 +97,7 @@ class TokenStore:
     def release(self):
         """Release the memory of the mapped pages of large files.
 
-        Without this call, all read pages count as memory of this process.
+        Without this call, pages that were read count as this process's memory.
         """
         for mapped in self._mapped:
             if len(mapped) > _LARGE and hasattr(mmap, "MADV_DONTNEED"):
@@ -150,7 +150,7 @@ def read_manifest(folder: str) -> dict:
     """Return the manifest of a finished store.
 
     Raises:
-        InputError: the manifest is missing, or is not a store's manifest.
+        InputError: the manifest is missing, damaged or not a store's manifest.
     """
     path = os.path.join(folder, MANIFEST)
     return read_checked(path, "token store", _check_manifest)
@@ -182,7 +182,7 @@ def _check_manifest(manifest: dict):
 
 
 def _check_arrays(store: "TokenStore"):
-    """Raise `InputError` if indices or ids in the arrays are out of range.
+    """Raise `InputError` for indices out of order or values out of range.
 
     Correct hashes are not enough, because anyone can write a manifest.
     """
@@ -263,7 +263,9 @@ def _download(folder: str, manifest: dict, partial: str):
 
 
 class StoreWriter:
-    """Writer that appends tokenised documents to the files of a new store.
+    """Context manager that writes tokenised documents to a new store.
+
+    To complete the store, call `finish` at the end of the `with` block.
 
     Args:
         folder: output folder; created if it is missing.

@@ -1,8 +1,8 @@
 """Apply a function to many items in several processes; keep their order.
 
-`Executor.map` reads all items first. `Pool.imap` does not wait until its
-results are used. `in_order` reads only a few items ahead, so memory does not
-grow with the size of the corpus.
+`Executor.map` reads all items first. `Pool.imap` reads ahead without a limit.
+`in_order` reads only a few items ahead, so memory does not grow with the size
+of the corpus.
 """
 
 import collections

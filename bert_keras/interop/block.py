@@ -77,7 +77,7 @@ def read_block(folder, config):
     config.json.
 
     Each file that the block lists is compared with its hash, except the weights
-    file. The check that `add_check` adds to the tensors compares that file.
+    file. The tensors that `add_check` returns have the check for that file.
 
     Args:
         folder: the model's folder.

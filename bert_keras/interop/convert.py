@@ -99,7 +99,10 @@ def convert(source, folder, lowercase=None):
 
 
 def model_class(checkpoint):
-    """Return the model class of a checkpoint, a class in `HEADS`."""
+    """Return the checkpoint's model class.
+
+    Raise `InputError` if the class is unclear or its name is not in `HEADS`.
+    """
     if checkpoint.head_fault is not None:
         raise checkpoint.head_fault
     if checkpoint.by_class:
@@ -136,7 +139,7 @@ def compare_models(first, second):
     """Return the greatest absolute difference between two models' outputs.
 
     Both models get the same random inputs. Outputs at padding are ignored. A
-    weight that the second checkpoint lacks is copied from the first model.
+    weight that the preset of `second` lacks is copied from `first`.
     """
     weights = published_weights(first)
     for name, weight in published_weights(second).items():
@@ -155,8 +158,8 @@ def real_outputs(model, inputs, outputs):
     """Return dict of output name -> array, without the positions of padding.
 
     Args:
-        model: the model that computed `outputs`, or one with the same outputs.
-            Its `token_outputs` names the outputs with a token axis.
+        model: the model that computed `outputs`, or one with the same output
+            names. Its `token_outputs` names the outputs with a token axis.
         inputs: the model's inputs, from `sample_inputs`.
         outputs: dict of output name -> array, or one array, which gets the
             name "logits".

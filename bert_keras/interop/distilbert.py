@@ -1,6 +1,6 @@
 """Translation of DistilBERT's Hugging Face settings and tensors to BERT's.
 
-DistilBERT has no segment embeddings and no pooler. Its classes for
+DistilBERT has no segment embeddings and no pooler. Its classes for sequence
 classification and multiple choice have a dense ReLU layer, `pre_classifier`, on
 the first token. This layer becomes the pooler, so the encoder's
 `pooler_activation` is "relu".
@@ -25,7 +25,7 @@ _SETTINGS = {
     "hidden_act": ("activation", "gelu"),
     "classifier_dropout": ("seq_classif_dropout", 0.2),
 }
-# Part of a tensor name in DistilBERT -> the same part in BERT.
+# Regular expression for part of DistilBERT's tensor name -> part of BERT's.
 _PARTS = {
     r"^distilbert\.": "",
     r"^transformer\.layer\.": "encoder.layer.",
@@ -68,7 +68,7 @@ def translate_name(name):
 
 
 def translate_tensors(stored, encoder):
-    """Return the tensors with BERT's names, and zero segment embeddings.
+    """Return the tensors with BERT's names; add segment embeddings of zeros.
 
     Args:
         stored: dict of DistilBERT's names -> `Tensor`.

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
-# Maximum size of all unpacked files of a zip. BERT-large has 1.4 GB.
+# Maximum total bytes unpacked from one zip. BERT-large has 1.4 GB.
 MAX_UNPACKED = 2 * 1024**3
 # Name -> date in the URL. Google released the uncased base model twice. Papers
 # used the first release, so this table has the first date.
@@ -61,7 +61,7 @@ def _with_owner(owner, names):
     return {name: f"{owner}/{name}" for name in names.split()}
 
 
-# Name without its owner -> repository on the Hugging Face Hub.
+# Name -> repository on the Hugging Face Hub. keras-hub's names are added below.
 HUB_NAMES = {
     **_with_owner(
         "google-bert",
@@ -157,9 +157,10 @@ def packaged_names():
 def suggest_names(preset):
     """Return a sentence that names the presets closest to an unknown name.
 
-    If the name shows another architecture, the sentence names a package for
-    that architecture. Return "" if no preset is close. The comparison ignores
-    case and the owner on the Hub, and treats "_", "-" and a blank as equal.
+    A blank is put before the sentence. If the name shows another architecture,
+    the sentence names a class or package for it. Return "" if no preset is
+    close. The comparison ignores case and the owner on the Hub, and treats "_",
+    "-" and a blank as equal.
     """
     simple = _simplify(preset)
     if other := OTHER_ARCHITECTURES.search(simple):
@@ -217,8 +218,8 @@ def _unpack(path, folder):
                     shutil.copyfileobj(source, target)
     except (
         *(zipfile.BadZipFile, zlib.error, EOFError),
-        # `zipfile` raises RuntimeError for an encrypted file, and its subclass
-        # NotImplementedError for an unknown compression.
+        # `zipfile` raises RuntimeError for an encrypted file, and
+        # NotImplementedError (a RuntimeError) for an unknown compression.
         RuntimeError,
     ) as error:
         raise InputError(

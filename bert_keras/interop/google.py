@@ -58,8 +58,8 @@ def open_google(prefix, source=None):
     Args:
         prefix: path of the checkpoint without `.index`. Settings and
             vocabulary are in the same folder.
-        source: path that the user passed, for messages. The word "cased" or
-            "uncased" in the last part of the path states the text's case.
+        source: path that the user passed, for messages; None: `prefix`. The
+            word "cased" or "uncased" in its last part states the text's case.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
     found, skipped = tensors.rename_tensors(
@@ -123,9 +123,10 @@ _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return `{"the name NAME": is_uncased}`; NAME is the path's last part.
+    """Return the case that the last part of the path states.
 
-    Return {} if NAME has neither the word "cased" nor "uncased".
+    Return `{"the name PART": is_uncased}`, as in `TextSettings.cases`, or {} if
+    this part has neither the word "cased" nor "uncased".
     """
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)

@@ -1,4 +1,4 @@
-"""The table of heads, with the class, tensors and Hub names of each head.
+"""The table of heads, with their names in bert_keras and other libraries.
 
 Publishing, serving and the readers of weights use the table. To add a head, add
 a row here and a model class in `modeling`.
@@ -13,14 +13,14 @@ class Head:
 
     Attributes:
         architectures: classes of transformers with this head. config.json of
-            a saved folder names the first class if the head has all `parts`.
+            a saved folder names one of them, or "BertModel" if none fits.
         auto_class: class of transformers that loads any of `architectures`.
         task: the Hub's `pipeline_tag`.
         layer: name of the head's only dense layer in bert_keras; None without
             a head or with a masked-LM head.
         outputs: number of outputs of the layer; None for one per label.
         tensors: dict of format -> name of the layer in that format.
-        parts: prefixes of weight names, one for each part that a file may lack.
+        parts: parts of the head that a file may lack, as weight-name prefixes.
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class has an argument `dropout`.
         is_tied: True if the output matrix is the token embeddings.
@@ -143,5 +143,5 @@ def layers_in(format):
 
 
 def count_outputs(head, labels):
-    """Return the number of outputs of a head's layer for these labels."""
+    """Return `head.outputs`, or else the number of labels (1 if none)."""
     return head.outputs or len(labels or "1")

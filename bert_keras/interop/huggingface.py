@@ -240,7 +240,7 @@ def _check_model(config, fields):
     """Raise `WeightsError` for a model that this package cannot load.
 
     `fields` is the `bert_keras` block, or None. With the block, the model type
-    is "bert" or the package's own type. Without it, "bert" or "distilbert".
+    must be "bert" or "bert_keras". Without it, "bert" or "distilbert".
     """
     if "auto_map" in config or "custom_pipelines" in config:
         raise WeightsError(
@@ -393,9 +393,10 @@ def _read_labels(config, count=None):
 
 
 def is_unread(path):
-    """Return True for a weights file of PyTorch or TensorFlow.
+    """Return True for a Hugging Face weights file that is never read.
 
-    bert_keras does not read such files: a PyTorch pickle can run code.
+    A PyTorch file is a pickle, which can run code. A TensorFlow file is HDF5
+    with names of transformers 4.
     """
     name = os.path.basename(path)
     return name == "tf_model.h5" or name.startswith("pytorch_model")
@@ -447,8 +448,8 @@ def _read_shards(folder):
 def _normalize_name(name):
     """Return a tensor's current name in transformers, without `bert.`.
 
-    Old conversions of TensorFlow weights call a LayerNorm's weight and bias
-    gamma and beta.
+    Old conversions of TensorFlow weights call a LayerNorm's weight `gamma` and
+    its bias `beta`.
     """
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
@@ -461,7 +462,7 @@ def describe(model, preprocessor=None, without=()):
     The weights to write decide the class in `architectures`. If transformers
     lacks the head, `architectures` names only the encoder, and the tensors of
     the head keep their bert_keras names. If transformers cannot compute the
-    encoder, `model_type` is a value that transformers refuses.
+    encoder, `model_type` is "bert_keras", which transformers refuses.
 
     Args:
         model: `BertEncoder` or a task model.

@@ -62,8 +62,8 @@ SETTINGS_RULES = {
             *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
             # These settings do not change ids. They concern decoding, other
-            # tokenizers, file names or loading, or they are arguments of each
-            # call.
+            # tokenizers, file names or loading, or each call of the tokenizer
+            # sets them.
             *("add_prefix_space", "backend", "chat_template"),
             *("clean_up_tokenization_spaces", "errors", "from_slow"),
             *("full_tokenizer_file", "init_inputs", "is_local"),
@@ -214,9 +214,9 @@ def _read_arguments(settings, tokenizer, kind):
 def _read_strip_accents(settings, tokenizer, kind):
     """Return the setting `strip_accents`; see `WordPiece`.
 
-    The class `kind` decides which file is read, as in transformers. Classes in
-    `GENERAL_CLASSES` read tokenizer.json, if it exists. Other classes read
-    tokenizer_config.json. The result None means the value of `lowercase`.
+    As in transformers, the tokenizer's class `kind` decides which file is read:
+    tokenizer.json for `GENERAL_CLASSES`, if it exists, else
+    tokenizer_config.json. None means the same value as `lowercase`.
     """
     is_general = kind in GENERAL_CLASSES and tokenizer.values
     source = tokenizer.object("normalizer", {}) if is_general else settings
@@ -237,8 +237,7 @@ def _read_cases(settings, tokenizer):
 def _read_length(settings, positions):
     """Return the sequence length that the settings state, or None.
 
-    A `model_max_length` that is not below `positions`, the model's limit, is
-    ignored.
+    Ignore a `model_max_length` of `positions` (the model's limit) or more.
     """
     if "sequence_length" in settings:  # bert_keras wrote the folder
         return settings.integer("sequence_length")
@@ -294,7 +293,7 @@ def _check_files(settings, special, tokenizer, config):
         tokenizer: `Fields` of tokenizer.json.
         config: `Fields` of config.json.
 
-    The `Fields` of a missing file are empty.
+    The `Fields` of a missing file are empty. Unknown settings cause a warning.
     """
     _check_keys(settings, SETTINGS_RULES)
     names = settings.texts("model_input_names", ["token_type_ids"])
@@ -437,7 +436,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
 
 
 def _find_extra_tokens(added, special, settings, tokenizer):
-    """Yield (`Fields`, id or None) for each token that the files add."""
+    """Yield (`Fields`, id or None) for each added or special token."""
 
     def read(entries, fields, name):
         if not isinstance(entries, list):

@@ -26,7 +26,7 @@ VOCABULARY = os.path.join(ASSETS, "vocabulary.txt")
 # Class of keras-hub -> class of this package.
 TASKS = {
     "BertTextClassifier": "BertClassifier",
-    "BertClassifier": "BertClassifier",  # name before keras-hub 0.17
+    "BertClassifier": "BertClassifier",  # name in keras-nlp 0.14
     "BertMaskedLM": "BertPretrainer",
     "BertTextEmbedder": "BertEncoder",  # the pooling has no weights
 }
@@ -122,7 +122,7 @@ def open_keras_hub(folder):
 def _normalize_path(path):
     """Return the path as in `BACKBONE_NAMES` and `TASK_NAMES`.
 
-    Versions before Keras 3.15 and keras-hub 0.32 have other names for the
+    Keras before 3.15 and keras-hub before 0.32 use other names for the
     container of layers and for the parts of a layer. Keras gives the first
     transformer layer no number. It gets the number 0 here.
     """
@@ -218,9 +218,9 @@ def _read_text(folder):
     }
 
 
-# HDF5 files. The reader reads a dataset at its offset in the file. It refuses
-# compressed datasets, links, values in other files, and too many or too deep
-# groups. h5py's `visititems` is not used, because it skips links silently.
+# HDF5 files. A dataset is read at its offset in the file. The reader refuses
+# compressed or chunked datasets, links, values in other files, and too many or
+# too deep groups. h5py's `visititems` is not used: it skips links silently.
 
 # A file of BERT-large has 400 datasets. Its 500 groups nest up to 8 deep.
 MAX_NODES, MAX_DEPTH = 20_000, 16

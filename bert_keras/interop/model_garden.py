@@ -13,9 +13,9 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import text_reader
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. In a checkpoint,
-# a variable's key is a path in the object graph. In a SavedModel, the key is a
-# number, but the name is stored too. `plain_names` gives a variable the same
-# name in both formats.
+# a variable's key is a path in the object graph. In a SavedModel, the key has
+# only a number, but the variable's name is stored too. `plain_names` gives a
+# variable the same name in both formats.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"
@@ -125,7 +125,7 @@ def open_saved_model(folder):
 
 
 def _encoder(found, source):
-    """Return `BertEncoder` arguments: sizes from shapes, else BERT's values."""
+    """Return `BertEncoder` arguments: sizes from shapes, others as in BERT."""
     shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
     try:

@@ -31,8 +31,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 KEY = "bert_keras"  # key of our entry in the metadata
 USE_SAME_MODEL = "Load the adapters into the model that training began with"
-# Refused settings. With them, an adapted kernel differs from that of
-# `enable_lora`, W + (alpha / rank) A B.
+# Refused settings. `enable_lora` only changes a kernel W to
+# W + (alpha / rank) A B. It cannot make a model with one of these settings.
 REFUSED = (
     *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
     *("trainable_token_indices", "target_parameters", "use_qalora"),
@@ -99,7 +99,7 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
 def _collect_weights(model, names):
     """Return the head's weights and the encoder's trainable weights.
 
-    The LoRA matrices are not included.
+    The LoRA matrices and an unused pooler are left out.
 
     `names` is a dict of weight name in bert_keras -> name in transformers.
 
@@ -138,7 +138,8 @@ def _make_config(model, layers, modules, saved):
     first = next(iter(layers.values()))
     row = HEADS.get(type(model).__name__)
     encoder = getattr(model, "encoder", model)
-    # The tensors have BERT's names, so no DistilBERT can be the base model.
+    # Here, a DistilBERT has a ReLU pooler. It cannot be the base model, because
+    # the tensors have BERT's names.
     is_bert = encoder.pooler_activation == "tanh"
     origin = (encoder.origin if is_bert else None) or ""
     base, _, revision = origin.removeprefix("hf://").partition("@")
@@ -174,7 +175,7 @@ def _make_config(model, layers, modules, saved):
 def load_lora(
     model: "keras.Model", folder: files.PathLike, merge: bool = False
 ) -> None:
-    """Load into a model the LoRA adapters that `save_lora` or PEFT wrote.
+    """Load LoRA adapters of `save_lora` or PEFT into a model.
 
     Without `merge`, the adapted layers get LoRA with the folder's ranks. The
     encoder's weights that are not in the folder are then frozen, as in
@@ -196,8 +197,8 @@ def load_lora(
     """
     if weights.lora_layers(model):
         raise InputError(
-            "The model has LoRA already. Load the adapters into the model that "
-            "training began with."
+            "The model has LoRA already. Load the adapters into a new model, "
+            "with the weights that training began with."
         )
     bases = published_weights(model)
     layers = {

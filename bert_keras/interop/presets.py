@@ -39,12 +39,11 @@ SHOWN = 8  # maximum number of names that a report lists
 def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
-    If the preset's head has another class, or other labels, `bilstm_dim`,
-    `recipe` or `pooling`, only the encoder is loaded. `load_report` of the
-    model lists the loaded, skipped and initialised weights. The report is also
-    logged, in three lines. An
-    `UntrainedWarning` names the weights of a new head or pooler, and weights
-    that were saved untrained.
+    If `cls`, `labels`, `bilstm_dim`, `recipe` or `pooling` does not fit the
+    preset's head, only the encoder is loaded. `load_report` of the model lists
+    the loaded, skipped and initialised weights. The report is also logged, in
+    three lines. An `UntrainedWarning` names the weights of a new head or
+    pooler, and weights that were saved untrained.
 
     Args:
         cls: `BertEncoder` or a task model's class.
@@ -100,7 +99,7 @@ def _check_labels_argument(cls, arguments):
 def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """Return the preprocessor of class `cls` for the weights of `preset`.
 
-    `arguments` of `cls` and `tokenizer_class` override the preset's settings.
+    `arguments`, for `cls` or `tokenizer_class`, override the preset's settings.
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _read_text(checkpoint)
@@ -305,15 +304,16 @@ def _split_arguments(cls, arguments):
     unknown += sorted(set(encoder) - set(encoder_names))
     if unknown:
         raise InputError(
-            f"{cls.__name__}.from_preset takes no {', '.join(unknown)}. Leave "
-            "them out. The weights decide the sizes of the model."
+            f"{cls.__name__}.from_preset takes no {', '.join(unknown)}. Check "
+            "the spelling, and leave out sizes: the weights decide them."
         )
     return encoder, head
 
 
 def _check_head(cls, checkpoint):
     """Raise `checkpoint.head_fault` if `cls` needs the checkpoint's head."""
-    # If a folder names no known class, its `head` is "BertEncoder".
+    # If the stored class is unknown, `checkpoint.head` is "BertEncoder". The
+    # fault then concerns every task model.
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
     if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:
@@ -455,7 +455,7 @@ class LoadReport:
         source: path or name of the checkpoint.
         loaded: names in bert_keras of the weights that were set.
         skipped: names of tensors in the source that were not loaded.
-        initialised: names of the model's weights that are new.
+        initialised: names of the model's weights that were not loaded.
     """
 
     source: str
@@ -517,7 +517,7 @@ def _check_complete(model, checkpoint, report):
 
 
 def _warn_about_new_weights(model, checkpoint, report, why):
-    """Warn about new weights, and mark them in the model."""
+    """Mark weights that are new or were saved untrained; warn about them."""
     random = {*report.initialised, *checkpoint.untrained} & {
         *report.initialised,
         *report.loaded,

@@ -77,8 +77,8 @@ def push_to_hub(
                 repo_id=name,
                 folder_path=folder,
                 revision=revision,
-                # Delete an earlier model's files, because this model may lack
-                # some of them. Files that are uploaded again are not deleted.
+                # Delete an earlier model's sentence-transformers files, which
+                # this model may lack. Files uploaded again are not deleted.
                 delete_patterns=[
                     pattern
                     for name in sentence_transformers.OUTPUT_FILES
@@ -108,7 +108,7 @@ def _has_known_pooling(model):
 
 
 def _list_untrained(model):
-    """Return the names of untrained weights, which are not published.
+    """Return the names of weights to leave out: those in untrained parts.
 
     A `BertPretrainer` may have an untrained head. A `BertPretrainer`, a
     `BertEncoder` and a model that does not use the pooler may have an untrained
@@ -136,10 +136,10 @@ def _list_untrained(model):
 
 
 def _list_untrained_parts(model, prefixes):
-    """Return the names of all weights of each part with an untrained weight.
+    """Return the names of all weights in parts that have an untrained weight.
 
-    Biases and scales are included. They are never marked as untrained (see
-    `mark_new_weights`).
+    `prefixes` has a name prefix for each part. Biases and scales are included,
+    although `mark_new_weights` never marks them.
     """
     random = weights.untrained_weights(model)
     parts = [p for p in prefixes if any(n.startswith(p) for n in random)]
@@ -228,7 +228,7 @@ def model_card(
 
 
 def _find_transformers_class(model):
-    """Return ("transformers", the class of transformers that loads the model).
+    """Return "transformers" and the name of its class that loads the model.
 
     If transformers lacks the head, the class loads the encoder only. If
     transformers cannot compute the encoder, the result is (None, None).
@@ -286,7 +286,7 @@ def _describe_model(model):
 def _loading(model, name):
     kind = type(model).__name__
     predict = 'model.predict(preprocess(["An hour well spent."]))\n'
-    # Leave the line out for models whose input is more than one text.
+    # `BertPretrainer` also needs `mask_positions`; `BertChooser` needs choices.
     if kind in ("BertPretrainer", "BertChooser"):
         predict = ""
     return f"""With Keras, after `pip install bert_keras[hub]`:

@@ -34,13 +34,13 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
     """Write a model and its preprocessor to a Hugging Face folder.
 
     The folder is written under a temporary name and then renamed. The
-    optimizer's state is not written.
+    optimizer's state is not written. NaN and infinity are refused.
 
     Args:
         folder: path of the folder; see `new_folder`.
         model: `BertEncoder` or a task model.
         preprocessor: the model's `BertPreprocessor`; None for no vocabulary.
-        without: names of weights to leave out. They are random after loading.
+        without: names of weights to leave out. Loading initialises them.
         dtype: dtype of the weights in the file: "float32", or "bfloat16" with
             half the bytes and 8 bits of precision.
     """
@@ -63,13 +63,14 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
 def new_folder(folder, names, model, preprocessor):
     """Yield an empty folder that replaces `folder` when the `with` block ends.
 
-    The text of the weights' license is also written, if the model has it.
+    The file LICENSE is added if the license of the weights has a text.
 
     Args:
         folder: path; an existing folder may only hold files in `names`.
         names: names of all files that this package may write there.
         model: the model.
-        preprocessor: the model's `BertPreprocessor`, or None.
+        preprocessor: the model's `BertPreprocessor`, or None. Its sizes must
+            fit the model's.
     """
     if preprocessor is not None:
         text_settings.check_fits(model, preprocessor)

@@ -86,7 +86,7 @@ def _block(data, start, size):
     """
     block = data[start : start + size]
     if len(block) < size or start + size > len(data) - FOOTER:
-        raise ValueError("a block ends after the file")
+        raise ValueError("a block does not end before the footer")
     if data[start + size] != 0:
         raise ValueError("a block is compressed")
     restarts = int.from_bytes(block[-4:], "little")
@@ -120,7 +120,7 @@ def _read_varint(data, at):
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
-    raise ValueError("an endless number")
+    raise ValueError("a varint has more than 10 bytes")
 
 
 def _read_entries(prefix, pairs):
@@ -225,7 +225,7 @@ def _tensor(reader, name, entry):
 
 
 def variable_names(prefix):
-    """Return dict of key -> variable name from a TF2 checkpoint's graph."""
+    """Return dict of checkpoint key -> variable name, from the object graph."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 

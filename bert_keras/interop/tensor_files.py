@@ -286,8 +286,8 @@ def read_safetensors(path):
 def _refuse_integers(tensor):
     """Raise `WeightsError`: the weight has integers or booleans.
 
-    The tensor calls this function when a model reads the weight. Many files
-    also contain integer position ids, which no model reads.
+    This is the `check` of a tensor. It runs only for weights that a model has.
+    Many files also contain integer position ids, which no model has.
     """
     raise WeightsError(
         tensor.file,

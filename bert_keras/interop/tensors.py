@@ -20,7 +20,7 @@ from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
 from bert_keras.modeling.recipes import find_recipe
 
-# `license:` states `mit`, `[mit, gpl]`, or one name on each line after `- `.
+# Forms: `license: mit`, `license: [mit, gpl]`, or a list with lines `- mit`.
 LICENSE_LINE = re.compile(
     r"^license:[ \t]*(?:\r?\n[ \t]*-|\[)?[ \t]*['\"]?([^\s'\"#\[\],]+)",
     re.MULTILINE,
@@ -79,9 +79,9 @@ SLICE = 256 * 1024  # number of values read at once, 1 MB in float32
 class WeightsError(InputError):
     """Raised when a file of weights or settings cannot be used.
 
-    The message states the file, the problem and the fix and, if known, the
-    tensor, the expected value and the found value. Programs can read the
-    attributes `file`, `tensor`, `expected` and `found`.
+    The message states the file, the problem and the fix. If known, it also
+    states the tensor, the expected value and the found value. Programs can read
+    the attributes `file`, `tensor`, `expected` and `found`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Tensor:
         check: function that raises if the file or the weight cannot be used,
             for example if the file's hash is wrong. `load_model` calls it
             before the model is built. None means no check.
-        is_transposed: True if the file stores the transpose of `shape`.
+        is_transposed: True if the file stores the array transposed.
     """
 
     file: str

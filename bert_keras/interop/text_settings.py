@@ -22,8 +22,8 @@ class TextSettings:
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.
         include_prompt: True if the pooling includes the tokens of a prompt.
-        is_resolved: True if the case is certain, so that it is not compared
-            with the vocabulary's.
+        is_resolved: True if `cases` is certain; the case of `pieces` is then
+            ignored.
     """
 
     pieces: list
@@ -65,7 +65,7 @@ def check_fits(model, preprocessor):
     made = preprocessor.tokenizer.vocabulary_size, preprocessor.sequence_length
     taken = encoder.vocabulary_size, encoder.max_sequence_length
     for what, needed, most in zip(
-        ("tokens in the vocabulary", "tokens in a row"),
+        ("tokens in the vocabulary", "tokens per row"),
         made,
         taken,
         strict=True,

@@ -104,8 +104,8 @@ class BertEncoder(Portable, keras.Model):
 
     # License of the source weights, an `interop.tensors.License`, or None.
     license = None
-    # Source of the weights: a name on the Hub with its commit, the name of a
-    # preset inside this package, or None.
+    # Source of the weights: `hf://org/name@commit`, the name of a preset inside
+    # this package, or None.
     origin = None
     # `initializer_range` of the source config, or None.
     initializer_range = None
@@ -258,7 +258,7 @@ class BertEncoder(Portable, keras.Model):
         if tokens is not None:
             # Vectors at padding become copies of real tokens' vectors.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
-        # Vectors of [CLS] (C in the paper): (B, D), or (B, E, D) if packed
+        # Vectors of [CLS], C in the paper: (B, D), or (B, examples_per_row, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         seed = None
         if self.pooler.lora_dropout:  # the pooler has no seed generator

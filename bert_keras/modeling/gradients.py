@@ -27,8 +27,8 @@ def custom_gradient(function):
     """Wrap `function` like `ops.custom_gradient`, but let graphs be freed.
 
     Args:
-        function: takes tensors. Returns its value and a function that maps
-            the upstream gradient to the gradients of the tensors.
+        function: takes tensors. Returns one tensor and a function that maps
+            the upstream gradient to the gradients of the arguments.
     """
     by_keras = ops.custom_gradient(function)
 
@@ -50,7 +50,7 @@ def _record_in_graph(function, tensors):
     """Compute the value, and record its gradient in two ways.
 
     A tape in the same graph calls `gradients` directly. A tape outside of the
-    graph, a loop and a SavedModel find `gradients` by its registered name.
+    graph, `tf.while_loop` and a SavedModel find `gradients` by `name`.
     """
     tensors = [tf.convert_to_tensor(x) for x in tensors]
     value, gradient = function(*tensors)
@@ -83,7 +83,8 @@ def rematerialize(function, x, variables):
     """Return `function(x)`, and recompute it in the backward pass.
 
     Args:
-        function: takes one tensor and reads only the given variables.
+        function: takes one tensor and reads only the given variables. In a
+            graph, tensors that it captures get no gradient.
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
@@ -98,7 +99,7 @@ def rematerialize(function, x, variables):
 
     @custom_gradient
     def compute(*inputs):
-        # Keep a caller's `GradientTape` from storing all tensors of `call`.
+        # Prevent a caller's `GradientTape` from storing all tensors of `call`.
         with record.stop_recording():
             y = call(*inputs)
 

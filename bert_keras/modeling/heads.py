@@ -276,7 +276,7 @@ class BiLSTM(KeepsArguments):
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
         outputs = self.both(inputs, mask=padding_mask, training=training)
-        # The copy lacks Keras's mask, by which `fit` would scale the loss.
+        # `fit` would scale the loss by the Keras mask. The copy has no mask.
         return ops.copy(outputs)
 
     def compute_output_spec(self, inputs, padding_mask=None, training=False):
@@ -346,7 +346,7 @@ def _mean(encoded, padding_mask):
 
 def _max(encoded, padding_mask):
     vectors = encoded["sequence_output"]
-    # (B, T, 1). LiteRT cannot add an axis to a bool, so cast afterwards.
+    # (B, T, 1). LiteRT has no built-in operation for `[..., None]`.
     is_token = ops.cast(ops.expand_dims(padding_mask, -1), "bool")
     lowest = -float("inf")
     top = ops.max(ops.where(is_token, vectors, lowest), axis=1)  # (B, D)

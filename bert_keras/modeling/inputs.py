@@ -40,7 +40,7 @@ def list_argument_names(cls):
 def name_inputs(inputs):
     """Return the checked inputs as a dict of int32 tensors (B, T) by name.
 
-    An array becomes `token_ids`. None stays None.
+    An array becomes `token_ids`. An optional input that is None stays None.
     """
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
@@ -110,8 +110,8 @@ def check_ids(name, ids, limit):
     if ids.size and not 0 <= ids.min() <= ids.max() < limit:
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise InputError(
-            f"{name} has {wrong}. Expected numbers from 0 to {limit - 1}: "
-            "make the ids with the preprocessor of this model."
+            f"{name} contains the number {wrong}. Expected numbers from 0 to "
+            f"{limit - 1}: make the ids with the preprocessor of this model."
         )
 
 

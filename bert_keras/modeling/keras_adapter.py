@@ -1,4 +1,4 @@
-"""Private Keras API that training and layers use, with the reasons.
+"""Private Keras API that the models, layers and training need.
 
 tests/modeling/test_keras_adapter.py checks this API in Keras 3.15. This module
 is in `modeling`, because task models inherit from `TaskTrainer`.
@@ -42,7 +42,7 @@ def compiled_metrics(model):
 
 
 def loss_trackers(model):
-    """Return the `Mean` metrics that `fit` shows: the total, then each loss."""
+    """Return `Mean` metrics: the total, then each loss if there are several."""
     singles = model._compile_loss.metrics if has_losses(model) else []
     return [model._loss_tracker, *singles]
 
@@ -94,7 +94,10 @@ def _return_pairs(pairs):
 
 
 class SumsGradients:
-    """Mixin for an optimizer that itself sums gradients over the replicas."""
+    """Optimizer mixin that turns off Keras's sum of gradients over replicas.
+
+    The optimizer's `apply` sums the gradients, if the model has not.
+    """
 
     def _all_reduce_sum_gradients(self, pairs):
         return _return_pairs(pairs)
@@ -109,13 +112,14 @@ def learning_rate_schedule(optimizer):
 
 
 class TaskTrainer:
-    """Model mixin that works around four defects of `fit` in Keras 3.15.
+    """Model mixin that works around five defects of Keras 3.15.
 
-    All are in Keras's trainer for TensorFlow. Two defects make `fit` fail under
+    Four are in the trainer for TensorFlow. Two of them make `fit` fail under
     MultiWorkerMirroredStrategy: Keras averages the first batch over the
-    workers, and it reduces scalar logs along an axis. Under MirroredStrategy,
-    the loop of `steps_per_execution` fails, because it reads a placeholder
-    without a value. Without a strategy, Keras traces the first step twice.
+    workers, and it reduces scalar logs along an axis. Under both mirrored
+    strategies, the loop of `steps_per_execution` reads a placeholder without a
+    value and fails. Without a strategy, Keras traces the first step twice. The
+    fifth defect: `compute_output_spec` fails if an optional input is None.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -127,7 +131,7 @@ class TaskTrainer:
                 self.check_batch(specs)
                 self._symbolic_build(data_batch=specs)
             return
-        # Build from the first rows that this process reads.
+        # Build from the first local replica's part of the first batch.
         for _, _, batches in iterator or ():
             data_batch = tree.map_structure(
                 lambda x: strategy.experimental_local_results(x)[0],
@@ -149,9 +153,9 @@ class TaskTrainer:
         )
 
     def check_batch(self, batch: Any) -> None:
-        """Raise if the losses of `compile` do not fit the model or a batch.
+        """Raise if losses, metrics or labels do not fit the model.
 
-        This method does nothing; a subclass overrides it.
+        `TaskModel` overrides this method. This class checks nothing.
         """
 
     def _make_function(self, step_function, *arguments, **keywords):
@@ -215,7 +219,7 @@ def _with_local_logs(make_function):
 def _take_steps_from_the_host(model, function, steps):
     def execute(iterator):
         outputs = None
-        # Keras reads this number while it traces `function`.
+        # With the value 1, Keras's `function` takes one step per call.
         model.steps_per_execution = 1
         try:
             for _ in range(steps):

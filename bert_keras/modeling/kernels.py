@@ -1,7 +1,7 @@
-"""Formulas with hand-written gradients, for speed, memory or precision.
+"""Functions that replace a backend's own, for speed, memory or precision.
 
-The layers call these functions where a backend's own gradient is slower, keeps
-more tensors or is less precise. The values are those of the plain formulas.
+Most have a hand-written gradient, because the backend's is slower, keeps more
+tensors or is less precise. The values are those of the plain formulas.
 """
 
 import functools
@@ -18,7 +18,7 @@ LARGE = 2**18
 
 
 def compile_large(function):
-    """Let XLA fuse a function's operations, so that it reads memory once.
+    """Let XLA fuse a function's operations, to read memory only once.
 
     On TensorFlow within `modes.use(compile_large=True)`, XLA compiles the
     function if all shapes are known and a tensor has at least `LARGE` elements.
@@ -75,9 +75,8 @@ def gelu_tanh(x):
 def gelu_exact(x):
     """Compute GELU by the error function, as the original did at its release.
 
-    Keras's exact GELU calls `erfc`. No runtime reads an `erfc` that was
-    exported to ONNX, so this function calls `erf`. Only `x` is kept for the
-    gradient.
+    Keras's exact GELU calls `erfc`. ONNX has no operator for `erfc`, so this
+    function calls `erf`. Only `x` is kept for the gradient.
     """
 
     def gradient(upstream):
@@ -94,10 +93,10 @@ def add_bias(x, bias):
     """Add `bias` (D,) to `x` (rows, D) of the same dtype.
 
     The bias's gradient is a sum over the rows. For bfloat16 on a CPU,
-    TensorFlow's sum has an error of 4 % for 1,024 rows and 7 % for 4,096. Here
-    a float32 product with ones computes the sum, and only the result is
-    rounded. A bfloat16 product would be rounded after each block of rows if the
-    processor has no bfloat16 instructions.
+    TensorFlow's sum has an error of 4 % for 1,024 rows and 7 % for 4,096. So
+    for bfloat16, a float32 product with ones computes the sum, and only the
+    result is rounded. A bfloat16 product would be rounded after each block of
+    rows if the processor has no bfloat16 instructions.
     """
     if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
         return _add_bias_in_bfloat16(x, bias)
@@ -227,8 +226,8 @@ def look_up(table, ids):
     tied output layer and to sum over replicas.
     """
     height, width = table.shape
-    # A table of one row uses the gather, which raises an error for the id 1.
-    # The product below would return zeros for this id.
+    # A table of one row uses the gather: on a CPU, TensorFlow raises an error
+    # for the id 1. The product below would return zeros for this id.
     if 1 < height <= 4:
         # For few rows, (B, T, V) x (V, D) is faster than a gather. The
         # comparison replaces `ops.one_hot`: ONNX's OneHot crashes ONNX Runtime
@@ -266,14 +265,14 @@ def attend(query, key, value, bias):
     """Compute attention with Keras's fused kernel.
 
     Query, key, value and result have the shape (B, N, T, H). The bias
-    broadcasts to (B, 1, T, S), or is None.
+    broadcasts to (B, 1, T, T), or is None.
     """
     # (B, N, T, H) to (B, T, N, H), the order of axes in Keras
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]
     if bias is not None:
         # cuDNN's kernel needs a row of the bias for each query position.
         length = ops.shape(query)[2]
-        shape = (ops.shape(bias)[0], 1, length, length)  # (B, 1, T, S)
+        shape = (ops.shape(bias)[0], 1, length, length)  # (B, 1, T, T)
         bias = ops.broadcast_to(ops.cast(bias, query.dtype), shape)
     # The query is scaled already.
     context = ops.dot_product_attention(*parts, bias=bias, scale=1.0)

@@ -17,7 +17,7 @@ from bert_keras.modeling.weights import KeepsLora
 def make_initializer():
     """Return BERT's initializer: normal, std 0.02, truncated at 2 std.
 
-    Return an initializer of zeros within `modes.use(draw_weights=False)`.
+    Within `modes.use(draw_weights=False)`, return an initializer of zeros.
     """
     if modes.current().draw_weights:
         return keras.initializers.TruncatedNormal(stddev=0.02)
@@ -52,15 +52,15 @@ def check_activation(name):
 class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
     """Keras's `Dense` with BERT's initializer and dropout for LoRA.
 
-    The input is reshaped to a matrix, because TensorFlow fuses the addition of
-    the bias with a product of matrices, but not of three-axis tensors.
+    The input is reshaped to a matrix. TensorFlow fuses the product with the
+    addition of the bias only for matrices.
 
     With a `seed`, dropout at the rate `lora_dropout` is applied to the input of
     LoRA's matrices. Projections with the same seed need different values of
     `site`; see `dropout`.
     """
 
-    lora_dropout = 0.0  # fraction, set by `enable_lora`
+    lora_dropout = 0.0  # fraction, set in weights.py and peft.py
 
     def __init__(self, units, **kwargs):
         kwargs.setdefault("kernel_initializer", make_initializer())
@@ -70,15 +70,15 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         if training and self.lora_dropout and seed is None:
             raise InputError(
                 f"LoRA's dropout is {self.lora_dropout}, but the encoder's "
-                "dropout rates are 0. Set one of them above 0, or LoRA's "
-                "dropout to 0."
+                "dropout rates are 0. Set the encoder's dropout or "
+                "attention_dropout above 0, or LoRA's dropout to 0."
             )
         *lead, width = ops.shape(inputs)
         # Pooled vectors (B, D) and real tokens (L, D) are matrices already.
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
         dropped = dropout(x, self.lora_dropout, seed, site)
-        # `kernel` includes LoRA's product, so LoRA reads x there. To make LoRA
-        # read `dropped` instead, add its output for the input `dropped - x`.
+        # `kernel` includes LoRA's matrices, so x @ kernel applies them to x. To
+        # apply them to `dropped` instead, add LoRA's output for `dropped - x`.
         change = None if dropped is x else self._multiply_lora(dropped - x)
         x = ops.matmul(x, self.kernel)  # (B T, units)
         if change is not None:
@@ -99,15 +99,15 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         return x * (self.lora_alpha / self.lora_rank)
 
 
-# The original's epsilon, which only prevents a division by zero in float32.
+# The original's epsilon, against division by zero. In float16 it would be 0.
 NORM_EPSILON = 1e-12
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's layer normalisation over the last axis, computed in float32.
+    """Keras's layer normalisation over the last axis, at least in float32.
 
-    The output is cast to the policy's compute dtype.
+    A float64 policy computes in float64. The output has the compute dtype.
     """
 
     def call(self, inputs):
@@ -214,7 +214,11 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
 
 
 def gather_positions(sequence, positions):
-    """Return vectors of `sequence` (B, T, D) at `positions` (B, M)."""
+    """Return vectors of `sequence` (B, T, D) at `positions` (B, M).
+
+    Positions are not checked. The position T, which is out of range, would
+    return the first vector of the next row.
+    """
     batch, length, width = ops.shape(sequence)
     # (B, 1), the index of each row's first vector among all B T vectors
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
@@ -266,7 +270,7 @@ class BertEmbeddings(SeededLayer):
 
     Raises:
         InputError: `dropout` is not in [0, 1), or T is above
-            `max_sequence_length` without `position_ids`.
+            `max_sequence_length` and `position_ids` is None.
 
     Examples:
         >>> BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape

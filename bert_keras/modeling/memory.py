@@ -25,7 +25,7 @@ def share_memory(array):
     """Return a TensorFlow tensor in the memory of a float32 NumPy array.
 
     Keras would copy the values twice. A variable made from the tensor changes
-    if the array changes, so do not write to the array or to a file behind it.
+    if the array changes, so do not write to the array or to a file it maps.
     The first update of the variable writes to new memory, not to the array.
 
     On other backends and for other dtypes, the array itself is returned. It

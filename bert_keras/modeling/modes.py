@@ -10,7 +10,7 @@ class Mode(NamedTuple):
 
     # False: new weights are zeros, because the caller loads weights next.
     draw_weights: bool = True
-    # False: functions record no custom gradients, for exports. A SavedModel
+    # False, for exports: functions record no custom gradients. A SavedModel
     # with custom gradients would store only the names of the gradients. It
     # would load more slowly, with warnings about unsaved gradients.
     gradients: bool = True

@@ -26,8 +26,10 @@ class Portable:
             preset: folder of a checkpoint, or a name from `bert_keras.presets`
                 or the Hub; see docs/formats.md.
             **arguments: arguments of the constructor and of `BertEncoder`. They
-                replace the preset's settings. Sizes are refused, because the
-                weights decide them. For a name on the Hub, also `revision`.
+                replace the preset's settings. If the constructor has the same
+                argument as `BertEncoder`, such as `dropout`, the constructor
+                gets it. Sizes are refused, because the weights decide them. For
+                a name on the Hub, also `revision`.
         """
         # Imported here, because interop imports the models.
         from bert_keras.interop.presets import load_model
@@ -41,7 +43,7 @@ class Portable:
         optimizer's state is not written.
 
         Args:
-            folder: output folder: a new one, or one with an earlier preset.
+            folder: a new folder, or an earlier preset, which is replaced.
             preprocessor: the `BertPreprocessor` that the model was trained
                 with. It has the vocabulary.
 

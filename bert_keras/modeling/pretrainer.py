@@ -96,7 +96,7 @@ class CrossEntropy(keras.losses.Loss):
     This loss keeps only the logits, and XLA can compute it in one pass. By
     default, the result is sum(weight x loss) / sum(weight). Keras's default
     divides by the number of positions, including padding. If a label is outside
-    of 0 to C - 1, the loss is NaN.
+    of 0 to C - 1, the loss is NaN, even with a sample weight of 0.
 
     Call arguments:
         y_true: int (...).
@@ -201,13 +201,13 @@ def causal_targets(inputs, attention):
         examples = ops.ones_like(ids)
     examples = ops.convert_to_tensor(examples)
     next_examples = _shift(examples, attention)
-    # `> 0` excludes padding, whose example id is 0.
+    # `> 0` excludes padding, whose example id or padding mask is 0.
     is_same = ops.logical_and(examples > 0, examples == next_examples)
     return _shift(ids, attention), ops.cast(is_same, "float32")
 
 
 def _shift(rows, attention):
-    """Return, for each position, the next position's value; 0 at the end."""
+    """Shift rows so that each position has its next token's value, or 0."""
     gap = ops.zeros_like(rows[:, :1])  # (B, 1)
     if attention == "left_to_right":
         return ops.concatenate([rows[:, 1:], gap], axis=1)

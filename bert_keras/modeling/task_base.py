@@ -32,7 +32,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     - stores each constructor argument, except `encoder` and `name`, in an
       attribute of the same name;
     - makes its head;
-    - sets `pools` to False if its outputs do not depend on the pooled output;
+    - sets `pools` to False if its outputs do not depend on the pooler;
     - calls `super().__init__` with inputs from `symbolic_inputs()` and outputs
       computed from `encode(...)`.
 
@@ -69,10 +69,11 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     encoder_class = BertEncoder
     # True if the outputs depend on the pooler.
     pools = True
-    # True if the outputs are logits. Losses on probabilities are then refused.
+    # True if the outputs are logits. Losses and metrics that take probabilities
+    # are then refused.
     returns_logits = True
-    # Outputs with a token axis, (B, T, ...). Their values at padding have no
-    # meaning. If a model has one output, its name here is "logits".
+    # Names of the outputs with a token axis, (B, T, ...). Their values at
+    # padding have no meaning. A model's only output is named "logits" here.
     token_outputs: tuple[str, ...] = ()
 
     def __init__(
@@ -123,8 +124,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         return {
             name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
             for name, x in self.input.items()
-            # By default, an export has no pooling mask. It has the inputs of
-            # packed rows only if the model was made for packed rows.
+            # `export` without `input_signature` omits the pooling mask and, if
+            # `examples_per_row` is None, the inputs of packed rows.
             if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
         }
 
@@ -188,8 +189,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         if not isinstance(self.output, dict):
             is_multiple |= len(self.output.shape) > 2
         if is_multiple:
-            # Keras averages the loss over the last axis, the classes, before it
-            # applies the weights. So the weights lack this axis.
+            # When Keras applies sample_weight, the loss has no class axis any
+            # more, so sample_weight has no class axis either.
             shape = "(B,)" if len(self.output.shape) == 2 else "(B, T)"
             if getattr(self, "examples_per_row", None):
                 shape = "(B, E)"
@@ -263,8 +264,8 @@ def encode(
     `recipe` names the layers whose features replace `sequence_output`; see
     `find_recipe`. The encoder is then frozen. `pooling`, one of `POOLINGS`
     except "pooled", computes `pooled_output` from `sequence_output`. With
-    `recipe` but without `pooling`, there is no `pooled_output`. For
-    `examples_per_row`, see `BertEncoder`.
+    `recipe` alone, there is no `pooled_output`. For `examples_per_row`, see
+    `BertEncoder`.
     """
     if recipe:
         features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)

@@ -61,8 +61,8 @@ class BertClassifier(TaskModel):
             exports and the settings in a preset depend on the problem. Pass a
             loss that fits the problem to `compile`.
         dropout: fraction of the pooled output dropped; None: the encoder's.
-        bilstm_dim: width of each direction of a new bidirectional LSTM, whose
-            vector of [CLS] the dense layer reads; None: no LSTM.
+        bilstm_dim: width of each direction of a new bidirectional LSTM. The
+            dense layer reads the LSTM's vector of [CLS]. None: no LSTM.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
         pair: True if each row of the training data had two texts. Exports
@@ -170,7 +170,11 @@ class BertClassifier(TaskModel):
 def _check_recipe(recipe, pooling, others=None):
     """Return `pooling`, by default "mean", or None if there is no recipe.
 
-    `others` are arguments that a recipe excludes.
+    `others` is `bilstm_dim` or `examples_per_row`, if the caller set one.
+
+    Raises:
+        InputError: `recipe` and `others` are both set, or `pooling` is invalid
+            or set without `recipe`.
     """
     if recipe and others:
         raise InputError(
@@ -215,12 +219,13 @@ class BertSpanPredictor(TaskModel):
 
     Args:
         encoder: a `BertEncoder`.
-        bilstm_dim: width of a new bidirectional LSTM before the head, or None.
+        bilstm_dim: width of each direction of a new bidirectional LSTM before
+            the head, or None.
         may_be_none: True if some questions in training had no answer. Exports
             read this argument; the logits do not depend on it.
-        null_threshold: "no answer" is predicted if its score exceeds the best
-            answer's score by more than this number. Exports read this argument;
-            the logits do not depend on it.
+        null_threshold: with `may_be_none`, "no answer" is predicted if its
+            score exceeds the best answer's score by more than this number.
+            Exports read this argument; the logits do not depend on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -284,13 +289,14 @@ class BertTagger(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         labels: names of the classes, in the order of the logits.
-        dropout: fraction of the vectors dropped; None: the encoder's.
-        bilstm_dim: width of a new bidirectional LSTM before the head, or None.
+        dropout: fraction of a vector's values dropped; None: the encoder's.
+        bilstm_dim: width of each direction of a new bidirectional LSTM before
+            the head, or None. Packed rows need None.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
-            packed rows `position_ids` and `example_ids` (not under a
-            BiLSTM), int32 (B, T); or only the token ids.
+            packed rows `position_ids` and `example_ids`, int32 (B, T); or
+            only the token ids.
 
     Returns:
         float32 (B, T, C), logits.
@@ -335,8 +341,8 @@ class BertTagger(TaskModel):
 class BertChooser(TaskModel):
     """One score for each of K choices, for a softmax over the choices.
 
-    Each choice is one row: a pair of the first text and the choice. A dense
-    layer on the row's pooled output computes the score, with dropout before
+    Each row is a pair: the example's first text and one choice. A dense layer
+    on the row's pooled output computes the score, with dropout before
     this layer (the paper, section 4.4). With `recipe`, the layer reads pooled
     features of the frozen encoder. Without `recipe`, on an encoder with
     `attention="left_to_right"`, it reads the last token's vector.
@@ -356,6 +362,9 @@ class BertChooser(TaskModel):
 
     Returns:
         float32 (B, K), logits.
+
+    Raises:
+        InputError: `recipe` or `pooling` is invalid.
 
     Examples:
         >>> model = BertChooser(BertEncoder(100, 2, 2, 8, 16))
@@ -523,22 +532,24 @@ class BertEmbedder(TaskModel):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
         axes = {len(v.shape) for v in values if hasattr(v, "shape")}
         if loop.__name__ == "predict" and axes != self._axes:
-            # `_fold` needs a known rank, so each rank gets a new graph.
+            # `_fold` needs a known rank, so a change of rank needs a new graph.
             self._axes, self.predict_function = axes, None
         return super()._run(loop, x, *args, **kwargs)
 
     def encode(
         self, texts: Sequence[str], preprocessor: Any, batch_size: int = 64
     ) -> Any:
-        """Return the vectors of many texts, as fast as an export.
+        """Return the vectors of many texts, at the speed of an exported model.
 
-        Texts are sorted by length and batched. Padding is skipped. The first
-        call traces a graph. Later calls with the same tokenizer and
-        `sequence_length` reuse the graph.
+        Texts are sorted by length and batched. Padding is skipped. Long texts
+        are cut to `sequence_length` tokens. The first call traces a graph.
+        Later calls with the same tokenizer and `sequence_length` reuse it,
+        unless `enable_lora` was called in between.
 
         Args:
             texts: list of N strings.
-            preprocessor: the model's `BertPreprocessor`.
+            preprocessor: the model's `BertPreprocessor`. Its prompt is put
+                before each text.
             batch_size: number of texts in a batch.
 
         Returns:
@@ -546,7 +557,7 @@ class BertEmbedder(TaskModel):
 
         Raises:
             InputError: Keras does not run on TensorFlow, or `texts` is one
-                string.
+                string or contains a value that is not a string.
         """
         require_tensorflow("BertEmbedder.encode")
         from bert_keras.serving.embedding import count_unpooled

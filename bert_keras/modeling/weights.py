@@ -141,7 +141,7 @@ class _MergedWeight:
         self.up.assign(np.zeros(self.up.shape))
 
 
-# Value of `projections` -> attributes of `TransformerLayer`.
+# Name in `projections` -> paths of attributes of `TransformerLayer`.
 LORA_TARGETS = {
     "query": ("attention.query",),
     "key": ("attention.key",),
@@ -174,9 +174,9 @@ def enable_lora(
         projections: any of "query", "key", "value" and "output" (attention)
             and "feed_forward" (both kernels of the feed-forward network).
         alpha: numerator of the scale alpha / rank; None: equal to the rank.
-        dropout: fraction of the input of A that is dropped in training. The
-            encoder must have dropout too: LoRA's dropout needs a seed, and an
-            encoder without dropout draws none.
+        dropout: fraction of the input of A that is dropped in training. If
+            it is above 0, the encoder must have dropout too: LoRA's dropout
+            needs a seed, and an encoder without dropout draws none.
 
     Raises:
         InputError: the rank is not an integer above 0, alpha is not a finite
@@ -268,14 +268,14 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # `super().load_own_variables` sets LoRA's matrices to 0. Restore A.
+        # Keep A: `super().load_own_variables` sets LoRA's matrices to 0.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights
             if weight.name.startswith("lora_") and weight.name.endswith("_a")
         }
         super().load_own_variables(
-            # Keras's keys are numbers. The keys of LoRA's matrices are names.
+            # Keras's keys are numbers. `save_own_variables` adds names.
             {name: x for name, x in stored.items() if name.isdigit()}
         )
         if self.lora_enabled:
@@ -311,7 +311,7 @@ def adapt(model, frozen=(), lora=()):
     """Freeze layers and weights, and add LoRA.
 
     Args:
-        model: a built model without LoRA.
+        model: a built model. Layers that already have LoRA keep it.
         frozen: paths of layers and of single weights.
         lora: dict of a layer's path -> [rank, alpha, dropout].
     """

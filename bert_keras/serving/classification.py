@@ -220,7 +220,7 @@ def find_entailment(labels):
 
 
 def entail(model, rows, hypothesis=HYPOTHESIS):
-    """Return the signature `entail`: the best candidate label of a request.
+    """Return the signature `entail`: the best candidate label for each text.
 
     Each candidate label is put into a hypothesis. The model predicts if the
     text entails the hypothesis (Yin et al. 2019). The results equal the results

@@ -120,7 +120,7 @@ class _Texts:
         return {"embedding": self._scale(mean)}
 
     def embed_tokens(self, text, recipe):
-        """Return dict of all outputs of `embed`, with vectors of tokens."""
+        """Return the outputs of `embed` and those of each token."""
         rows = self.rows
         ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
         inputs = rows.pack(ids)
@@ -179,7 +179,7 @@ def embed_with_prompts(model, rows, options):
 
 
 def trace_embedder(model, rows):
-    """Trace and return the function of `BertEmbedder.encode`, for any prompt.
+    """Trace and return the function that `BertEmbedder.encode` calls.
 
     The function takes three tensors: the texts, string (B,); one prompt for all
     texts, string (); and the number of tokens at the start that are not pooled,

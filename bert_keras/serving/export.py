@@ -69,8 +69,8 @@ def export_saved_model(
     `entail`. A pre-trainer has `fill_mask`, `next_sentence` and `embed`. The
     other models have `answer` (span predictor), `tag` (tagger), `choose`
     (chooser) or `embed` (embedder, encoder). If the preprocessor has prompts,
-    `embed_query` and `embed_document` are added to `embed`. Every export has
-    `tokenize`. The first signature of the first model is also
+    an export with `embed` also has `embed_query` and `embed_document`. Every
+    export has `tokenize`. The first signature of the first model is also
     `serving_default`. `signature_card.json` describes the inputs and outputs.
 
     A text that does not fit in the preprocessor's `sequence_length` is cut, and
@@ -86,8 +86,8 @@ def export_saved_model(
             is kept.
         pair: True if the classifier reads `text` and `text_pair`; None: the
             `pair` of the classifier.
-        top_k: number of tokens that `fill_mask` returns for each mask, and of
-            answers that `answer` returns; None: 5.
+        top_k: number of tokens that `fill_mask` returns for each mask, and
+            maximum number of answers that `answer` returns; None: 5.
         pooling: pooling of `embed`: "mean" or "max" over the tokens, "cls",
             "last" or "pooled"; None: the model's setting, else "mean".
         normalize: True to scale vectors of `embed` to length 1; None: the
@@ -111,8 +111,8 @@ def export_saved_model(
             another dtype; "bfloat16", half the size; "int8", a quarter of the
             size. See `quantize.py`.
         license: license of the weights for the card, such as "apache-2.0";
-            None: the license in the weights' folder. The text of that license
-            is then written, too.
+            None: the license in the weights' folder, whose text (if any) is
+            also written to `folder`.
         allow_untrained: True to export a loaded model with random weights. If
             False, such a model is refused. But a pre-trainer trained on one of
             its two tasks is exported without the other task's signature.
@@ -125,8 +125,8 @@ def export_saved_model(
         The folder's path.
 
     Raises:
-        InputError: Keras does not run on TensorFlow, the folder has another or
-            a damaged export or other files, a model cannot be exported or does
+        InputError: Keras does not run on TensorFlow, the folder has a different
+            or damaged export or other files, a model cannot be exported or does
             not fit the preprocessor, two models have the same signature, an
             option is invalid or fits no model, weights are random or not
             finite, or `verify` finds a difference.
@@ -297,7 +297,7 @@ def compute_fingerprint(models, preprocessor, options):
     add(_drop_names(preprocessor.get_config()))
     for model in models:
         add(_drop_names(model.get_config()))
-        # LoRA's alpha is not a weight, and `_drop_names` removes it.
+        # LoRA's alpha is only in `adaptation`, which `_drop_names` removes.
         add([float(layer.lora_alpha) for layer in lora_layers(model)])
         for weight in model.weights:
             add([weight.dtype, list(weight.shape)])

@@ -96,7 +96,7 @@ def _check_card(card):
     for entry in card["signatures"].values():
         check_fields(entry, ENTRY_FIELDS)
         if sorted(entry["input_order"]) != sorted(entry["inputs"]):
-            raise ValueError("'input_order' must name the inputs")
+            raise ValueError("'input_order' must list the names in 'inputs'")
         check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
         check_fields(entry["request"], dict.fromkeys(entry["inputs"], list))
     card["signatures"][card["default"]]  # KeyError if missing
@@ -123,8 +123,8 @@ class ServedModel:
 
     A method takes a list for each input, by position or by name. It returns a
     dict of output name -> value. Strings are decoded and returned in lists.
-    Outputs that hold a list for each row, such as the scores of a row's
-    choices, are lists without padding. All other values are NumPy arrays.
+    Outputs whose number of values may differ between rows, such as the scores
+    of choices, are lists without padding. All other values are NumPy arrays.
 
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.
@@ -229,17 +229,17 @@ def read_columns(name, entry, columns):
         if any(_measure_lengths(value) != first for value in values):
             raise InputError(
                 f"{name} takes the same number of values in each of "
-                f"{', '.join(ids)}; row {row} has "
+                f"{', '.join(ids)}; row {row} has the lengths "
                 f"{list(map(_measure_lengths, values))}."
             )
     rows = columns[ids[0]] if ids else ()
     if rows and not any(max(_measure_lengths(row)) for row in rows):
-        raise InputError(f"{name} takes token ids; no row has any.")
+        raise InputError(f"{name} takes token ids, but all rows are empty.")
     return columns
 
 
 def _measure_lengths(row):
-    """Return [length of `row`], or the lengths of the lists in `row`."""
+    """Return the lengths of the lists in `row`; [len(row)] if it has none."""
     inner = [len(item) for item in row if isinstance(item, list)]
     return inner or [len(row)]
 
@@ -259,7 +259,7 @@ def _to_lists(value):
     if hasattr(value, "tolist"):
         value = value.tolist()  # its items may be arrays
     is_text = isinstance(value, str | bytes)
-    # Do not iterate over a dict or a table, because that yields keys, not rows.
+    # Iterating over a dict or a DataFrame would yield keys, not rows.
     if is_text or hasattr(value, "keys") or not isinstance(value, Iterable):
         return encodable(value)
     return [_to_lists(item) for item in value]
@@ -330,7 +330,7 @@ def _to_python(outputs, entry, columns):
     """
     values = {key: _decode(value.numpy()) for key, value in outputs.items()}
     counts = dict.fromkeys(entry["padded"], values.get("count"))
-    *_, lists = columns.values()  # an input of lists is the last input
+    *_, lists = columns.values()  # the last input: its rows may be lists
     for key, text in entry["outputs"].items():
         if has_value_per_entry(text):
             counts[key] = list(map(len, lists))

@@ -10,8 +10,8 @@ from bert_keras.serving import graph
 from bert_keras.serving.graph import SENTENCE, Signature
 from bert_keras.text.windows import in_chunks
 
-# Maximum number of masks in a call of the head. With a vocabulary of 30,522,
-# the logits of one call take 31 MB.
+# Maximum number of masks in a call of the masked-LM head. With a vocabulary of
+# 30,522, the logits of one call take 31 MB.
 MASKS_AT_ONCE = 256
 
 
@@ -78,8 +78,8 @@ def fill_mask(model, rows, top_k=5):
 
 def _tokenize_with_masks(tokenizer, text):
     """Return ragged ids of strings (B,), with the mask id for `[MASK]`."""
-    between = tf.strings.split(text, graph.MASK)  # (B, masks + 1)
-    ids = tokenizer(between.values)  # (B * (masks + 1), None)
+    between = tf.strings.split(text, graph.MASK)  # (B, None): text parts
+    ids = tokenizer(between.values)  # (parts, None)
     # Put a mask before each part, then remove the first mask of each row.
     masks = tf.fill([ids.nrows(), 1], tokenizer.mask_id)
     ids = tf.concat([tf.cast(masks, ids.dtype), ids], axis=1)
@@ -146,7 +146,7 @@ INPUTS = {
     "transformers": ("input_ids", "attention_mask", "token_type_ids"),
     "model_garden": ("input_word_ids", "input_mask", "input_type_ids"),
 }
-# Model -> (descriptions of its outputs, {style: names of its outputs}).
+# Model class -> (descriptions of outputs, {style: names of outputs}).
 _OUTPUTS = {
     BertEncoder: (
         ("float32 (B, T, D): token vectors", "float32 (B, D): pooler output"),
@@ -215,7 +215,8 @@ def ids(model, rows, style):
         rows: `Rows` of the model's preprocessor.
         style: library whose input and output names are used: "original"
             (Google's code and hub modules), "transformers", "model_garden" (its
-            serving modules) or "bert_keras" (this package).
+            serving modules) or "bert_keras". For "original", a classifier with
+            the problem "single" returns probabilities instead of logits.
     """
     if style not in INPUTS:
         raise InputError(
@@ -260,7 +261,7 @@ def ids(model, rows, style):
 
 
 def _check_ids(inputs, encoder):
-    """Return operations that fail for rows or ids beyond the model's tables."""
+    """Return assertions on the length of rows and the range of ids."""
     most = encoder.max_sequence_length
     checks = [
         tf.debugging.assert_less_equal(

@@ -1,10 +1,10 @@
-"""Export a model that takes token ids to LiteRT or ONNX.
+"""Export a model to LiteRT or ONNX.
 
 `keras.Model.export` writes the model. For int8, TensorFlow or ONNX Runtime
-converts the weights. Then LiteRT or ONNX Runtime runs the file. If its outputs
+converts the weights. Then LiteRT or ONNX Runtime runs the file. If the outputs
 differ too much from the live model's outputs, no file is left. The exported
-model takes batches of any size and rows of any length up to the model's
-`max_sequence_length`.
+model takes token ids, in batches of any size and in rows of any length up to
+the model's `max_sequence_length`.
 """
 
 import importlib
@@ -29,8 +29,8 @@ MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
 NEEDS = {"litert": ["ai_edge_litert"], "onnx": ["tf2onnx", "onnxruntime"]}
 DTYPES = ("float32", "int8")
 # Largest allowed RMS difference between an output and the live model's output,
-# in standard deviations of the output. The limit is wide, because ONNX Runtime
-# and LiteRT also round the inputs of matrix products. On random ids,
+# in standard deviations of the live output. The limit is wide, because ONNX
+# Runtime and LiteRT also round the inputs of matrix products. On random ids,
 # all-MiniLM-L6-v2 differs by 0.17 in ONNX and by 0.13 in LiteRT.
 INT8_TOLERANCE = 0.5
 SETTINGS, VOCABULARY = "tokenizer_settings.json", "vocab.txt"
@@ -46,9 +46,10 @@ def export_on_ids(
 ):
     """Write `model.tflite` or `model.onnx`, the vocabulary and the settings.
 
-    `tokenizer_settings.json` has the settings of the tokenizer and the names of
-    inputs and outputs. Its `long_text` is "windows" if the model was trained on
-    windows of long texts. Then the model's caller must cut texts into windows.
+    `tokenizer_settings.json` has the tokenizer's settings, the labels and the
+    names of inputs and outputs. The model's caller must put the file's `prompt`
+    before each text. If `long_text` is "windows", the caller must also cut long
+    texts into windows.
 
     Args:
         model: a `BertEncoder` or a task model.
@@ -203,7 +204,7 @@ def _greatest_difference(batches):
 
 
 def _root_mean_square(batches):
-    """Return the maximum over all outputs of RMS difference / std.
+    """Return the greatest ratio of RMS difference to std among the outputs.
 
     Both are computed over all batches, because a batch of one row may have a
     single number, whose std is 0.
@@ -222,9 +223,9 @@ def _root_mean_square(batches):
 def compare_with_model(run, model, compare=_greatest_difference):
     """Return the difference between the outputs of `run` and `model`.
 
-    `run` and `model` compute three batches of random tokens. Outputs at padding
-    are not compared. `run` also computes an empty batch. If an output of the
-    empty batch has rows, the difference is infinite.
+    `run` and `model` get three batches of random tokens. Outputs at padding are
+    not compared. `run` also gets an empty batch. If an output of the empty
+    batch has rows, the difference is infinite.
 
     Args:
         run: function of a dict of input arrays; returns a dict of outputs.

@@ -22,12 +22,12 @@ def convert_weights(model, dtype):
     Args:
         model: a `BertEncoder` or a task model.
         dtype: "float32", "bfloat16" or "int8". "bfloat16" halves the size and
-            is also the dtype of products. "int8" stores matrices and the token
-            table in a quarter of the size, with a scale for each output and
-            each token. Products run in float32. A token table that a masked-LM
-            head shares stays float32. Keras's default for "int8" is not used,
-            because it also rounds the inputs of products and takes three times
-            as long on a CPU.
+            is also the dtype of matrix products. "int8" stores matrices and the
+            token table in a quarter of the size. A matrix has a scale for each
+            output, and the table has a scale for each token. Products run in
+            float32. A token table that a masked-LM head shares stays float32.
+            Keras's default for "int8" is not used, because it also rounds the
+            inputs of products and takes three times as long on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Trial server for a SavedModel, with the REST API of TensorFlow Serving."""
+"""Trial server for an export, with TensorFlow Serving's REST `predict`."""
 
 import asyncio
 import base64
@@ -33,10 +33,10 @@ KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # values in an answer, with padding; 40 MB of JSON
 MAX_DROPPED = 64 << 20  # maximum bytes to read of a body that is too large
 BODY_SECONDS = 10
-MAX_WAITING = 4  # number of requests of `max_bytes` that may wait or run
+MAX_WAITING = 4  # limit for the bytes of all requests that wait / `max_bytes`
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-# Windows of `answer` start 128 tokens apart. In rows of fewer than 384 tokens,
-# the distance may be smaller, but is at least a third of the row's length.
+# Windows of `answer` start 128 tokens apart. In a short row, the distance may
+# be smaller, but is at least a third of the row's length.
 ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
 # A signature of this tuple reads windows if it has no output `truncated`.
 WINDOWED = ("classify", "embed", "embed_query", "embed_document", "tag")
@@ -61,7 +61,7 @@ class Limits:
     Attributes:
         max_rows: largest number of rows.
         max_bytes: largest number of bytes of all texts together.
-        max_tokens: largest number of tokens that the model reads.
+        max_tokens: largest estimate of the tokens that the model reads.
     """
 
     max_rows: int = 64
@@ -81,7 +81,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
     service = _Service(served, name, limits or Limits())
     path = "/v1/models/{rest:path}"
     page = importlib.resources.files("bert_keras.serving") / "page.html"
-    # Refuse a foreign web page whose host name resolves to 127.0.0.1.
+    # Prevent DNS rebinding: refuse host names that are not in `hosts`.
     allowed = {"allowed_hosts": hosts, "www_redirect": False}
     constant = {
         "/": HTMLResponse(page.read_bytes()),
@@ -161,7 +161,7 @@ class _Service:
         return Response(content, media_type="application/json")
 
     def _find_action(self, request):
-        """Return the end of the path, such as ":predict"; None for a model."""
+        """Return the action that ends the path, such as ":predict", or None."""
         found = PATH.fullmatch(request.scope["path"])
         if not found or found[1] != self.name or found[2] not in (None, "1"):
             raise HTTPException(404)

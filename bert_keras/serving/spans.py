@@ -12,8 +12,8 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 QUESTION_LENGTH = 64  # flag max_query_length
 ANSWER_LENGTH = 30  # flag max_answer_length
 STRIDE = 128  # flag doc_stride: distance between starts of successive windows
-# Maximum of `top_k`. `tf.math.top_k` fails if a row has fewer than k spans.
-# The shortest row has 3 tokens, and `ANSWER_LENGTH` spans begin at each token.
+# Maximum of `top_k`, because `tf.math.top_k` fails on fewer than k scores. The
+# shortest row has 3 tokens, and each token gets `ANSWER_LENGTH` scores.
 MAX_ANSWERS = 3 * ANSWER_LENGTH
 NOWHERE = -1e30  # logit of a position where no answer can start or end
 

@@ -114,7 +114,7 @@ def measure_difference(folder, answers):
 
 
 def _drop_padding(signature, request, answer):
-    """Return the answer without padding; padded outputs become flat arrays."""
+    """Return the answer without its values at padding."""
     values = dict(answer)
     for name in signature.padded:
         width = np.arange(values[name].shape[1])
@@ -131,9 +131,9 @@ def answer_in_fresh_process(folder, requests):
 
     Args:
         folder: folder that `export_saved_model` wrote.
-        requests: list of (signature, {input: rows}). A row is a string, bytes,
-            or a (nested) list of strings, bytes or integers. All lists of an
-            input have equal length.
+        requests: list of (signature name, {input: rows}). A row is a string,
+            bytes, or a (nested) list of strings, bytes or integers. All lists
+            of an input have equal length.
 
     Returns:
         list of dict of output name -> NumPy array, in which strings are bytes.

@@ -37,13 +37,12 @@ Tokens.__doc__ = """The concatenated tokens of several words.
 class ExactText:
     """Tokenizer of any strings that returns the same ids as `WordPiece`.
 
-    The vocabulary is a trie, whose edges are a sorted vector of (node, symbol).
-    A symbol is a number for a character.
-    Node 0 is the root of tokens that begin a word, node 1 the root of tokens
-    that continue one. Edge i leads to node i + 2. A search finds the longest
-    token that begins at each character of each distinct word. A word's
-    tokens are the token at its start, the token that begins where that token
-    ends, and so on.
+    The vocabulary is a trie. Node 0 is the root of tokens that begin a word,
+    node 1 the root of "##" tokens. An edge is a pair (node, symbol); a symbol
+    is the number of a character. The edges are a sorted vector, and edge i
+    leads to node i + 2. A search finds the longest token that begins at each
+    character of each distinct word. A word's tokens are the token at its start,
+    the token that begins where that token ends, and so on.
 
     Args:
         settings: a `WordPiece` with the vocabulary and the settings to use.

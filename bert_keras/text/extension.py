@@ -34,7 +34,7 @@ def extend_vocabulary(vocabulary, words):
 
     Args:
         vocabulary: list of the old tokens, in the order of their ids.
-        words: new words, as the vocabulary's tokenizer normalises them.
+        words: new words, already in the tokenizer's normalised form.
 
     Raises:
         InputError: a word is already a token, occurs twice, or is not exactly
@@ -75,7 +75,8 @@ def domain_words(
         A list for `extend_vocabulary`, in descending order of tokens saved. A
         word that `vocabulary` splits into n tokens saves n - 1 tokens at each
         occurrence. A word that becomes "[UNK]" counts as saving one token.
-        Words of more than 256 bytes, the limit of a token, are left out.
+        Words that save no token or exceed a token's limit, 256 bytes, are left
+        out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()
@@ -94,8 +95,9 @@ def extend_model(model, extension):
 
     The token embeddings and, if the model predicts tokens, the output bias
     get new rows. The old vocabulary splits each new word into tokens, and the
-    mean of these tokens' rows becomes the word's row. The other weights do
-    not change. For text without new tokens, the encoder's outputs are the same.
+    mean of these tokens' rows becomes the word's row. LoRA is merged, as in
+    `with_dtype`. The other weights do not change. For text without new tokens,
+    the encoder's outputs are the same.
 
     Args:
         model: a `BertEncoder` or a model with one.
@@ -121,7 +123,7 @@ def extend_model(model, extension):
 
 
 def _grow(table, size, replaced):
-    """Return a table of `size` rows; each new row is a mean of old rows."""
+    """Return a table of `size` rows; new tokens' rows are means of old rows."""
     rows = np.zeros((size, *table.shape[1:]), table.dtype)
     rows[: len(table)] = table
     for index, ids in replaced.items():

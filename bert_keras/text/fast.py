@@ -1,9 +1,9 @@
 """The fast tokenizer, which uses tensorflow-text's operations for plain rows.
 
 A row is plain if it is valid UTF-8 and has only characters that tensorflow-text
-always treats as `WordPiece` does. A row with special tokens to keep is not
-plain. The ids of a plain row are the ids of `WordPiece`, unless a word is very
-long. Regular expressions find the plain rows.
+always treats as `WordPiece` does. With `keep_special_tokens`, a row that has a
+special token is not plain. tensorflow-text and `WordPiece` return the same ids
+for a plain row, unless a word is very long. `is_plain` finds the plain rows.
 """
 
 import functools
@@ -57,7 +57,7 @@ class FastText:
         Returns:
             A list of four tensors: the flat ids, int32; the row splits, int64;
             `bool (B,)`, True for strings whose ids are surely correct; and one
-            bool, True if all ids are. Do not use ids that may be wrong.
+            bool, True if all ids are. Do not use the ids of strings with False.
         """
         plain = self.is_plain(strings)
         (rows,) = _call_unless_all(
@@ -114,7 +114,7 @@ class FastText:
         return in_doubt
 
     def with_exact(self, strings, values, row_splits, certain):
-        """Return flat ids and row splits, by `ExactText` for uncertain rows."""
+        """Return flat ids and row splits; uncertain rows use `ExactText`."""
         ids = tf.RaggedTensor.from_row_splits(
             values, row_splits, validate=False
         )
@@ -164,8 +164,8 @@ def _long_word(max_bytes):
 
     ASCII white space and punctuation separate words. The pattern finds words of
     more than `max_bytes` / 12 characters, because a character has at most 12
-    bytes after normalisation. RE2 repeats a class at most 1,000 times. So for
-    larger limits, the pattern finds all words of 1,000 characters or more.
+    bytes after normalisation. RE2 repeats a class at most 1,000 times, so the
+    pattern also finds all words of 1,000 characters or more.
     """
     least = min(max_bytes // MAX_CHARACTER_BYTES + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"

@@ -21,10 +21,10 @@ MAX_WORDS = 4_000_000  # maximum of distinct words; they need about 500 MB
 CHARACTERS = 1_000_000  # texts of about this total length are counted at once
 # Learning is refused if more than this fraction of the words would be [UNK].
 MAX_UNKNOWN = 0.5
-# If stripping accents changes more than this fraction of the words, accents are
-# kept. In the Universal Declaration of Human Rights, the fraction is below
-# 0.001 in English, Dutch and Indonesian. It is at least 0.04 in Italian,
-# Russian, French and Vietnamese.
+# tools/train_vocabulary.py keeps accents by default if stripping them changes
+# more than this fraction of the words. In the Universal Declaration of Human
+# Rights, the fraction is below 0.001 in English, Dutch and Indonesian. It is at
+# least 0.04 in Italian, Russian, French and Vietnamese.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # maximum number of unused tokens before "[UNK]"
 
@@ -111,7 +111,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
         progress: see `learn_vocabulary`.
 
     Returns:
-        The list of tokens of `learn_vocabulary`.
+        A list of at most `size` tokens.
 
     Raises:
         InputError: `counts` is empty, or most words would be "[UNK]".
@@ -296,9 +296,9 @@ def strip_counts(counts):
 class _CountWords:
     """Picklable function that counts the words of texts.
 
-    A call first counts the strings between blanks. Then it splits each distinct
-    string only once: a regular expression splits printable ASCII, the slower
-    `WordPiece` splits the rest.
+    A call first counts the strings between blanks, tabs and line breaks. Then
+    it splits each distinct string once. A regular expression splits printable
+    ASCII. The slower `WordPiece` splits the rest.
     """
 
     def __init__(self, lowercase, strip_accents):

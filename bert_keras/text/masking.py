@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
     import tensorflow as tf
 
 # The paper, section 3.1, task 1. MASK_RATE is the fraction of tokens to
-# predict. MASK_MIX has the percentages of these tokens to mask, to replace by a
-# random token, and to keep.
+# predict. MASK_MIX has the percentages of these tokens that become [MASK],
+# become a random token, and stay unchanged.
 MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
@@ -46,7 +46,7 @@ def generator(*key: int) -> np.random.Generator:
 
 
 def check_mask_rules(rules):
-    """Raise `InputError` if `mask_rate` or `mask_mix` is out of range."""
+    """Raise `InputError` for an invalid value of `mask_rate` or `mask_mix`."""
     if not 0 <= rules.mask_rate <= 1:
         raise InputError(
             f"mask_rate must be between 0 and 1; got {rules.mask_rate}."
@@ -79,14 +79,14 @@ def mask_rows(rows: dict, rules, vocabulary: MaskingVocabulary, rng) -> dict:
     """Add masks to rows by the original BERT's rule.
 
     In each row, single tokens or whole words are drawn (see `choose_words`).
-    At most n tokens are drawn. n is `mask_rate` times the row's length, with
-    [CLS] and [SEP], rounded half to even. n is also at least 1 and at most
-    `max_predictions`. A drawn token becomes [MASK], becomes a random token, or
-    stays; `mask_mix` has the three percentages.
+    At most n tokens are drawn. n is `mask_rate` times the number of the row's
+    tokens, [CLS] and [SEP] included, rounded half to even. n is also at least 1
+    and at most `max_predictions`. A drawn token becomes [MASK], becomes a
+    random token, or stays; `mask_mix` has the three percentages.
 
     Args:
         rows: dict with int32 token_ids and padding_mask, both `(B, T)`.
-        rules: `SamplingRules`, or a `TokenMasker` (with the same attributes).
+        rules: `SamplingRules`, or a `TokenMasker` with `max_predictions` set.
         vocabulary: the `MaskingVocabulary`.
         rng: NumPy generator.
 
@@ -166,7 +166,7 @@ def choose_pieces(word, count, rng):
     keys = rng.random(word.shape, np.float32)
     keys[~word] = 2  # above every random number, so these columns come last
     most = int(count.max(initial=1))
-    # (B, most): the columns of the smallest keys, then sorted by their keys.
+    # (B, most): the columns of the smallest keys. Then sort them by key.
     columns = np.argpartition(keys, most - 1, axis=1)[:, :most]
     order = np.argsort(np.take_along_axis(keys, columns, 1), axis=1)
     columns = np.take_along_axis(columns, order, 1)
@@ -235,13 +235,13 @@ class TokenMasker:
     Returns:
         dict of `token_ids`, int32 `(B, T)`, with the replacements, and three
         tensors `(B, M)`: int32 `mask_positions`, ascending; int32 `mask_ids`,
-        the true ids; float32 `mask_weights`, 1 for a mask. If a row has fewer
-        than M masks, the rest of the three tensors is 0. For one row, the
-        tensors have no axis B.
+        the true ids; float32 `mask_weights`, 1 for a token to predict. If a
+        row has fewer than M such tokens, the rest of the three tensors is 0.
+        For one row, the tensors have no axis B.
 
     Raises:
-        InputError: an argument is out of range, or `check_vocabulary` refuses
-            the vocabulary.
+        InputError: an argument has an invalid value, or `check_vocabulary`
+            refuses the vocabulary.
 
     Examples:
         >>> masker = TokenMasker(tokenizer.vocabulary, max_predictions=3)

@@ -2,7 +2,7 @@
 
 The words equal those of `WordPiece.words`, for any bytes. All rows are decoded
 to one vector of code points, with a line feed after each row. Every step of
-`WordPiece` is an operation on this vector, or a look-up in the `Tables` below.
+`WordPiece.words` is an operation on this vector, or a look-up in the `Tables`.
 """
 
 import collections
@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
-# Special token i becomes its stand-in, control character FIRST_STAND_IN + i.
+# Control character FIRST_STAND_IN + i is the stand-in for SPECIAL_TOKENS[i].
 # These control characters are first dropped from the text, as in `WordPiece`.
 FIRST_STAND_IN = 1
 
@@ -123,7 +123,7 @@ class Normalizer:
         length = tf.where(several, tf.gather(lengths, number), [1])
         # Each new character has the source of the character that it replaces.
         sources = tf.repeat(sources, length)
-        # The index of each new character in `results`, if `several` is True.
+        # `position`: indices in `results`, used only where `several` is True.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
         position = tf.range(tf.size(sources, tf.int64)) + tf.gather(
             offset, sources
@@ -146,7 +146,7 @@ class Normalizer:
         run = tf.cumsum(tf.cast(is_kept & (classes == 0), tf.int64))
         # Combining classes are below 256, so the key sorts by run, then class.
         key = tf.gather_nd(run * 256 + classes, positions)
-        # (marks, 1): for each of `positions`, where its mark is taken from.
+        # (marks, 1): the old index of the mark that moves to each position.
         origin = tf.gather(positions, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(
@@ -193,7 +193,7 @@ def _split_words(codes, kinds, sources, row_splits):
 
 
 def _find_ends(sources, is_mark):
-    """Return the index after each decoded character and its accents."""
+    """Return the index after each character's source and its accents."""
     # The sources of the bases, which are the characters that are not accents.
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
     # For each character, the index in `bases` of the next base.

@@ -57,14 +57,14 @@ class SegmentPacker(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         check_length(sequence_length)
-        self.sequence_length = int(sequence_length)  # may be NumPy's
+        self.sequence_length = int(sequence_length)  # may be a NumPy integer
         self.cls_id = cls_id
         self.sep_id = sep_id
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # Make a graph, because the 200 operations take 15 ms eagerly. The graph
-        # is in a namespace, because Keras would export a graph in an attribute.
+        # Make a graph, because the 200 operations take 15 ms eagerly. It is in
+        # a namespace, because Keras would export it if it were an attribute.
         graph = tf.function(
             self._pack_rows, autograph=False, reduce_retracing=True
         )
@@ -159,7 +159,11 @@ class SegmentPacker(keras.layers.Layer):
     def rows_spec(
         self, batch_shape: Sequence[int | None]
     ) -> dict[str, keras.KerasTensor]:
-        """Return a call's dict as `KerasTensor`s `(*batch_shape, T)`."""
+        """Return the keys and shapes of the dict that a call returns.
+
+        Each value is an int32 `KerasTensor` `(*batch_shape, T)`. With
+        `pad_to_longest`, T is None.
+        """
         return {
             name: keras.KerasTensor((*batch_shape, self._width), dtype="int32")
             for name in ("token_ids", "segment_ids", "padding_mask")
@@ -190,7 +194,7 @@ def _check_segment(segment):
         raise InputError(
             f"A segment is {type(segment).__name__}. Expected a ragged int32 "
             "tensor (B, None), such as tf.ragged.constant([[5, 6]]), or a "
-            "tensor of one row's ids."
+            "tensor (None,) of one row's ids."
         )
 
 

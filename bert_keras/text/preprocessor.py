@@ -41,9 +41,10 @@ class BertPreprocessor(keras.layers.Layer):
 
     Args:
         tokenizer: a `WordPieceTokenizer`.
-        sequence_length: number of tokens in a row, special tokens included.
-        pad_to_longest: pad to the length of the batch's longest row, as
-            serving does, not to `sequence_length`.
+        sequence_length: maximum number of tokens in a row, special tokens
+            included. `SegmentPacker` cuts longer texts.
+        pad_to_longest: True to pad to the batch's longest row, as serving
+            does; False to pad to `sequence_length`.
         prompts: dict of name -> prompt, a string to put before a text that
             is embedded, such as {"query": "query: "}.
         prompt: name of the prompt to put before each text; None for no
@@ -85,8 +86,8 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        # In a namespace, the dict stays as it is. Keras would replace it by a
-        # `TrackedDict` in an attribute.
+        # A namespace, because Keras would replace a dict that is an attribute
+        # by a `TrackedDict`.
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
@@ -201,7 +202,7 @@ class BertPreprocessor(keras.layers.Layer):
 
         Returns:
             The same as calling the preprocessor, but with tensors
-            `int32 (B, K, T)`.
+            `int32 (B, K, T)`, and with the prompt before every text.
         """
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
@@ -267,7 +268,11 @@ def with_search_prompt(preprocess, kind):
 
 
 def count_prompt(tokenizer, prompt, sequence_length):
-    """Count the tokens of [CLS] and a prompt; return 0 for an empty prompt."""
+    """Count the tokens of [CLS] and a prompt; return 0 for an empty prompt.
+
+    Raises:
+        InputError: the prompt does not fit in `sequence_length` tokens.
+    """
     with tf.init_scope():  # eager, even while a graph is traced
         tokens = int(tf.size(tokenizer(prompt))) if prompt else 0
     if tokens + 2 > sequence_length:

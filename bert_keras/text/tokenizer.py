@@ -65,9 +65,9 @@ class WordPieceTokenizer(keras.layers.Layer):
         for one string.
 
     Raises:
-        InputError: the vocabulary is invalid or cannot be read, another
-            argument is invalid or contradicts `tokenizer_config.json`, or
-            `strings` has values that are not strings.
+        InputError: the vocabulary or `tokenizer_config.json` is invalid or
+            cannot be read, an argument is invalid or contradicts
+            `tokenizer_config.json`, or `strings` has other values than strings.
 
     Examples:
         >>> tokenizer = WordPieceTokenizer("vocab.txt")
@@ -282,6 +282,7 @@ def _make_graphs(portable, *settings):
 
     Tokenizers with equal settings share the graphs, because tracing is slow.
     `ids` returns ids; `characters` and `bytes` also return spans in that unit.
+    With `portable`, `ids` does not use tensorflow-text.
     `settings` are the arguments of `WordPiece`, with the vocabulary as a tuple.
     """
     settings = WordPiece(*settings)
@@ -304,10 +305,11 @@ def _make_graphs(portable, *settings):
 
 
 def _in_two_steps(text):
-    """Return a function that computes `FastText.ids` of strings `(B,)`.
+    """Return a function of strings `(B,)` with the result of `text.ids`.
 
-    In a graph, the function traces `FastText` and `ExactText`. In eager mode,
-    it traces `ExactText` only when a row needs it, because this trace is slow.
+    `text` is a `FastText`. In a graph, the function traces `FastText` and
+    `ExactText`. In eager mode, it traces `ExactText` only when a row needs it,
+    because this trace is slow.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)

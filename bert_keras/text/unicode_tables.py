@@ -19,8 +19,8 @@ CODE_POINTS = 0x110000
 # digits. MARK: Mn, the accents. IDEOGRAPH: Chinese characters, each a word.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
-# A capital sigma is final if a CASED character precedes it and none follows it.
-# IGNORED characters between them are skipped. STOPS is any other character.
+# A capital sigma is final if the character before it is CASED and the one after
+# it is not. IGNORED characters are skipped. All other characters are STOPS.
 STOPS, IGNORED, CASED = range(3)
 
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"

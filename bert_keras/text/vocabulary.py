@@ -41,7 +41,7 @@ def read_vocabulary(path):
 
 
 def read_pieces(path, inside=None):
-    """Read the lines of a vocabulary file; do not check the tokens.
+    """Read the lines of a vocabulary file, stripped; do not check the tokens.
 
     Args:
         path: the file.
@@ -83,7 +83,7 @@ def _decode(line, number, path):
 
 
 def write_vocabulary(tokens, path):
-    """Write the tokens atomically, one on each line."""
+    """Check the tokens; write them atomically to `path`, one on each line."""
     tokens = check_vocabulary(tokens)
     with (
         atomic_output(path) as partial,
@@ -93,10 +93,11 @@ def write_vocabulary(tokens, path):
 
 
 def write_settings(path, lowercase, strip_accents):
-    """Write the tokenizer settings of the vocabulary at `path`; keep others.
+    """Write the tokenizer settings of the vocabulary file at `path`.
 
-    A file that states these settings stays unchanged, because the manifest of
-    a model folder has the file's hash.
+    The file also gets `tokenizer_class` and `tokenize_chinese_chars`; its other
+    keys stay. A file with the same values of the two arguments is not written
+    again, because the manifest of a model folder has the file's hash.
     """
     stated = {"lowercase": lowercase, "strip_accents": strip_accents}
     if _read_settings(path) == stated:
@@ -126,7 +127,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
 
     Raises:
         InputError: an argument contradicts the settings file, or the settings
-            file cannot be read.
+            file is invalid or cannot be read.
     """
     arguments = {"lowercase": lowercase, "strip_accents": strip_accents}
     saved = _read_settings(path)
@@ -147,8 +148,8 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
 def shares_settings(path) -> bool:
     """Return True if another vocabulary may use the settings next to `path`.
 
-    This is so if another .txt file in the folder is a vocabulary. It is also
-    assumed if no file exists at `path`.
+    The result is True if another .txt file in the folder is a vocabulary, or if
+    no file exists at `path`.
     """
     if not is_file(path):
         return True
@@ -202,9 +203,9 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
         source: name of the vocabulary in errors.
 
     Raises:
-        InputError: `vocabulary` is a string, such as a file's name; a token
-            is invalid or a duplicate; a special token is missing; or there
-            are only special tokens.
+        InputError: `vocabulary` is a string or a path; a token is invalid
+            or a duplicate; a special token is missing; or there are only
+            special tokens.
     """
     if isinstance(vocabulary, str | os.PathLike):
         raise InputError(
@@ -241,8 +242,8 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
 
 def _advice(number):
     return (
-        f"Write [line{number}] there, a token that no text has. If you remove "
-        "the line, all later ids change."
+        f"Replace the token by [line{number}], which matches no text. Do not "
+        "remove the line, because all later ids would change."
     )
 
 
@@ -266,7 +267,7 @@ def _find_fault(token):
         return f"a token of at most {MAX_TOKEN_BYTES} bytes"
     if not token or re.search("[\0\ud800-\udfff]", token):
         return "one or more characters, without NUL or half a surrogate pair"
-    # A lone line separator is allowed, because the Chinese vocabulary has one.
+    # A token may be one non-ASCII space: Chinese BERT has the token U+2028.
     if re.search(r"\s", token) and (token.isascii() or len(token) > 1):
         return "a token without white space"
     return None
@@ -278,12 +279,12 @@ def _shorten(token):
 
 
 def cased_words(pieces):
-    """Return the tokens that can begin with a capital; [] if under half can.
+    """Return the alphabetic tokens that can begin with a capital letter.
 
-    Only tokens of letters count. A few Latin tokens in a Hebrew or Chinese
-    vocabulary do not show whether the vocabulary is lower-cased. `title` is
-    used, not `upper`, because Georgian has upper-case letters, but no Georgian
-    word begins with one.
+    Return [] if they are under half of all alphabetic tokens. A few Latin
+    tokens in a Hebrew or Chinese vocabulary do not show whether the vocabulary
+    is lower-cased. `title` is used, not `upper`, because Georgian has
+    upper-case letters, but no Georgian word begins with one.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]
     cased = [word for word in words if word.title() != word.lower()]

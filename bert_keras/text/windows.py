@@ -48,7 +48,7 @@ def mean_by_text(values, text, lengths, num_texts):
     def sum_by_text(each):
         return tf.math.unsorted_segment_sum(each, text, num_texts)
 
-    lengths = tf.maximum(lengths, 1)  # an empty text has length 0
+    lengths = tf.maximum(lengths, 1)  # an empty text would give 0 / 0
     weights = tf.cast(lengths, values.dtype)[:, tf.newaxis]
     return sum_by_text(values * weights) / sum_by_text(weights)
 
@@ -72,7 +72,7 @@ def windows(ids, room, stride):
     beyond = tf.maximum(lengths - room, 0)
     # (B,): one window, and one more for each full or partial stride after it.
     counts = 1 + -(-beyond // stride)
-    numbers = tf.ragged.range(counts)  # (B, windows of each)
+    numbers = tf.ragged.range(counts)  # (B, windows)
     text = numbers.value_rowids()
     start = numbers.values * tf.gather(stride, text)
     end = tf.minimum(start + tf.gather(room, text), tf.gather(lengths, text))
@@ -84,11 +84,11 @@ def windows(ids, room, stride):
 
 
 def best_context(cut):
-    """Mark each token of `Windows` in the one window with the most context.
+    """Mark each token of `cut` in the window that gives it the most context.
 
-    Context is min(tokens before, tokens after) + 0.01 * (length of the window).
-    At a tie, the first window is marked. The original's run_squad.py has the
-    same rule and also computes in float64.
+    `cut` is a `Windows`. A token's context in a window is min(tokens before it,
+    tokens after it) + 0.01 * (length of the window). At a tie, the first window
+    is marked. The original's run_squad.py has the same rule, also in float64.
 
     Returns:
         ragged bool (W, None); True in exactly one window for each token.

@@ -31,12 +31,13 @@ class WordPiece:
     1. Bytes are decoded. Invalid bytes, NUL, U+FFFD, control and format
        characters are dropped.
     2. White space separates words, and each ideograph becomes a word.
-    3. Words are lower-cased (with final sigma) and lose their accents
-       (canonical decomposition without category Mn).
+    3. `lowercase` lower-cases words (with final sigma). `strip_accents`
+       drops accents (canonical decomposition without category Mn).
     4. Each punctuation character becomes a word.
     5. Each word is split into tokens from the left. Each token is the longest
-       one that fits. All but the first begin with "##". If no token fits, or
-       the word exceeds `max_word_length`, the whole word becomes "[UNK]".
+       match in the vocabulary. All but the first begin with "##". If a part
+       has no match, or the word exceeds `max_word_length`, the whole word
+       becomes "[UNK]".
 
     Args:
         vocabulary: tokens in the order of their ids; "[UNK]" among them.
@@ -44,8 +45,8 @@ class WordPiece:
         strip_accents: drop accents; None means the value of `lowercase`.
         max_word_length: maximum characters of a word; 200 as in the original.
         keep_special_tokens: treat "[CLS]" and the other special tokens in
-            the text as tokens (True, as transformers) or as plain text
-            (False, as the original).
+            the text as tokens (True, as in transformers) or as plain text
+            (False, as in the original).
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class WordPiece:
         if UNKNOWN not in self._ids:
             raise InputError(
                 f"The vocabulary of {len(self.vocabulary)} tokens has no "
-                f"{UNKNOWN}, which stands for words that no tokens fit. "
+                f"{UNKNOWN}, which replaces words without matching tokens. "
                 f"Add {UNKNOWN}, as in published vocabularies."
             )
 
@@ -124,10 +125,11 @@ class WordPiece:
 
 
 def lower(word):
-    """Lower-case the word; each final capital sigma becomes a final sigma."""
+    """Lower-case the word; a capital sigma in final position becomes U+03C2."""
     for found in re.finditer(unicode.CAPITAL_SIGMA, word):
         index = found.start()
-        # A sigma is final if a cased letter precedes it and none follows.
+        # A sigma is final if the nearest character before it is CASED and the
+        # nearest one after it is not. IGNORED characters are skipped.
         if (
             _first_role(reversed(word[:index])) == unicode.CASED
             and _first_role(word[index + 1 :]) != unicode.CASED

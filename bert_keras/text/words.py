@@ -81,9 +81,10 @@ def word_pieces(texts, tokenizer):
         tokenizer: a `WordPieceTokenizer`.
 
     Returns:
-        The ragged ids `(B, None)`; int64 `(P,)`, the index of each id's word
-        among the words of all texts; and bool `(P,)`, True at the first token
-        of a word. A word without tokens becomes `[UNK]`.
+        `(ids, words, is_first)`. `ids`, ragged (B, None), has P ids in total.
+        `words`, int64 (P,), is the index of each id's word among the words of
+        all texts. `is_first`, bool (P,), is True at the first id of a word. A
+        word without tokens becomes `[UNK]`.
     """
     words = [word for text in texts for word in text]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}

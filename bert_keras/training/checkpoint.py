@@ -40,7 +40,7 @@ def steps(folder):
     names = files.list_folder(folder)
     matches = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
     numbers = sorted(int(match[1]) for match in matches if match)
-    # `write` renames a local folder to this name only when it is complete.
+    # All local checkpoints are complete: `write` renames their folders last.
     if not files.is_remote(folder):
         return numbers
     # A remote folder is complete if it has a manifest, which is written last.

@@ -27,11 +27,12 @@ def fit(
     boundaries=(),
     should_end=None,
 ):
-    """Train `model` from the step of `state` to the step `steps`.
+    """Train `model` from the newest checkpoint of `state` to step `steps`.
 
     A resumed run first finishes the interrupted epoch. So it evaluates at the
     same steps as an uninterrupted run. If the `steps_per_execution` passed to
     `compile` does not divide the steps of an epoch, a smaller value is used.
+    With `use_ema`, call `take_averages` afterwards to get the averages.
 
     Args:
         model: a compiled and built Keras model.
@@ -48,9 +49,9 @@ def fit(
             `model.stop_training`.
         boundaries: steps at which the shape of the batches changes. At each of
             these steps, the epoch ends and `batches` is called again.
-        should_end: function of the lines of `history`. The run ends if the
-            function returns True. It is called at the start, also of a resumed
-            run, and after each evaluation.
+        should_end: function of the lines of `history`. `fit` calls this
+            function at its start and after each evaluation. The run ends if the
+            function returns True.
 
     Returns:
         list of dict, the lines of `history`.
@@ -77,8 +78,8 @@ def fit(
         _add_missing_line(history, model, state, callbacks, epoch)
     most_at_once = model.steps_per_execution
     should_end = should_end or (lambda lines: False)
-    # At the end of `fit`, Keras would replace the weights by their moving
-    # averages. But the next `fit` of this run must continue with the weights.
+    # At the end of `model.fit`, Keras would replace the weights by their moving
+    # averages. But the next `model.fit` must not start from the averages.
     model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
@@ -158,7 +159,7 @@ def _add_missing_line(history, model, state, callbacks, epoch):
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
-    # As in `fit`, callbacks add logs, such as the learning rate.
+    # As in `model.fit`, call all callbacks, because they add to `logs`.
     callbacks = keras.callbacks.CallbackList(
         [*callbacks, history], model=model, epochs=epoch + 1, steps=None
     )
@@ -172,7 +173,7 @@ def _evaluate(validation, step):
 
 
 def _plan_fit(step, steps, steps_per_epoch):
-    """Return the steps per epoch and the number of epochs of the next `fit`."""
+    """Return `steps_per_epoch` and number of epochs of the next `model.fit`."""
     epochs = (steps - step) // steps_per_epoch
     if step % steps_per_epoch == 0 and epochs:
         return steps_per_epoch, epochs
@@ -182,7 +183,7 @@ def _plan_fit(step, steps, steps_per_epoch):
 
 
 def _set_steps_per_execution(model, most, length):
-    """Set `steps_per_execution` to a divisor of `length`, at most `most`.
+    """Set `steps_per_execution` to `length`'s largest divisor up to `most`.
 
     If the value did not divide `length`, Keras would run past the epoch's end.
     """
@@ -227,7 +228,7 @@ class History(keras.callbacks.Callback):
     def _read(self):
         lines = []
         try:
-            # Drop an incomplete last line; the run evaluates its epoch again.
+            # Drop an incomplete last line; the run evaluates that epoch again.
             *texts, _ = files.read_bytes(self.path, None).split(b"\n")
             for text in texts:
                 line = json_files.parse_json(text)
@@ -246,7 +247,7 @@ class History(keras.callbacks.Callback):
         """Raise `InputError` if lines of earlier evaluations are missing.
 
         Args:
-            steps: set of the steps of all evaluations of the run.
+            steps: steps of evaluations; 0 and those from `upto` on are ignored.
         """
         expected = {step for step in steps if 0 < step < self._upto}
         missing = expected - {line["step"] for line in self.lines}

@@ -288,7 +288,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def _clip_together(self, grads):
         """Return clipped gradients, or zeros if their norm is not finite.
 
-        Also update the counts of skipped steps, and set `_shared.values`.
+        Also set `gradient_norm` and `_shared.values`, and count skipped steps.
         """
         norm = _compute_global_norm([g for g in grads if g is not None])
         finite = ops.isfinite(norm)
@@ -432,9 +432,9 @@ class Lamb(AdamW):
         super().__init__(learning_rate, weight_decay, name=name, **kwargs)
 
     def scale_update(self, update, variable, is_decayed):
-        """Return the update times the trust ratio, if the weight is decayed.
+        """Return the update; scale it by the trust ratio if `is_decayed`.
 
-        The ratio is 1 if a norm is 0.
+        The ratio is 1 if the norm of the weight or of the update is 0.
         """
         if not is_decayed:
             return update

@@ -51,12 +51,12 @@ def sum_of_squares(tensors):
 
 
 def adam_values(decay, epsilon, *, rate, gains, powers):
-    """Return the dict of this step's values that `adam` needs for each weight.
+    """Return the argument `values` of `adam` for this step.
 
     Args:
         decay: factor of the decoupled weight decay.
-        epsilon: added to the square root of the second moment.
-        rate: learning rate, or 0 in a skipped step.
+        epsilon: added to the square root of the bias-corrected second moment.
+        rate: learning rate of the weight's layer, or 0 in a skipped step.
         gains: 1 - beta_1 and 1 - beta_2, or zeros in a skipped step.
         powers: beta_1 ** t and beta_2 ** t, where t is the number of the step.
 

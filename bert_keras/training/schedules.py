@@ -48,7 +48,7 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     return keras.optimizers.schedules.CosineDecay(
         0.0 if warmup_steps else rate.peak,
         max(rate.steps - warmup_steps, 1),
-        alpha=1.0 if shape == "constant" else 0.0,  # final fraction of the peak
+        alpha=1.0 if shape == "constant" else 0.0,  # final rate / peak
         warmup_target=rate.peak if warmup_steps else None,
         warmup_steps=warmup_steps,
     )
@@ -125,7 +125,7 @@ class ScheduleWatch(keras.callbacks.Callback):
         if self._has_warned or end is None:
             return
         taken = optimizer.iterations
-        # With accumulation on JAX, Keras returns an array, not a variable.
+        # On JAX with `gradient_accumulation_steps`, Keras returns an array.
         taken = taken.numpy() if hasattr(taken, "numpy") else taken
         if int(taken) + next_steps > end:
             self._has_warned = True
@@ -138,12 +138,12 @@ class ScheduleWatch(keras.callbacks.Callback):
 
 
 def _find_end(schedule):
-    """Return the first step with the rate 0, or None if there is none."""
+    """Return the step where the decay reaches 0, or None if none is known."""
     if isinstance(schedule, WarmupLinearDecay):
         return schedule.steps
     cosine = keras.optimizers.schedules.CosineDecay
     if isinstance(schedule, cosine) and schedule.alpha == 0:
-        # Without a target, Keras ignores the steps of the warm-up.
+        # Without `warmup_target`, Keras ignores `warmup_steps`.
         is_warmed_up = schedule.warmup_target is not None
         return schedule.decay_steps + is_warmed_up * schedule.warmup_steps
     return None

@@ -72,8 +72,8 @@ class InBatchNegatives(_SimilarityLoss):
 
     Call arguments:
         y_true: None, or int (B, K), a number below 2**24 for each text. Equal
-            texts have equal numbers. If the static shape is not (B, K), the
-            array is ignored. If the static width is None, it must be K.
+            texts have equal numbers. An array of another static shape is
+            ignored. An array of unknown static width must have width K.
         y_pred: float (B, K, D) with K of 2 or more.
     """
 
@@ -179,9 +179,9 @@ class Triplet(_SimilarityLoss):
 class Matryoshka(_SimilarityLoss):
     """Weighted sum of one loss on vectors that are cut to several sizes.
 
-    After training, a vector cut to one of the sizes is about as good as a
-    vector of a model of this size (Kusupati et al. 2022). The loss equals
-    `MatryoshkaLoss` of sentence-transformers.
+    After training, a vector cut to one of the sizes is about as good as the
+    full vector of a model with this vector size (Kusupati et al. 2022). The
+    loss equals `MatryoshkaLoss` of sentence-transformers.
 
     Args:
         loss: one of the other losses in this module.
@@ -253,8 +253,8 @@ class Matryoshka(_SimilarityLoss):
 
 
 def _has_text_numbers(y_true, y_pred):
-    """Return True if `y_true` has a number for each of the K texts, (B, K)."""
-    if len(y_true.shape) != 2 or y_true.shape[1] == 1:  # labels of examples
+    """Return True if the static shape of `y_true` allows a number per text."""
+    if len(y_true.shape) != 2 or y_true.shape[1] == 1:  # a label per example
         return False
     widths = y_true.shape[1], y_pred.shape[1]
     return None in widths or widths[0] == widths[1]
@@ -278,7 +278,7 @@ def _is_false_negative(numbers):
     is_its_positive = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
     factors = (ops.cast(x, "float32") for x in (same_anchor, is_its_positive))
     is_positive = ops.matmul(*factors) > 0  # (B, G) by (G, G (K-1))
-    # Also exclude texts that equal the anchor: no cosine is larger than theirs.
+    # Texts that equal the anchor are not negatives: their cosine is about 1.
     return is_positive | ops.equal(numbers[:, :1], candidates)
 
 
@@ -297,8 +297,8 @@ def _gather_replicas(vectors):
     # The context is None when Keras builds the loss outside of any replica.
     if context is None or context.num_replicas_in_sync == 1:
         return vectors, 0
-    # Pad this replica's rows with zeros to the global batch, and sum over the
-    # replicas. `all_gather` would register a gradient function, which would
+    # Pad this replica's rows with zeros to the global batch size, and sum over
+    # the replicas. `all_gather` would register a gradient function, which would
     # keep the graph and the weights in memory until the process ends.
     number, replicas = (
         context.replica_id_in_sync_group,

@@ -62,13 +62,13 @@ class TrainingState(keras.callbacks.Callback):
 
     Args:
         folder: path of the folder of all checkpoints.
-        every: number of steps from one checkpoint to the next.
+        every: number of steps between checkpoints. The end of `fit` saves too.
         keep: number of the newest checkpoints to keep.
         keep_every: the first checkpoint at or after each multiple of this
             number is never removed.
         settings: JSON dict that must be the same when the run resumes.
         check: function that is called before each save, such as
-            `RunFolder.check`. It raises an error if nothing may be written.
+            `RunFolder.check`. It raises an error to forbid the save.
         writes: True in the process that writes the checkpoints.
         any_worker: function that all workers call with a bool after each step.
             It returns True if any worker passed True.
@@ -165,9 +165,10 @@ class TrainingState(keras.callbacks.Callback):
         return self.step
 
     def restored_metrics(self, model):
-        """Return dict of metrics of the epoch that ends at the checkpoint.
+        """Return dict of metrics of the epoch that ended at the checkpoint.
 
-        The dict is empty if no epoch ends there. Build `model`'s metrics first.
+        The dict is empty if no epoch ended there, or if `fit` did not know the
+        number of steps. Build `model`'s metrics first: this method sets them.
         """
         if not (self._metrics and self._epoch_ended):
             return {}
@@ -238,7 +239,8 @@ class TrainingState(keras.callbacks.Callback):
             files.make_folder(self.folder)
         self.release_signals()
         self._stop_request = StopRequest()
-        # Keep the number, because `evaluate` during `fit` changes `params`.
+        # Keep the number of steps, because `evaluate(callbacks=[self])` during
+        # `fit` changes `params`.
         self._epoch_steps = self.params["steps"]
         # Python allows signal handlers in the main thread only.
         if threading.current_thread() is threading.main_thread():
@@ -253,7 +255,7 @@ class TrainingState(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         # With `steps_per_execution`, `batch` grows by more than 1 per call. In
-        # the last call of an epoch, it may pass the end of the data.
+        # the last call of an epoch, `batch` may exceed the last batch's index.
         seen = min(batch + 1, self._epoch_steps or batch + 1)
         self.step += seen - self._batches_seen
         self._batches_seen = seen
@@ -262,19 +264,19 @@ class TrainingState(keras.callbacks.Callback):
             self._epoch_ended = True
         if self.folder in _saves and _saves[self.folder].done():
             self.wait()  # raises the error of the thread
-        # With `steps_per_execution`, `step` may pass a multiple of `every`.
+        # With `steps_per_execution`, `step` may skip a multiple of `every`.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
         self.check_stop_request()
 
     def on_epoch_end(self, epoch, logs=None):
-        # Without a known number of steps, no batch is known to be the last. So
-        # no metrics of the epoch were kept. By now, the model's metrics may be
-        # those of the validation.
+        # If the number of steps is unknown, `on_train_batch_end` does not know
+        # the last batch and keeps no metrics there. By now, the model's metrics
+        # may be those of the validation.
         if self._epoch_steps is None:
             self._metrics, self._epoch_ended = {}, True
-            # If the last checkpoint is of this step, write it again, because
-            # its `epoch_ended` is False.
+            # If the last checkpoint is of this step, its `epoch_ended` is
+            # False. Make `on_train_end` write it again.
             self._saved_step = min(self._saved_step, self.step - 1)
 
     def on_test_batch_end(self, batch, logs=None):
@@ -287,7 +289,7 @@ class TrainingState(keras.callbacks.Callback):
         self._end()
 
     def check_stop_request(self, saves=True):
-        """Raise `Preempted` after a signal to any worker.
+        """Save the state and raise `Preempted` after a signal to any worker.
 
         All workers call this after the same step, so they stop together.
 
@@ -381,8 +383,8 @@ def _check_same_tensors(tensors, named, folder):
 
 
 def _signature(name, shape, dtype):
-    # Remove the numbers that Keras adds to names, such as `dense_3`. They
-    # depend on the layers that the process made before.
+    # Remove the numbers that Keras adds to names, as in `dense_3`. These
+    # numbers depend on the layers that the process made before.
     path = re.sub(r"_\d+", "", name.split("/", 1)[1])
     dtype = keras.backend.standardize_dtype(dtype)
     return f"{path} {dtype}{list(shape)}"

@@ -1,7 +1,7 @@
 """The loss of a global batch, on any number of devices.
 
 A batch is split among the replicas. Each replica splits its rows into
-micro-batches and computes them one after another. Every split gives the same
+micro-batches and computes them one after another. The splits do not change the
 loss, because each loss is reduced over the global batch.
 
 The divisor of a mean is the number of rows, or the sum of the sample weights.
@@ -22,7 +22,7 @@ from keras import ops, tree
 from bert_keras.errors import InputError
 from bert_keras.modeling import keras_adapter
 
-# Losses on probabilities without the argument `from_logits`.
+# Keras losses that take probabilities and have no argument `from_logits`.
 PROBABILITY_LOSSES = (
     "kl_divergence",
     "categorical_generalized_cross_entropy",
@@ -94,7 +94,7 @@ def _check_metric_takes_logits(metric):
     needs_probabilities = (
         isinstance(metric, keras.metrics.KLDivergence)
         or ("num_thresholds" in config and "from_logits" not in config)
-        # Logits would need the threshold 0, which Keras refuses here.
+        # Logits would need the threshold 0, which `FBetaScore` refuses.
         or (
             config.get("threshold")
             and isinstance(metric, keras.metrics.FBetaScore)
@@ -142,8 +142,8 @@ def prepare_optimizer(model, replicas=1):
 def _check_dtypes(variables):
     """Raise `InputError` if trainable weights are in half precision.
 
-    In bfloat16, most updates are too small to change a weight. Also, 0.999,
-    Adam's beta_2, rounds to 1.
+    In bfloat16, most updates are too small to change a weight. Also, Adam's
+    beta_2 = 0.999 rounds to 1.
     """
     for variable in variables:
         dtype = keras.backend.standardize_dtype(variable.dtype)
@@ -187,13 +187,12 @@ def count_rows(batch):
 def compute_divisors(model, batch):
     """Return divisors of means over the batch, float (1 + losses,).
 
-    The first divisor is the number of rows. The others are for the losses: the
-    sum of the sample weights if the reduction divides by it, else the number of
-    rows. The number of rows also serves for a mean over elements. Only ratios
-    of divisors are used, and all rows of a batch have equally many elements.
-    If the loss has an `ignore_class`, labels of this class do not count. The
-    divisor is then the number of the other labels, or the sum of their sample
-    weights.
+    The first divisor is the number of rows. Then there is one for each loss:
+    the sum of the sample weights if the reduction divides by it, else the
+    number of rows. This is correct also for a mean over elements, because only
+    ratios of divisors are used and all rows have equally many elements.
+    If the loss has an `ignore_class`, the divisor is the number of labels of
+    other classes, or the sum of their sample weights.
     """
     count = count_rows(batch)
     values = [count]
@@ -251,8 +250,8 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
             # mean.
             value, logged = ops.sum(value), ops.mean(value) * fractions[0]
         elif item.loss.reduction != "sum":
-            # Keras divides a mean by `replicas`, unless the loss is a scalar
-            # and has no sample weights. Undo the division.
+            # Keras divides a mean by `replicas`, unless `loss.call` returns a
+            # scalar and there are no sample weights. Undo the division.
             is_divided = item_weights is not None or replicas == 1
             if is_divided or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
@@ -266,7 +265,7 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
                 ops.where(has_any, x, 0.0) for x in (value, logged)
             )
         singles.append(logged)
-        # A single loss is logged without its loss weight.
+        # As in Keras, only the total loss includes the loss weights.
         if item.loss_weights is not None:
             value = value * item.loss_weights
             logged = logged * item.loss_weights

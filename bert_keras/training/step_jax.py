@@ -118,7 +118,7 @@ def _track(model, metrics, values, divisors):
 
 
 def _split_micro_batches(batch, accumulate):
-    """Reshape the batch's arrays to (micro-batches, rows of each, ...).
+    """Reshape arrays (B, ...) to (micro-batches, rows per micro-batch, ...).
 
     A device holds successive rows of the batch. A micro-batch takes every
     `accumulate`-th row, so it has rows of all devices.

@@ -20,7 +20,7 @@ from bert_keras.training.optimizers_tensorflow import (
 
 
 def train_step(model, data):
-    """Take one optimizer step on this replica's rows; return the logs."""
+    """Take a step on the global batch; `data` is this replica's part of it."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model, _count_replicas())
@@ -50,7 +50,7 @@ def train_step(model, data):
 
 
 def test_step(model, data):
-    """Compute the losses of the global batch in evaluation; return the logs."""
+    """Evaluate the model on this replica's rows; return the logs."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     [divisors] = sum_over_replicas([step.compute_divisors(model, batch)])
@@ -165,10 +165,10 @@ def _count_replicas():
 
 
 def _compile_here():
-    """Return True under a strategy on GPUs.
+    """Return True if a `tf.distribute` strategy on GPUs is active.
 
-    Keras turns XLA off under a strategy, so this module compiles the
-    gradients. On a TPU, the strategy compiles them.
+    By default, Keras turns XLA off under a strategy, so this module compiles
+    the gradients. On a TPU, the strategy compiles them.
     """
     if not tf.distribute.has_strategy():
         return False

@@ -21,7 +21,7 @@ _TF_CONFIG = (
     '"task": {"type": "worker", "index": 0}}'
 )
 BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
-CAPABILITY = (8, 0)  # NVIDIA's first GPU with bfloat16, the A100
+CAPABILITY = (8, 0)  # of the A100, NVIDIA's first GPU with bfloat16
 
 
 def make_strategy(distribution="off", tpu="local"):
@@ -29,21 +29,23 @@ def make_strategy(distribution="off", tpu="local"):
 
     Call this function before anything else runs on a device. A process joins a
     cluster or sets up a TPU in the first call. Later calls reuse the cluster or
-    the TPU. On JAX, "mirrored" and "tpu" are `keras.distribution.DataParallel`
-    over all devices. "auto" means the same, or "off" if there is one device.
+    the TPU. On JAX, "mirrored", "tpu" and "auto" are
+    `keras.distribution.DataParallel` over all devices, except that "auto" with
+    one device is "off".
 
     Args:
         distribution: "off", one device; "mirrored", all GPUs of this host, or
-            its CPU if it has no GPU; "multi_worker", all GPUs of all hosts that
-            the environment variable TF_CONFIG names; "tpu", a TPU; "auto", the
-            first of multi_worker, tpu and mirrored that finds its devices, else
-            "off". "auto" takes mirrored only with more than one GPU.
+            its CPU if it has no GPU; "multi_worker", all GPUs (or the CPUs) of
+            all hosts that the environment variable TF_CONFIG names; "tpu", a
+            TPU. "auto" is "multi_worker" if TF_CONFIG names several workers,
+            else "tpu" if there is a TPU, else "mirrored" if there are several
+            GPUs, else "off".
         tpu: "local" for the TPU of this host, or a TPU's name or address.
 
     Raises:
-        InputError: the name is unknown, the TPU cannot be used, TF_CONFIG is
-            missing or invalid, or `tpu` is given without distribution="tpu". On
-            JAX also: distribution is "multi_worker", or `tpu` is given.
+        InputError: `distribution` is unknown, the TPU cannot be used, TF_CONFIG
+            is missing or invalid, or `tpu` is given without distribution="tpu".
+            On JAX also: distribution is "multi_worker", or `tpu` is given.
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(
@@ -84,7 +86,8 @@ class Strategy:
         name: one of `DISTRIBUTIONS`, but not "auto".
         num_replicas: number of model copies on all hosts. Each copy trains on
             a part of the batch.
-        is_chief: True in the only process that writes shared files.
+        is_chief: False in the processes of "multi_worker" that do not write
+            shared files, else True.
         distributed: the `tf.distribute` strategy or `keras.distribution`
             object; None for one device.
     """
@@ -105,10 +108,11 @@ class Strategy:
         return self.distributed.scope()
 
     def batches(self, dataset):
-        """Return `dataset`, with each batch divided among the hosts.
+        """Return `dataset` with options that divide each batch among the hosts.
 
         Every host reads the same global batches in the same order. TensorFlow's
         default divides the files among the hosts, which changes the batches.
+        On JAX, or if `distributed` is None, return `dataset` as it is.
         """
         if self.distributed is None or keras.backend.backend() == "jax":
             return dataset
@@ -128,9 +132,9 @@ def describe_devices(strategy, dtype):
         dtype: name of the dtype policy of the training.
 
     Returns:
-        str, devices, strategy and dtype, such as "2 x CPU, mirrored (2
-        replicas), float32"; and a warning if training runs on the CPU although
-        a GPU was expected, else None.
+        `(line, warning)`. The line names devices, strategy and dtype, such as
+        "2 x CPU, mirrored (2 replicas), float32". The warning is a str if
+        training runs on the CPU although a GPU was expected, else None.
     """
     types = _list_device_types(strategy)
     counts = [f"{types.count(name)} x {name}" for name in sorted(set(types))]
@@ -226,7 +230,7 @@ def _make_multi_worker():
             "devices of this host."
         )
     task = _tf_config()["task"]
-    # Without a task named chief, the first worker is the chief.
+    # Without a task of type chief, the first worker is the chief.
     chief = "chief" if cluster.get("chief") else "worker"
     strategy = _join_cluster(os.environ["TF_CONFIG"])
     return strategy, (task["type"], int(task["index"])) == (chief, 0)

@@ -129,7 +129,7 @@ def _narrow(pa, dtype):
 def encode_vector(vector):
     """Return a float32 vector in base64; numbers in JSON are slower.
 
-    Only the JSONL file of an unfinished .npy file has such text.
+    Only the temporary JSONL file of an .npy output has such text.
     """
     return base64.b64encode(np.asarray(vector, "<f4")).decode()
 

@@ -42,12 +42,12 @@ class Answers:
     """Context manager that writes the output of `predict`.
 
     A JSONL file is written and resumed in place. It has a line for each row:
-    `{"row", "model", "signature", "inputs", "keep", "answer", "crc32"}`. The
-    checksum covers the line's text before "crc32". `tools/compare.py` reads
-    such lines. If a model has more than 100 labels, `probabilities` holds only
-    the ten best, with their labels. For another format, and to overwrite a
-    file, lines are first written to `path` with the suffix ".unfinished". Then
-    `finish` writes the output.
+    `{"row", "model", "signature", "inputs", "keep", "answer", "crc32"}`. If no
+    columns are kept, "keep" is missing. The checksum covers the line's text
+    before "crc32". `tools/compare.py` reads such lines. If a model has more
+    than 100 labels, `probabilities` holds only the ten best, with their labels.
+    For another format, and to overwrite a file, lines are first written to
+    `path` with the suffix ".unfinished". Then `finish` writes the output.
 
     Args:
         path: a file with an ending of `WRITERS`; or a pipe, a device, or "-"
@@ -60,8 +60,9 @@ class Answers:
     Raises:
         InputError: `path` is remote or a folder, the format is unknown or
             cannot hold the answers, `path` exists in a format other than JSONL
-            and `overwrite` is False, `path` has answers to other rows or from
-            another model, or another process writes to `path`.
+            and `overwrite` is False, a line of `path` was changed or is the
+            answer to another row or from another model or signature, or another
+            process writes to `path`.
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):

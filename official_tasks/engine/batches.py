@@ -46,7 +46,8 @@ def training_batches(
             a multiple of 8 except on a CPU; see `_Width`.
 
     Returns:
-        `tf.data.Dataset` of `(inputs, targets, weights)`.
+        `tf.data.Dataset` of `(inputs, targets, weights)`; the weights of a
+        batch are scaled to mean 1.
     """
     lengths = row_lengths(encoded.inputs)
     plan = plan_batches(lengths, batch_size, seed, steps, length is None)
@@ -94,8 +95,8 @@ def plan_batches(lengths, batch_size, seed, steps, bucketed):
     for number, (start, end) in enumerate(itertools.pairwise(starts)):
         for first in range(start, min(end, steps), WINDOW):
             window = plan[first : min(first + WINDOW, end)]  # (W, batch_size)
-            # The last batch of a pass may have rows of the next pass. They come
-            # last, so that they stay in this batch.
+            # The last batch of a pass may have rows of the next pass. Sort
+            # these rows to the end, so that they stay in this batch.
             position = first * batch_size + np.arange(window.size)
             is_next = position // count > number
             order = np.lexsort((lengths[window.ravel()], is_next))
@@ -130,8 +131,8 @@ class _Width:
     """Width of a padded batch: its longest row, or a fixed length.
 
     On a GPU or TPU, the length of the longest row is rounded up to a multiple
-    of 8. These devices compile for each shape, or are fast only at multiples of
-    8. The result is at most the length of the longest row of all batches. On a
+    of 8. A TPU compiles for each shape; a GPU is fast only at multiples of 8.
+    The result is at most the length of the longest row of all batches. On a
     CPU, the length is not rounded: a step of SST-2 then takes 11 % less time.
     """
 
@@ -194,8 +195,8 @@ def _ones_like(values):
 def _to_mean_one(weights):
     """Scale weights to mean 1.
 
-    Keras divides the loss by the number of targets: of rows, or of tokens if
-    each token has a target. With mean 1, this number is the sum of the weights.
+    Keras divides the loss by the number of targets: one per row, or one per
+    token, padding included. With mean 1, this number is the sum of the weights.
     """
     weights = tf.cast(weights, tf.float32)
     return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))

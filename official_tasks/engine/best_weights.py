@@ -23,7 +23,9 @@ HISTORY = "metrics.jsonl"
 
 
 class BestWeights:
-    """Record (best.json) of the weights in model/, the best on dev so far.
+    """Record of the best weights on dev so far.
+
+    The weights are in model/. The record is best.json, next to model/.
 
     Args:
         folder: the run's `RunFolder`.

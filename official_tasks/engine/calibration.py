@@ -29,7 +29,8 @@ class Temperature(NamedTuple):
     def fit(cls, loss):
         """Return the temperature from 0.05 to 20 with the lowest loss.
 
-        `loss` is a function of the temperature.
+        `loss` is a function of the temperature with a single minimum, because
+        a ternary search looks for it.
         """
         low, high = np.log(LOWEST), np.log(HIGHEST)
         for _ in range(40):  # narrows high - low from 6 to 5e-7
@@ -86,8 +87,8 @@ def check_task(task):
 def describe(examples, before, after) -> dict:
     """Return the calibration errors and the bins before and after calibration.
 
-    The dict has "ece" and "reliability" (the bins) after calibration, and the
-    same names with "_uncalibrated" before calibration.
+    "ece" and "reliability" (the bins) are computed from `after`,
+    "ece_uncalibrated" and "reliability_uncalibrated" from `before`.
 
     Args:
         examples: the examples of dev.

@@ -7,7 +7,7 @@ import numpy as np
 from bert_keras.errors import InputError
 
 LOSS = "loss"  # loss on dev, only for tasks with `has_dev_loss`
-# Scores that measure no quality, like those that end in "_threshold".
+# Scores that measure no quality, besides those that end in "_threshold".
 NO_METRICS = ("majority_baseline", "temperature")
 LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
@@ -42,7 +42,7 @@ def check_metric(task, metric, scores):
 
 
 def compute_loss(task, encoded, outputs) -> float:
-    """Return the mean loss of rows: sum(weight x loss) / sum(weight).
+    """Return the mean loss of rows or tokens: sum(weight x loss) / sum(weight).
 
     For several outputs, each mean loss is multiplied by its factor in the
     task's `loss_weights`, and the products are added. Without `loss_weights`,

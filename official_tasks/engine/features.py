@@ -32,7 +32,7 @@ class TextFeatures(NamedTuple):
 
 
 class Extractor:
-    """Runs an encoder over texts of any number and length.
+    """Feature extractor for any number of texts of any length.
 
     A text that is longer than a row is split into windows that overlap by half.
     A token's vector comes from the window with the most context around the
@@ -148,7 +148,7 @@ def write_features(path, features, shape, dtype, num_texts):
             features[row_splits[i]:row_splits[i + 1]];
         token_ids: int32 (tokens,);
         words: int32 (tokens,), the index of each token's word in the text;
-        token_splits: int64 (texts + 1,), the same for token_ids and words.
+        token_splits: int64 (texts + 1,), the row splits of token_ids and words.
     A TFRecord file has an Example for each text, with `features` (the bytes
     of its vectors), `shape`, `dtype`, `token_ids` and `words`.
 

@@ -498,8 +498,8 @@ class _Run:
         """Return the predictions and scores of the best weights on dev.
 
         If this process evaluated the best step, return the results of that
-        evaluation. A rescaled head is scored again, because it rounds
-        differently. Tuned thresholds are chosen and scored again, because later
+        evaluation. But score a rescaled head again, because rescaling changes
+        the rounding. Choose and score tuned thresholds again, because later
         evaluations change them.
         """
         rescales = self.scale or self.hyperparameters.calibrate
@@ -519,7 +519,7 @@ class _Run:
                 self.folder.file("model"), **self.model.arguments()
             )
             copy_weights(best, self.model)
-            # Undo the saved calibration: `finish` fits a temperature again.
+            # Undo the saved calibration: `_predict_and_score` calibrates again.
             if self.hyperparameters.calibrate:
                 line = next(line for line in curve if line["step"] == step)
                 temperature = calibration.Temperature(line["val_temperature"])

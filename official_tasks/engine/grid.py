@@ -48,8 +48,8 @@ def run(
         output: the folder. If it is None, only the sizes and the notes of the
             first run are printed.
         learning_rates: the rates to try; None means only `learning_rate`.
-        seeds: number of seeds: `seed`, `seed` + 1, ...
-        learning_rate: see `finetuning.run`.
+        seeds: number of seeds; the seeds are `seed`, `seed` + 1, ...
+        learning_rate: see `finetuning.run`; None if `learning_rates` is given.
         seed: the first seed.
         settings: see `finetuning.run`.
         **arguments: further arguments of `finetuning.run`.
@@ -128,7 +128,7 @@ def _run_all(task, metric, output, identity, run_one):
 
 
 def refuse_several_hosts(distribution):
-    """Raise InputError if the distribution is "multi_worker", also by "auto".
+    """Raise InputError if `distribution` resolves to "multi_worker".
 
     Successive runs share a folder, and only one process may write to it.
     """
@@ -137,7 +137,7 @@ def refuse_several_hosts(distribution):
             "Several runs in a row need a single host, but the distribution is "
             f"multi_worker (--distribution={distribution}). Start each run "
             "with its own --output and one --task, without --grid, --seeds and "
-            "--folds, or use --distribution=mirrored."
+            "--folds. Or use --distribution=mirrored."
         )
 
 

@@ -11,7 +11,7 @@ from bert_keras.training import SCHEDULES
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> (expected values in words, check of a value). None is not checked.
+# Field -> (expected values in words, check). The value None is not checked.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0 and at most 1", lambda v: 0 < v <= 1),
@@ -50,8 +50,8 @@ class Hyperparameters(NamedTuple):
         layer above.
     dropout: dropout rate of encoder and head; None keeps the stored rates.
     class_weights: "balanced" gives all classes the same total weight. If a
-        text may have several labels, the texts with a label and the texts
-        without the label get the same total weight.
+        text may have several labels: for each label, the texts with it and the
+        texts without it get the same total weight.
     bilstm_dim: units in each direction of a new bidirectional LSTM between
         encoder and head (the paper, section 5.1); None adds no LSTM.
     lora_rank: rank of LoRA, see `enable_lora`; LoRA is also saved in adapter/.
@@ -62,7 +62,7 @@ class Hyperparameters(NamedTuple):
     lora_targets: the projections that LoRA changes, see `enable_lora`.
     freeze_layers: number of the lowest layers to freeze together with the
         embeddings; 0 freezes only the embeddings, None nothing.
-    accumulation: number of micro-batches into which a batch is split.
+    accumulation: micro-batches per replica and step; see `bert_keras.adamw`.
     steps_per_execution: see `keras.Model.compile`.
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after this many evaluations without a better
@@ -70,7 +70,7 @@ class Hyperparameters(NamedTuple):
     metric: the metric on dev that decides the best weights and early
         stopping. None means the task's metric; "loss" means the loss on dev.
     calibrate: True to divide the logits of classes by the temperature that
-        fits dev best. The temperature is saved in the head.
+        fits dev best. The saved head's weights are divided by it.
     tune_thresholds: True to choose the thresholds with the best F1 on dev, one
         for each label or one for "no answer", and save them with the model.
     """

@@ -91,8 +91,8 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         make_task: function of a task's name; returns the task and its
             settings, see `task_from_flags`.
         init: see `grid.run`.
-        output: folder; gets a subfolder for each fine-tuned task, with the
-            task's name, and submission/, glue.zip and results.json.
+        output: folder for submission/, glue.zip, results.json and a subfolder
+            for each fine-tuned task, named after the task.
         **arguments: further arguments of `grid.run`.
 
     Returns:

@@ -162,10 +162,10 @@ def scale_rate(rate, init) -> float:
 
 
 class Predictor:
-    """Runs a model over encoded rows of any length, with a single trace.
+    """Batched prediction of encoded rows of any length, with a single trace.
 
     Args:
-        model: a Keras model, or a function with its arguments `inputs` and
+        model: a Keras model, or a function with the arguments `inputs` and
             `training`.
         per_token: True if the model's outputs have a token axis, see `Task`.
         pad_id: padding value of `token_ids`.
@@ -234,8 +234,8 @@ def predict_split(task, models, split):
             f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
-    # Take the class names from the models, because a test file has no labels.
-    # The task keeps the names of the first model.
+    # A test file lacks class names, thresholds and other arguments. Take them
+    # from the models. The task keeps the class names of the first model.
     thresholds = set()
     for model in models:
         task.take_arguments(open_checkpoint(model).head_arguments)
@@ -243,8 +243,9 @@ def predict_split(task, models, split):
         thresholds.add(str([getattr(task, name, None) for name in names]))
     if len(thresholds) > 1:
         raise InputError(
-            "These models have different thresholds. Each was chosen on the "
-            "outputs of one model and does not fit their mean: name one model."
+            "These models have different thresholds. A threshold fits the "
+            "outputs of its own model, not the mean output of the "
+            "models. Name one model."
         )
     examples = task.read(split)
     encoded, outputs = average_outputs(task, models, examples)
@@ -252,9 +253,9 @@ def predict_split(task, models, split):
 
 
 def average_outputs(task, models, examples):
-    """Return the rows of the first model, and the mean output of all models.
+    """Return the first model's `Encoded` rows, and all models' mean output.
 
-    The models are loaded in turn. Each is kept until the next one is loaded.
+    Each model stays in memory until the next one is loaded.
 
     Raises:
         InputError: the models cut the texts into different rows.
@@ -285,19 +286,19 @@ def _mean(outputs):
     return np.mean(outputs, axis=0)
 
 
-# Files of weights, settings and tokens. TensorFlow's file `checkpoint` is
-# included: it names the newest checkpoint.
+# Files of weights, settings and vocabularies. TensorFlow's file `checkpoint` is
+# included, because it names the newest checkpoint.
 _MODEL_FILE = re.compile(
     r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
     r"|\.json$|/vocab(ulary)?\.txt$"
 )
-# Folders of these files: the folder itself, or a subfolder of a SavedModel, of
-# a keras-hub folder or of a sentence-transformers folder.
+# Subfolders with such files. "" is the model folder itself; the others are
+# those of a SavedModel, a keras-hub folder or a sentence-transformers folder.
 _FOLDERS = ("", "variables", "assets", "assets/tokenizer", "[0-9]_*")
 
 
 def list_model_files(init) -> list:
-    """Return the sorted files of `init`; [] unless it is local or packaged."""
+    """Return the sorted files of a local or packaged `init`, else []."""
     from bert_keras.interop import downloads, google
 
     preset = os.fspath(find_model_folder(init))

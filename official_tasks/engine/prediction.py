@@ -1,4 +1,4 @@
-"""Reads the rows that `predict` sends to a model, from files or a pipe."""
+"""Reads the rows for `predict`: files, data sets or standard input."""
 
 import glob
 import gzip
@@ -56,9 +56,9 @@ def check_kept(entry, columns, keep):
         if name in keep and name != column:
             raise InputError(
                 f"--keep={name} has the name of an input, which --columns "
-                f"reads from {column!r}. Expected another name, because a "
-                "table has one column of each name. Rename the column in "
-                "--input, or name a .jsonl file as --output."
+                f"reads from {column!r}. A table cannot have two columns of "
+                f"this name. Rename the column {name!r} in --input, or name a "
+                ".jsonl file as --output."
             )
 
 
@@ -100,8 +100,8 @@ def find_inputs(pattern) -> list[str]:
 def count_rows(paths, *arguments) -> int | None:
     """Check and count all rows.
 
-    If one of the paths is a pipe or a data set, nothing is read and the result
-    is None.
+    If one of the paths is "-" or a data set, nothing is read and the result is
+    None.
 
     Args:
         paths: see `read_inputs`.
@@ -124,7 +124,7 @@ def read_inputs(paths, kind, columns, lists, dialect=None, notes=None):
         columns: columns of a table: the inputs in order, then columns to keep.
         lists: for each column, True if its values are lists of str in JSON,
             `int` if they are lists of integers, `list` if they are lists of
-            such lists, False if they are str.
+            lists of integers, False if they are str.
         dialect: `Dialect` of the files; None means UTF-8 and commas.
         notes: list to which notes for the user are added.
     """
@@ -137,14 +137,15 @@ def _read_file(path, kind, columns, lists, dialect, notes):
     kind = find_kind(path, kind)
     if kind == "lines" and len(columns) > 1:
         raise InputError(
-            f"{path} has one text a line, but the columns "
-            f"{' and '.join(columns)} are needed. Give a table: CSV, TSV, "
-            "JSONL, Parquet, ..."
+            f"{path} is read as one text a line, but the columns "
+            f"{' and '.join(columns)} are needed. Name a .csv, .tsv, .jsonl or "
+            ".parquet file, or set --format to csv, tsv or jsonl."
         )
     if kind == "lines" and dialect.separator:
         raise InputError(
-            "--separator is for CSV, but the input has one text a line. Leave "
-            "--separator out, or give --format=csv."
+            "--separator is for CSV, but the input is read as one text a line. "
+            "Leave --separator out, or name a .csv file. With predict, "
+            "--format=csv works too."
         )
     if kind == "columns":
         yield from _read_table(path, None, None, columns, lists, dialect, notes)
@@ -183,7 +184,7 @@ def find_kind(path, kind=None):
     """Return the format of a path.
 
     It is "columns" for Parquet and data sets. Otherwise it is `kind` if set,
-    else the format of the path's ending: "csv", "tsv", "jsonl" or "lines".
+    else the path's ending: "csv", "tsv" or "jsonl". Other endings give "lines".
     """
     if is_columnar(path):
         return "columns"
@@ -194,7 +195,7 @@ def find_kind(path, kind=None):
 
 
 def _open(path, kind, encoding):
-    # Invalid bytes in lines become U+FFFD, which the tokenizer drops.
+    # For "lines", invalid bytes become U+FFFD, which the tokenizer drops.
     text = {
         "encoding": encoding,
         "errors": "replace" if kind == "lines" else "strict",
@@ -218,8 +219,8 @@ def _parse_list(row_name, column, value, item_type):
         items = None
     if not items or not isinstance(items, list):
         raise InputError(
-            f"{row_name}: expected a list of {content}, not empty, in "
-            f"{column!r}, as JSON, got {value[:60]!r}"
+            f"{row_name}: expected a list of {content} in {column!r}, as JSON "
+            f"and not empty, got {value[:60]!r}"
         )
     if item_type is True:
         return [to_text(row_name, column, item) for item in items]

@@ -2,7 +2,7 @@
 
 from official_tasks import page
 
-MAX_SHOWN = 20  # maximum number of mistakes in a table
+MAX_SHOWN = 20  # maximum number of mistakes or confusions in a table
 MAX_TEXT_LENGTH = 400  # maximum number of characters of a text in a table
 MAX_CLASSES = 30  # confusion matrices of more classes are not shown
 # Keys of the results that are not metrics.
@@ -10,7 +10,7 @@ COUNTS = ("rows", "dev_rows", "best_step", "cut")
 
 
 def select_metrics(results) -> dict:
-    """Return a dict: name -> value of each metric of `finetuning.run`."""
+    """Return the metrics in `finetuning.run`'s results as name -> value."""
     others = (*COUNTS, "majority_baseline")
     return {
         name: value

@@ -26,8 +26,8 @@ def compiled_model(settings, objective, source, execution):
         model = new_model(settings, objective, len(source.vocabulary), rows)
     objective.prepare(model)
     if not settings.init:
-        # Frozen weights keep their random initial values. If they are marked as
-        # new, a saved model lists them as untrained.
+        # Frozen weights keep their random initial values. Mark them as new, so
+        # that a saved model lists them as untrained.
         frozen = {weight.path for weight in model.non_trainable_weights}
         weights = published_weights(model).items()
         mark_new_weights(model, [k for k, v in weights if v.path in frozen])

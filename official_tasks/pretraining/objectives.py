@@ -1,4 +1,4 @@
-"""Objectives of pre-training: models, targets, losses, metrics, examples."""
+"""Objectives of pre-training: models, targets, losses, metrics, predictions."""
 
 import keras
 import numpy as np
@@ -59,9 +59,9 @@ class MaskedTokens:
         """Return texts of a batch with the predictions at their masks.
 
         Returns:
-            list of dict: "text", which contains [MASK], and "masks", a list of
-            dicts with "truth", the true token, and "predictions", pairs
-            [token, probability].
+            list of dict, one for each text with [MASK]: "text" and "masks".
+            "masks" has a dict for each of the first `MAX_MASKS` masks: "truth",
+            the true token, and "predictions", a list of [token, probability].
         """
         x, y, w = batch
         logits = model(x, training=False)["mlm"].numpy()  # (B, M, V)
@@ -119,9 +119,9 @@ class OneDirection:
         return x, ids, weights * is_real
 
     def predict(self, model, batch, vocabulary):
-        """Return texts with [MASK] first or last, and predictions at [MASK].
+        """Return parts of texts, and predictions of a next or previous token.
 
-        The format is that of `MaskedTokens.predict`.
+        [MASK] stands for this token. The format is `MaskedTokens.predict`'s.
         """
         x, y, w = batch
         logits = model(x, training=False).numpy()  # (B, T, V)
@@ -151,7 +151,7 @@ OBJECTIVES = {
 
 def unmask(x, ids, weights):
     """Return the token ids with the true id at each position to predict."""
-    # (B, M). At padding, where the weight is 0, the change must be 0.
+    # (B, M). At unused mask positions, with weight 0, the change must be 0.
     change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)
     change *= tf.cast(weights > 0, ids.dtype)
     rows = tf.repeat(tf.range(tf.shape(ids)[0]), tf.shape(ids)[1])  # (B M,)

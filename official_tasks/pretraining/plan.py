@@ -66,7 +66,7 @@ def plan(data, **arguments) -> list[str]:
 
 
 def count_parameters(sizes, is_masked=True) -> int:
-    """Return the number of weights of the pre-training model.
+    """Return the number of parameters of the pre-training model.
 
     Args:
         sizes: size arguments of `BertEncoder`.
@@ -91,7 +91,7 @@ def count_parameters(sizes, is_masked=True) -> int:
 
 
 def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
-    """Return the bytes of a device's memory that a training step needs.
+    """Return an estimate of a device's memory for a training step, in bytes.
 
     A parameter needs 16 bytes (weight, gradient, two moments). A logit needs 8.
     In half precision, the activations of a layer need 34 bytes for each value
@@ -102,7 +102,7 @@ def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
 
     Args:
         sizes: size arguments of `BertEncoder`.
-        parameters: number of weights.
+        parameters: number of the model's parameters.
         phase: `Phase`.
         settings: `Settings`.
         rows: number of sequences that a device processes at a time.

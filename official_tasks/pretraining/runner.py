@@ -19,8 +19,9 @@ from official_tasks.pretraining.settings import (
 )
 
 SHOWN = 4  # number of held-out texts to show with predictions
-MAX_UNKNOWN = 0.01  # The report notes a larger fraction of [UNK] tokens.
-# The report notes a gap this large between held-out and training loss, in nats.
+MAX_UNKNOWN = 0.01  # a larger fraction of [UNK] tokens gets a note
+# The report has a note if the held-out loss is at least this much above the
+# training loss, in nats.
 OVERFIT = 1.0
 
 
@@ -29,8 +30,8 @@ def run(data, output, callbacks=(), **arguments) -> dict:
 
     Args:
         data: folder that `create_pretraining_data` wrote.
-        output: run folder. The same call resumes an interrupted run, unless the
-            data or the initial weights have changed.
+        output: run folder. The same call resumes an interrupted run. It raises
+            `InputError` if the data or the initial weights have changed.
         callbacks: Keras callbacks; `on_epoch_end` gets the held-out metrics
             as `val_...`. `on_train_begin` is called at least once for each
             phase, and again in a resumed run.
@@ -43,8 +44,8 @@ def run(data, output, callbacks=(), **arguments) -> dict:
         Keys that end in "_baseline" are accuracies of constant predictions.
         "before" has the metrics before the first step, or None without `init`.
         "parameters" is the number of parameters, and "curve" holds the logs of
-        each evaluation. "data", "predictions" and "notes" are shown in the
-        report.
+        each evaluation. "data" has statistics of the first batches. "notes" has
+        advice. "predictions" has predictions for some held-out texts.
     """
     from official_tasks.engine.models import list_model_files
     from official_tasks.pretraining.source import list_manifests
@@ -158,12 +159,18 @@ class Run:
         )
 
     def batches(self, first_step):
-        """Return batches of the phase of `first_step`, from that step on."""
+        """Return batches from `first_step` on, for the phase of this step.
+
+        `first_step` is the number of finished steps in the run.
+        """
         phase = phase_at(first_step + 1, self.settings)
         return self.strategy.batches(self.source.batches(phase, first_step))
 
     def evaluate(self, step):
-        """Return the metrics on the held-out batches of the phase of `step`."""
+        """Return the held-out metrics for the phase of `step`.
+
+        Steps count from 1.
+        """
         held_out = self.source.held_out(phase_at(step, self.settings))
         metrics = self.model.evaluate(
             self.strategy.batches(held_out),
@@ -171,9 +178,9 @@ class Run:
             verbose=0,
             return_dict=True,
         )
-        # Keras's mean of the loss would include the rows that only fill up the
-        # last batch. Keras logs no separate loss for a model with one output,
-        # so the loss is computed from the perplexity.
+        # Keras weights a batch's total loss by its number of rows, including
+        # the rows that only fill up the last batch. It logs no other loss for a
+        # model with one output, so the loss is computed from the perplexity.
         perplexity = metrics[f"{self.source.objective.headline}_perplexity"]
         metrics["loss"] = math.log(perplexity) + metrics.get("nsp_loss", 0.0)
         return metrics

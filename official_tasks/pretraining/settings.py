@@ -18,8 +18,9 @@ class Settings(NamedTuple):
     records: True to train on records, which hold examples sampled in advance.
     phase_2_data: folder of the records of phase 2.
     packed, short_probability, mask_rate, mask_mix, whole_word: see
-        `SamplingRules`. With `records`, they must equal the records' rules;
-        the rules of masks may differ if the objective has no masks.
+        `SamplingRules`. With `records`, all rules, also the lengths, must equal
+        the records' rules. If the objective has no masks, rules of masks may
+        differ.
     init: weights to start from, in any form that `from_preset` accepts.
         None means random weights.
     vocabulary: file of the vocabulary that the data must have, if not None.
@@ -28,7 +29,7 @@ class Settings(NamedTuple):
         least 1.
     dropout: dropout rate of layers and of attention.
     max_predictions, phase_2_max_predictions: maximum number of masked tokens in
-        a sequence. None means `mask_rate` times the length, rounded up.
+        an example. None means `mask_rate` times the length, rounded up.
     steps: optimizer steps of both phases together, in one schedule.
     phase_2_steps: number of steps of phase 2, the last part of the run, which
         has longer sequences. A value below 1 is a fraction of `steps`. None
@@ -96,7 +97,8 @@ class Execution(NamedTuple):
     They may affect rounding and dropout masks, but not a step's examples.
 
     distribution, tpu: see `make_strategy`.
-    accumulation: number of micro-batches into which a batch is split.
+    accumulation: number of micro-batches into which each replica splits its
+        rows of a batch.
     steps_per_execution: see `keras.Model.compile`.
     save_every, keep, keep_every: see `TrainingState`.
     """
@@ -111,7 +113,7 @@ class Execution(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """The steps from `first` to `last - 1`, which have one sequence length."""
+    """Steps `first` to `last - 1`, counted from 0, of one sequence length."""
 
     number: int
     first: int
@@ -134,7 +136,7 @@ def split(arguments):
 def prepare(arguments, output=None):
     """Choose the dtype; return `Settings`, `Execution` and `Strategy`.
 
-    If the dtype is "auto", a run in the folder `output` keeps its dtype.
+    If the dtype is "auto" and `output` holds an earlier run, use its dtype.
     """
     from bert_keras.run_folder import resume_dtype
     from bert_keras.training.strategy import choose_dtype, make_strategy

@@ -82,7 +82,8 @@ class PretrainingSource:
             folder: the run's `RunFolder`.
 
         Returns:
-            dict: path of each file -> [bytes, modification time in ns].
+            dict: path of each file -> [bytes, modification time in ns]. The
+            caller must record the dict as results of the stage "data_files".
         """
         versions = {
             path: files.describe_version(path)
@@ -177,12 +178,12 @@ class PretrainingSource:
                 )
 
     def batches(self, phase, first_step):
-        """Return a phase's endless batches, from the run's `first_step` on."""
+        """Return a phase's endless batches from the run's step `first_step`."""
         return self._draw(phase, first_step - phase.first).map(self._select)
 
     def _draw(self, phase, first_step):
         seed = self.settings.seed
-        # Phase 2 draws other pairs than phase 1, whatever seed phase 1 has.
+        # Derive another seed, so that phase 2 draws other pairs than phase 1.
         if phase.number > 1:
             sequence = np.random.SeedSequence([seed, phase.number])
             seed = int(sequence.generate_state(1)[0])
@@ -277,9 +278,9 @@ class PretrainingSource:
         """Return the accuracies of constant predictions on held-out batches.
 
         Returns:
-            dict: "unigram", the accuracy if every predicted token is the most
-            frequent token; "nsp_majority", the accuracy if every prediction is
-            the more frequent next-sentence label.
+            dict: "unigram", the accuracy of always predicting the most frequent
+            token of the training text; "nsp_majority", the accuracy of always
+            predicting the more frequent next-sentence label.
         """
         most_frequent = self._find_most_frequent()
         hits, totals = np.zeros(2), np.zeros(2)
@@ -308,10 +309,10 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the tokenizer arguments of the trained model.
 
-    `made` are the arguments that tokenized the data. With `init`, the values of
+    `made` are the arguments of the data's tokenizer. With `init`, the values of
     `max_word_length` and `keep_special_tokens` come from the initial weights.
-    The data may have other values, because these two arguments change the
-    tokens of only a few texts.
+    They may differ from the data's values, because these two arguments change
+    the tokens of only a few texts.
     """
     if not init:
         return made

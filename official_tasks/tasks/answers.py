@@ -8,7 +8,7 @@ from official_tasks.tasks.metrics import probabilities
 
 # Defaults of run_squad.py, the original's script.
 ANSWER_LENGTH = 30  # maximum number of tokens of an answer
-N_BEST = 20  # candidates of a question
+N_BEST = 20  # maximum number of candidate spans of a question
 
 
 class Candidate(NamedTuple):
@@ -31,9 +31,9 @@ class Answer(NamedTuple):
         text: the best answer that is not empty, or "" if there is none.
         odds: the score of "no answer" minus the score of `text`. None if each
             question of the task has an answer, or if the scores are unknown.
-        candidates: the best candidates with distinct texts, best first. "No
-            answer" has the text "". Empty without a candidate, or if the answer
-            comes from a file of predictions.
+        candidates: the best candidates with distinct texts, best first; "no
+            answer" has the text "". The tuple is empty if there is no
+            candidate, or if the answer comes from a file of predictions.
     """
 
     text: str

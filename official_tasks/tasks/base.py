@@ -132,12 +132,12 @@ class Task(abc.ABC):
             `score` returns. A higher score is better.
         defaults: `Defaults`.
         options: for a task that a user writes, dict of name -> `Option` for
-            each argument of the constructor. The values must be JSON values,
-            because the run folder stores them.
+            each argument of the constructor. The arguments must be JSON
+            values, because the run folder stores them.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`; `decode` then gets each row without its padding.
-        loss_weights: dict of output name -> weight, for `compile`. None if the
-            model has one output.
+        loss_weights: dict of output name -> weight, for `compile`. None: each
+            weight is 1.
         overrides: names of the model arguments that the user set. The user's
             values replace the saved values of a trained model.
         averages: whether the outputs of several models can be averaged.

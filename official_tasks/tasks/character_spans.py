@@ -21,9 +21,9 @@ from bert_keras.text.unicode_tables import (
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
-# `tag_words` replaces each character of a text by a digit for its type. In that
-# string, _WORD matches a punctuation character, an ideograph, or a run of other
-# characters without white space.
+# `tag_words` turns a text into a string of digits: the type of each character.
+# In this string, _WORD matches a punctuation character, an ideograph, or a run
+# of other characters except white space.
 _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"
@@ -37,8 +37,8 @@ def tag_words(text, spans, where) -> TaggedText:
 
     Args:
         text: str.
-        spans: list in a form of the module's docstring, or the list as JSON.
-            None if unknown.
+        spans: list of spans in a form that the module's docstring shows, or
+            the list as JSON. None if unknown.
         where: file and line, for messages.
 
     Raises:

@@ -14,7 +14,7 @@ from official_tasks.tasks.encoding import (
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import write_csv
 
-# Problem -> name of the metric that compares runs.
+# Value of `problem` -> name of the metric that compares runs.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
 EPSILON = 1e-15  # clips mean probabilities, so that their logits are finite
 # With more classes than this, the results have the 100 most frequent errors
@@ -36,8 +36,8 @@ class TextTask(Problem):
         standardises: see `Task`.
         long_text: "truncate" cuts each text to one row. "windows" splits a long
             text into overlapping rows and averages their probabilities or
-            predicted values. None means "truncate" in training, and the setting
-            saved with the model in prediction.
+            predicted values. None: training uses "truncate", and prediction
+            uses the setting saved with the model.
         recipe, pooling: see `Problem`.
     """
 
@@ -75,7 +75,7 @@ class TextTask(Problem):
         self.source.labels = names
 
     def take_arguments(self, arguments):
-        # The model's labels come first: the training file may be gone.
+        # Take the model's labels, because the training file may be gone.
         if arguments.get("labels") and "labels" not in vars(self.source):
             self.labels = list(arguments["labels"])
         super().take_arguments(arguments)
@@ -153,7 +153,8 @@ class TextTask(Problem):
         if self.problem == "regression":
             return mean
         mean = np.clip(mean, EPSILON, 1 - EPSILON)
-        logs = np.log(mean)  # softmax(logs) equals `mean`
+        # Return logits whose softmax ("single") or sigmoid ("multi") is `mean`.
+        logs = np.log(mean)
         return logs - np.log1p(-mean) if self.problem == "multi" else logs
 
     def score(self, examples, predictions):
@@ -181,7 +182,7 @@ class TextTask(Problem):
         return metrics.sigmoid(logits) >= self.thresholds
 
     def tune(self, examples, predictions):
-        """Return a dict of "thresholds": one per label, with the best F1.
+        """Return a dict of the "thresholds" with the best F1, one per label.
 
         The dict is empty unless the problem is "multi".
         """

@@ -71,7 +71,7 @@ def read_tagged_data_set(row, source, split, notes):
     if not fields or "tokens" not in features:
         raise InputError(
             f"{source} has the fields {', '.join(features)}: expected a field "
-            "tokens, and a field ner or ner_tags"
+            "'tokens', and a field 'ner' or 'ner_tags'"
         )
     columns, texts = ["tokens", fields[0]], []
     for number, (words, labels) in read_rows(

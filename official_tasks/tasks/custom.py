@@ -82,8 +82,8 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
         )
     if problem == "multi" and chosen.drop_unlabelled:
         raise InputError(
-            "--drop_unlabelled does nothing with --problem=multi, because a "
-            "text may have no labels. Leave --drop_unlabelled out."
+            "--drop_unlabelled does nothing with --problem=multi, because an "
+            "empty cell means no labels. Leave --drop_unlabelled out."
         )
     if problem == "regression" and chosen.min_rows_per_class > 1:
         raise InputError(
@@ -189,8 +189,8 @@ class TextTable(Table):
     def prepare(self, split, rows):
         """Return the rows with class indices in place of class names.
 
-        Rare classes are replaced first, and notes are added. Rows of a
-        regression or of the test split stay the same.
+        Rare classes are first replaced or left out, and notes are added. For
+        regression and for the test split, return `rows` unchanged.
         """
         if self.problem == "regression" or split == "test":
             return rows
@@ -229,7 +229,7 @@ class TextTable(Table):
 
     @functools.cached_property
     def _rare(self) -> dict[str, int]:
-        """Number of training rows of each label that has too few rows."""
+        """Label -> number of training rows, if below `min_rows_per_class`."""
         if "train" not in self.files:
             return {}
         counts = Counter(

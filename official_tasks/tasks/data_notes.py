@@ -25,7 +25,7 @@ def format_lines(locations) -> str:
 
 
 def note_rows(rows, column) -> list[str]:
-    """Return notes on empty texts, numbers as texts, and repeated texts.
+    """Return notes on texts that are empty, repeated, or all numbers.
 
     Args:
         rows: list of ((file, line number), example).
@@ -128,7 +128,7 @@ def note_numbers(names) -> list[str]:
 
 
 def note_labels(problem, examples, labels) -> list[str]:
-    """Return a note if a class is rare, or if regression labels are equal."""
+    """Return a note if a class is rare, or all regression labels are equal."""
     if problem == "regression":
         first = examples[0].label
         if any(example.label != first for example in examples):

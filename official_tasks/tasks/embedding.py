@@ -29,7 +29,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
-MAX_COSINES = 2**24  # at a time; they take 64 MB, their argsort 128 MB
+MAX_COSINES = 2**24  # in one array: 64 MB; its argsort takes 128 MB
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -87,7 +87,7 @@ def embedding_task(**options):
             "--recall_at only applies to a search, and --objective=cosine (the "
             "default with --label) does not search. Leave --recall_at out"
         )
-    # All objectives except "cosine" are scored by a search.
+    # A search scores the model, except with the objective "cosine".
     source = PairTable("embedding", chosen, is_search=objective != "cosine")
     return EmbeddingTask(
         source,
@@ -104,8 +104,8 @@ class EmbeddingTask(RetrievalTask):
 
     With "cosine", the loss is (cosine - score / `max_score`) squared, and the
     metric is Spearman's correlation. With the other objectives, the first text
-    of each dev row is a query. A query searches the second and third texts of
-    all dev rows, or the file of passages.
+    of each row in dev or test is a query. A query searches the second and third
+    texts of all rows of the split, or the file of passages.
 
     Args:
         source: `PairTable`.
@@ -118,7 +118,7 @@ class EmbeddingTask(RetrievalTask):
         truncate_dim: see `BertEmbedder`.
     """
 
-    averages = False  # each model has another vector space
+    averages = False  # each model has its own vector space
 
     def __init__(
         self,
@@ -199,7 +199,8 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             targets = self._targets(examples)
         elif self.objective == "in_batch":
-            # Equal texts get equal numbers, so they are not used as negatives.
+            # Equal texts get equal numbers. By these, the loss finds and
+            # excludes false negatives.
             numbers: dict[str, int] = {}
             for text in texts:
                 numbers.setdefault(text, len(numbers))
@@ -214,10 +215,10 @@ class EmbeddingTask(RetrievalTask):
         )
 
     def _encode_columns(self, columns, preprocess):
-        """Encode all texts, column after column; see `encode_texts`.
+        """Encode all texts, column after column; see `encode_with_prompt`.
 
-        In a search, the first column gets the query prompt, and the other
-        columns get the document prompt.
+        Unless the objective is "cosine", the first column gets the query
+        prompt, and the other columns get the document prompt.
         """
         from bert_keras.text.preprocessor import with_search_prompt
 
@@ -344,7 +345,7 @@ class EmbeddingTask(RetrievalTask):
             for rank, (number, cosine) in enumerate(
                 zip(order[:MAX_WRITTEN], cosines, strict=False), 1
             )
-            # Leave out the query's own text, which `decode` ranks last.
+            # Leave out the query's own text, unless it is relevant.
             if number in query.relevant or query.passages[number] != query.text
         )
         header = ["text", "rank", "passage", "cosine"]

@@ -1,4 +1,4 @@
-"""Encode texts as rows of ids without padding; long texts become windows."""
+"""Encode texts as rows without padding; cut long texts, or make windows."""
 
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ def encode_texts(preprocess, *segments):
     """
     import tensorflow as tf
 
-    preprocess.packer.room(len(segments))  # raises if rows are too short
+    preprocess.packer.room(len(segments))  # raises for a short sequence_length
     rows, cuts = [], []
     for chunk in chunks(len(segments[0])):
         pieces = tuple(

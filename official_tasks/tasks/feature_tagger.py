@@ -40,7 +40,7 @@ class FeatureTagger(TaskModel):
 
     Raises:
         InputError: labels are missing or repeated, the recipe is unknown, or
-            the encoder lacks one of its layers.
+            the encoder lacks a layer that the recipe reads.
     """
 
     pools = False

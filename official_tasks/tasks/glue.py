@@ -49,8 +49,8 @@ class GlueRow(NamedTuple):
         submission_parts: file names of a submission; () for `folder`.tsv.
         raw: split -> name of the original file, from which GLUE made its file.
         index: the column that numbers the rows of the test file.
-        may_be_ragged: whether rows with the wrong number of columns are left
-            out, because the official files have some. Otherwise they raise.
+        may_be_ragged: True to leave out rows with the wrong number of columns,
+            because the official files have such rows. False to raise an error.
     """
 
     name: str
@@ -294,21 +294,21 @@ class GlueTask(TextTask):
             if cells[0] in labels:
                 raise InputError(
                     f"{path}, line {number}: expected each index once, got "
-                    f"{cells[0]} again. Give the predictions of one file"
+                    f"{cells[0]} again. Give one prediction for each row"
                 )
             labels[cells[0]] = (cells[1], path, number)
         if len({example.part for example in examples}) > 1:
             raise InputError(
                 f"{path} has the predictions of one part of {row.name}, but "
-                f"dev has the parts {' and '.join(row.parts['dev'])}. Name the "
-                f"data of that part, such as --dev={row.parts['dev'][0]}.tsv"
+                f"dev has the parts {' and '.join(row.parts['dev'])}. Give "
+                f"this part's dev file, as in --dev={row.parts['dev'][0]}.tsv"
             )
         missing = [e.index for e in examples if e.index not in labels]
         if missing or len(rows) != len(examples):
             raise InputError(
                 f"{path}: expected a prediction for each of {len(examples)} "
                 f"rows, got {len(rows)}"
-                + (f"; row {missing[0]} is missing" if missing else "")
+                + (f"; index {missing[0]} is missing" if missing else "")
             )
         values = [read_label(row, *labels[e.index]) for e in examples]
         if row.labels is None:

@@ -10,8 +10,8 @@ from official_tasks.tasks.table import read_number, read_text
 def read_tsv(row, path, split, notes, part=0):
     """Return the examples of an official file of GLUE.
 
-    Notes for the user are added to `notes`. If the file has the name of a
-    part's official file, each `Example` gets this part, else `part`.
+    Notes for the user are added to `notes`. Each `Example` gets the index of
+    the part that has the file's name, or `part` if no part has this name.
     """
     parts = row.parts.get(split, ())
     name = Path(path).stem
@@ -153,8 +153,8 @@ def _find_label_column(row, header, path, split):
     if split == "test":
         return None
     raise InputError(
-        f"{path} has no column {row.label!r} of labels. It seems to be the "
-        f"test file of {row.name}, which can only be used to predict. Give a "
+        f"{path} has no label column {row.label!r}. It seems to be the test "
+        f"file of {row.name}. A test file can only be used to predict. Give a "
         f"{split} file"
     )
 

@@ -1,8 +1,8 @@
 """Scores of predictions: classes, numbers, rankings, entities, answers.
 
-Each metric equals its reference implementation, with one exception: where
-scikit-learn or SciPy returns NaN for constant labels or predictions, the metric
-is 0.
+Each metric equals the reference implementation that its docstring names, except
+where the docstring says otherwise. For constant labels or predictions, SciPy's
+correlations are NaN; here they are 0.
 """
 
 import re
@@ -173,7 +173,7 @@ def retrieval_scores(orders, relevant, cutoffs) -> dict:
 
     Args:
         orders: for each query the passages, best first.
-        relevant: for each query a dict of passage -> gain above 0, not empty.
+        relevant: for each query a non-empty dict of passage -> gain above 0.
         cutoffs: the values of k.
     """
     rows = []
@@ -338,8 +338,8 @@ def normalize_answer(answer: str) -> str:
 def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
     """Return the F1 of the words of a prediction and an answer.
 
-    If the prediction or the answer has no words, the F1 is 0 in SQuAD 1.1. In
-    SQuAD 2.0 (`empty_matches`), it is then 1 if both have no words, else 0.
+    If the prediction or the answer has no words, the F1 is 0. Exception: in
+    SQuAD 2.0 (`empty_matches`), the F1 is 1 if both have no words.
     """
     predicted, true = (
         normalize_answer(prediction).split(),
@@ -390,10 +390,11 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
 def scores_v2(
     answers: dict, predictions: dict, odds=None, threshold: float = 0.0
 ) -> dict:
-    """Return SQuAD 2.0 scores of all, answerable and unanswerable questions.
+    """Return SQuAD 2.0 scores: overall, answerable only, unanswerable only.
 
-    As in the official script, questions without a prediction do not count.
-    Exception: in the best scores, an unanswerable one counts as correct.
+    A question without a prediction does not count. Exception: in the best
+    scores, it counts as correct if it is unanswerable. Both rules are the
+    official script's.
 
     Args:
         answers: question's id -> its true answers, empty if unanswerable.
@@ -404,8 +405,8 @@ def scores_v2(
 
     Returns:
         dict of "exact_match", "f1" and "total" for all questions. These keys
-        with the prefix "answerable_" or "unanswerable_" are for such questions
-        only. "missing" is the number of questions without a prediction. With
+        with the prefix "answerable_" or "unanswerable_" are for such questions,
+        if any. "missing" is the number of questions without a prediction. With
         `odds`, "best_exact_match" and "best_f1" are the best scores over all
         thresholds, at "best_exact_match_threshold" and "best_f1_threshold".
     """

@@ -114,7 +114,7 @@ SWAG = ChoiceRow(
 )
 ROWS = (SWAG,)
 HEADER = ["pred"]  # the column of predictions.csv
-UNKNOWN = {"", "-1"}  # cells of labels in a file without labels
+UNKNOWN = {"", "-1"}  # cells of the label column that mean "no label"
 
 
 def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):

@@ -53,7 +53,8 @@ class Columns(NamedTuple):
             split, and a dict of column -> cell, without labels for a test file.
         lists: columns that may hold lists, in all formats but CSV and TSV.
         objects: columns among `lists` whose elements may be dicts or lists.
-        optional: columns among `labels` that a dev file may lack too.
+        optional: columns among `labels` that may be missing or empty in a dev
+            file. `parse` then gets no cell of the column.
         lacks: the words after "3 rows" in the message about rows without a
             label, such as "have no label".
         has_label: function of a cell; True if the cell has a label.
@@ -93,7 +94,7 @@ class Table(Source):
         self.columns, self.split_seed = columns, options.split_seed
         if self.split_seed < 0:
             raise InputError(
-                f"split_seed is {self.split_seed}: expected 0 or more"
+                f"--split_seed={self.split_seed}: expected 0 or more"
             )
         self.dialect = make_dialect(options.separator, options.encoding)
         self.drop_unlabelled = getattr(options, "drop_unlabelled", False)
@@ -109,9 +110,9 @@ class Table(Source):
         if split == "test" or not has_held_out:
             rows = self.load(split)
             notes = rows.notes
-            # In `evaluate`, the run gives the path of train. `has` checks that
-            # the file still exists. `load` refuses labels that the model lacks.
-            # So call `read_files`, which does not check labels.
+            # In `evaluate`, the path of train may come from the run's settings,
+            # so `has` checks that the file still exists. Do not `load` train,
+            # because `load` refuses labels that the model lacks.
             if split == "dev" and "train" in self.files and self.has("train"):
                 notes = notes + note_overlap(self.read_files("train"), rows)
             return Examples((example for _, example in rows), notes)

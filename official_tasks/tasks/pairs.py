@@ -54,9 +54,10 @@ class PairTable(Table):
     Args:
         name: name of the task.
         options: values of `PAIR_OPTIONS`.
-        is_search: True if the texts of dev and test are search queries. In a
-            dev row, --negative may then be empty. With --passages, a test file
-            then needs no --text_pair.
+        is_search: True if the texts of --text in dev and test are search
+            queries. In dev, the column --negative may then be missing, or some
+            of its cells may be empty. With --passages too, the column
+            --text_pair may be missing in test.
     """
 
     def __init__(self, name, options, is_search=False):

@@ -64,8 +64,8 @@ def define_task_flags(default=None, more=None):
 
     Args:
         default: default of --task.
-        more: dict of name -> names of its options, for names that --task also
-            accepts. The key None has the options that --help shows without
+        more: further names that --task accepts, as a dict of name -> names of
+            its options. The key None has the options that --help shows without
             --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
@@ -86,7 +86,7 @@ def define_task_flags(default=None, more=None):
     script.show_flags(lambda values: find_shown_options(values, more), *OPTIONS)
     script.applies_only(
         "with --problem=multi",
-        # --model may bring the problem: see `complete_flags`.
+        # With --model, `complete_flags` may set --problem after this check.
         lambda v: v.problem == "multi" or is_file(v) or _has_model(v),
         "label_separator",
     )
@@ -183,10 +183,10 @@ def task_from_flags(values, task=None):
 
 
 def read_run_record(model, field) -> dict:
-    """Return a field of the record of the run that made a model.
+    """Return a field of run.json, the record of the run that made a model.
 
     The field is "settings", or "inputs" for the files that the run read. The
-    result is {} if the model has no record, or if the field cannot be read.
+    result is {} if there is no run.json, or if the field cannot be read.
     """
     # `model` is a run folder, or the model folder inside a run folder.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
@@ -299,7 +299,7 @@ def convert(flag, value, default):
     """Return an option's value, converted to the type of its default.
 
     Raises:
-        InputError: the value has another type.
+        InputError: the value cannot be converted.
     """
     if not isinstance(value, str) or default is None:
         return value

@@ -193,8 +193,8 @@ class RankingTask(RetrievalTask):
 
     def score(self, examples, predictions):
         require_labels(self, [pair.label for pair in examples])
-        # Query -> passage -> the row of the pair with the highest label. With
-        # several negatives, a partner is in several rows, but counts once.
+        # Query -> passage -> the row of the pair with the highest label. A
+        # passage that several rows of a query repeat counts once.
         rows: dict[str, dict[str, int]] = {}
         for row, pair in enumerate(examples):
             query, passage = pair.texts

@@ -34,16 +34,16 @@ class Source:
 
     Args:
         row: NamedTuple that describes the task's data. `name` is the name of
-            the task. `files` maps a split to possible names of its official
-            file. `read_file(row, path, split, notes)` returns examples and
-            appends to the list of notes. `read_data_set` does the same for the
-            name of a data set.
+            the task. `files` maps a split or part to possible names of its
+            official file. `read_file(row, path, split, notes)` returns examples
+            and appends to the list of notes. `read_data_set` does the same. In
+            place of `path`, it gets the name of a data set.
         data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
         train, dev, test: a path, or several paths separated by commas, to read
             instead of the split's files in `data_dir`.
     """
 
-    labels: list[str] | None = None  # class names, if the files have them
+    labels: list[str] | None = None  # see `Task`
     to_score = ""  # see `Task`
 
     def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
@@ -98,7 +98,7 @@ class Source:
         names = self.row.files.get(part, ())
         split = self._find_split(part)
         if self.data_dir is None:
-            alternative = f" or --data_dir with {names[0]}" if names else ""
+            alternative = f" or a --data_dir with {names[0]}" if names else ""
             raise InputError(
                 f"The task {self.name} has no {part} file: give "
                 f"--{split}=FILE{alternative}"
@@ -136,7 +136,7 @@ class Source:
     def has(self, split) -> bool:
         """Return True if there is a file or a data set for the split."""
         names = [self.data_set(split), *split_paths(self.files.get(split, ""))]
-        # `existing_files` of a subclass adds files that all splits share.
+        # Avoid `existing_files`: a subclass adds files that all splits share.
         return any(map(is_data_set, names)) or bool(self._find_files([split]))
 
     def describe(self, example) -> str:
@@ -160,9 +160,9 @@ class Problem(Task):
 
     Args:
         source: `Source`.
-        recipe: name of the layers whose features the head reads, see
-            `find_recipe`. With a recipe, the encoder is frozen, and the class
-            attribute `on_features` replaces `defaults`.
+        recipe: name of the features that the head reads; see `find_recipe`.
+            With a recipe, the encoder is frozen, and the class attribute
+            `on_features` replaces `defaults`.
         pooling: how the features are pooled; see `BertClassifier`.
     """
 

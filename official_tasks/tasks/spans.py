@@ -30,7 +30,7 @@ class Question(NamedTuple):
     """A question, and the text that may answer it: the context.
 
     Attributes:
-        id: unique in its split.
+        id: unique in a dev or test split; may repeat in training.
         answers: the true answers, () if the context has no answer, or None if
             they are unknown, as in a test file.
         start: the stated index of the first answer's first character in the
@@ -72,7 +72,7 @@ class SpanTask(Problem):
     Args:
         source: `Source` that reads `Question`s.
         may_be_none: True if questions may have no answer, as in SQuAD 2.0.
-            None: True if a question in train or dev has no answer.
+            None searches train and dev for a question without an answer.
         stride: number of tokens between the starts of successive windows.
         null_threshold: "no answer" is predicted if its score exceeds the best
             answer's score by more than this number. None takes the model's
@@ -111,8 +111,8 @@ class SpanTask(Problem):
     @functools.cached_property
     def may_be_none(self) -> bool:
         """True if a question of train or dev has no answer."""
-        # If the trained model states `may_be_none`, search only files, because
-        # a data set would have to be loaded again.
+        # If a trained model states `may_be_none`, search only files, so that no
+        # data set is loaded for the search.
         source = self.source
         has = source.existing_files if self.is_stated else source.has
         return any(
@@ -123,7 +123,7 @@ class SpanTask(Problem):
         )
 
     def take_arguments(self, arguments):
-        # A test file has no answers, so use the value saved with the model.
+        # A test file has no answers, so take `may_be_none` from the model.
         self.is_stated |= "may_be_none" in arguments
         if arguments.get("may_be_none"):
             self.may_be_none = True
@@ -146,9 +146,9 @@ class SpanTask(Problem):
         def score(threshold):
             return metrics.scores_v2(answers, texts, odds, threshold)
 
-        # The official threshold is 0 if "no answer" to every question has the
-        # best F1. But the threshold 0 keeps answers with odds of at most 0. So
-        # also try a threshold below all odds, which keeps no answer.
+        # If "no answer" to all questions gives the best F1, the official script
+        # returns the threshold 0. But 0 keeps answers with odds of at most 0.
+        # So also try a threshold below all odds, which keeps no answer.
         thresholds = score(0.0)["best_f1_threshold"], min(odds.values()) - 1
         return {"null_threshold": max(thresholds, key=lambda t: score(t)["f1"])}
 
@@ -185,9 +185,9 @@ class SpanTask(Problem):
                 )
             if not question.answers and not self.may_be_none:
                 raise InputError(
-                    f"The {file} of {self.name} has questions that have "
-                    f"no answer, such as {question.id!r}, which only SQuAD 2.0 "
-                    "may have: give --task=squad2"
+                    f"The {file} of {self.name} has questions with no "
+                    f"answer, such as {question.id!r}, but this task needs an "
+                    "answer to each question: give --task=squad2"
                 )
 
     def _select_trainable(self, questions):
@@ -385,7 +385,7 @@ def answer_span(question: Question) -> tuple[int, int] | str:
 
 
 def _has_wrong_start(question):
-    """Return True if the answer does not begin at `question.start`."""
+    """Return True if `start` is known and `answers[0]` does not begin there."""
     start = question.start
     # In some data sets, a negative start means unknown.
     is_known = start is not None and start >= 0
@@ -404,7 +404,7 @@ class Window(NamedTuple):
         begins, ends: int `(L,)`, start and end (exclusive) of each token, as
             indices of characters of the context.
         counts: bool `(L,)`, True where an answer may begin. Each token of the
-            context is True in exactly one window.
+            context counts in exactly one window.
     """
 
     example: int
@@ -478,7 +478,7 @@ def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
 
     Targets are the positions of the answer's first and last token in the row,
     or 0 (`[CLS]`) if there is no answer or the window lacks part of the answer.
-    The weight is 0 if the answer's position in the context is unknown.
+    The weight is 0 if the answer has no known position or no token.
     """
     spans = list(map(_find_token_span, questions, offsets))
     positions = np.zeros((len(windows), 2), np.int32)

@@ -33,7 +33,7 @@ def read_questions(path) -> list[Question]:
     """Return the questions of a file in the form of SQuAD 1.1 or 2.0.
 
     Raises:
-        InputError: the file is missing or not SQuAD's JSON.
+        InputError: the file is missing, not SQuAD's JSON, or has no question.
     """
     content = read_json(path, "SQuAD's JSON")
     try:
@@ -53,7 +53,7 @@ def read_questions(path) -> list[Question]:
         TypeError,
         ValueError,
         AttributeError,
-        OverflowError,  # raised by int(1e400)
+        OverflowError,  # raised by int() for an `answer_start` of 1e400
     ) as error:
         raise InputError(
             f'{path}: expected SQuAD\'s JSON, {{"data": [{{"paragraphs": '

@@ -32,14 +32,14 @@ def make_dialect(separator=None, encoding=None) -> Dialect:
     """Return a `Dialect` from --separator and --encoding.
 
     Raises:
-        InputError: the separator is not one character, or is a quote or a line
-            break; or the encoding is unknown.
+        InputError: the separator is not one character, "tab" or "\\t"; or is
+            a double quote or a line break; or the encoding is unknown.
     """
     separator = "\t" if separator in ("\\t", "tab") else separator
     if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
         raise InputError(
-            f"--separator={separator}: expected one character except quotes "
-            "and line breaks, such as --separator=';'"
+            f"--separator={separator}: expected one character except a double "
+            "quote or a line break, such as --separator=';', or the word 'tab'"
         )
     try:
         name = codecs.lookup(encoding or "utf-8").name
@@ -77,7 +77,8 @@ def read_rows(
         lists: columns with cells that may be lists, in all formats but CSV and
             TSV; such lists are yielded unchanged.
         optional: columns that may be missing; their cells are then "".
-        dialect: `Dialect` of a user's file; messages then suggest its flags.
+        dialect: `Dialect` of a user's file; messages then suggest --separator
+            and --encoding.
         notes: list to which notes for the user are added.
         split: split to read if the name of the data set has no split.
         faults: list to which the error of each bad row is added; None raises
@@ -265,7 +266,7 @@ def plain_errors(path, dialect=None):
     """Convert errors in reading text or CSV to an `InputError`.
 
     Args:
-        path: file that messages name.
+        path: the file to name in messages.
         dialect: `Dialect` of a user's file; errors then suggest --encoding.
     """
     try:
@@ -322,7 +323,7 @@ def to_text(where, column, value) -> str:
 
 
 def read_number(text: str) -> float | None:
-    """Return a cell as a number; None if it is no number, NaN or too large."""
+    """Return a cell as a float; None for other text, NaN and huge numbers."""
     try:
         number = float(text)
     except ValueError:
@@ -348,8 +349,9 @@ def make_csv_writer(file, **dialect):
 
     `dialect` has further arguments of `csv.writer`.
 
-    `csv` before Python 3.13 quotes a cell with a lone "\\r" only if lines end
-    in "\\r\\n". Without quotes, the "\\r" would end the row.
+    `csv` writes lines that end in "\\r\\n", and this function changes the end.
+    With "\\n", `csv` before Python 3.13 would not quote a cell with a lone
+    "\\r", and this "\\r" would end the row.
     """
 
     def write(line):

@@ -67,14 +67,14 @@ class Tags(NamedTuple):
 class TagTask(Problem):
     """Task that labels each word, from the vector of its first word piece.
 
-    The training file defines the labels, in any scheme. Long texts are read in
-    windows that overlap by half. A word counts in the window that has the most
-    context for the word. A word without word pieces is read as `[UNK]`.
+    The training file defines the labels, in any tagging scheme. Long texts are
+    read in windows that overlap by half. A word counts in the window with the
+    most context for the word. A word without word pieces is read as `[UNK]`.
 
     Args:
         source: `Source` that reads `TaggedText`s.
-        document_context: whether each text is an entire document, so that a
-            word sees the other sentences in its row.
+        document_context: True to join the sentences of each document into one
+            text, so that a word sees the other sentences in its row.
         recipe: see `Problem`; two bidirectional LSTMs read the features.
         lstm_dim: width of an LSTM in each direction. None takes the width of
             the trained model, or 768 for a new model.
@@ -102,8 +102,8 @@ class TagTask(Problem):
         names = {label for s in self._training_texts for label in s.labels}
         if len(names - {OUTSIDE}) < 1:
             raise InputError(
-                f"The train file of {self.name} has no label but O: expected "
-                "entities"
+                f"The train file of {self.name} has only the label O: "
+                "expected labels of entities"
             )
         return [OUTSIDE, *sorted(names - {OUTSIDE})]
 
@@ -148,7 +148,7 @@ class TagTask(Problem):
         documents: dict = {}
         for sentence in sentences:
             documents.setdefault(sentence.document, []).append(sentence)
-        # Sentences before the first line `-DOCSTART-` have the number 0. If all
+        # The document number is 0 before the first line `-DOCSTART-`. If all
         # numbers are 0, the file has no such line.
         numbers = [d[1] if isinstance(d, tuple) else d for d in documents]
         if not any(numbers):
@@ -260,10 +260,10 @@ class TagTask(Problem):
     def write(self, examples, predictions, folder):
         """Write predictions.txt for conlleval: word, truth, prediction.
 
-        Blanks separate the columns, or tabs if a word or label has a blank. A
-        tab or line break in a word becomes "_". Without labels, the column of
-        truth is left out. For texts with character spans, also write
-        predictions.jsonl, with each text and its spans.
+        Columns are separated by blanks, or by tabs if a word or label has a
+        blank. A tab or line break in a word becomes "_". Without labels, the
+        column of truth is left out. For texts with character spans, also write
+        predictions.jsonl, with each text and its predicted spans.
         """
         if examples and examples[0].offsets:
             with open(

@@ -39,7 +39,7 @@ SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3}
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """A folder of text files and a file of JSON lines."""
+    """Folder with text files and a file of JSON lines."""
     folder = tmp_path_factory.mktemp("text")
     documents = corpus(50)
     write_texts(folder, documents[:30])
@@ -70,7 +70,7 @@ def small_parts(monkeypatch):
 
 
 def in_a_loop(task, items):
-    task = pickle.loads(pickle.dumps(task))  # as for another machine
+    task = pickle.loads(pickle.dumps(task))  # as if sent to another machine
     for item in reversed(items):
         task(item)
     return ()
@@ -122,7 +122,7 @@ def test_two_workers_of_dask_write_the_bytes_of_a_local_build(
         flags = [*DASK, f"--dask_client_address={cluster.scheduler_address}"]
         with dask.get_task_stream(client) as stream:
             made = create(text, tokenizer, tmp_path / "beam", beam_flags=flags)
-        # Close the clients that Beam left open, until `default_client` fails.
+        # Beam leaves clients open. Without any, `default_client` raises.
         with suppress(ValueError):
             for _ in range(10):
                 dask.default_client().close()
@@ -200,7 +200,7 @@ def test_finished_data_of_other_documents_is_refused_and_stays(
         with pytest.raises(InputError, match=named):
             create(source, tokenizer, folder, **change)
         assert contents(folder) == before
-    # A local build accepts data by Beam. Beam writes damaged data again.
+    # A local build accepts data by Beam. A build by Beam repairs damage.
     documents = read_documents(text)
     again = create_pretraining_data(
         documents, tokenizer, str(folder), RULES, **SETTINGS

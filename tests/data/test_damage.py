@@ -162,7 +162,7 @@ def test_data_behind_a_link_is_not_read(whole, tmp_path, kind):
     shutil.copytree(whole / kind, tmp_path / kind)
     for path in sorted((tmp_path / kind).iterdir()):
         if kind != "store" and path.name == "vocab.txt":
-            continue  # it is not read
+            continue  # only a store's vocab.txt is read
         os.replace(path, tmp_path / "outside")
         path.symlink_to(tmp_path / "outside")
         with pytest.raises(InputError, match="link out of the folder"):
@@ -178,7 +178,7 @@ def test_a_flipped_bit_of_a_manifest_is_found(whole, tmp_path, kind):
     content = path.read_bytes()
     for place in range(0, len(content), 53):
         if chr(content[place]).isspace():
-            continue  # whitespace between values
+            continue  # a flipped blank may change no value
         flipped = bytearray(content)
         flipped[place] ^= 1 << place % 7
         path.write_bytes(flipped)

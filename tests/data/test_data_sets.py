@@ -240,7 +240,7 @@ def test_a_data_set_that_is_none_is_named(hf, folder, monkeypatch):
     assert "cannot be opened" in refusal(f"hf:{folder}/empty")
     (folder / "a" / "train.parquet").write_bytes(b"PAR1")
     assert "Parquet file size is 4 bytes" in refusal(f"hf:{folder}/one")
-    # `datasets` would read the current folder's files of this format.
+    # For `csv`, `datasets` would read CSV files of the current folder.
     monkeypatch.chdir(folder)
     assert "csv is a format, not a data set" in refusal("hf:csv")
 

@@ -200,7 +200,7 @@ def test_every_example_of_a_row_is_masked_by_the_rule(sources, kind):
 
 
 def test_packed_pairs_are_those_of_the_pair_rule(tmp_path):
-    # Both sample with the same random numbers; packing only reorders pairs.
+    # From one seed, both rules draw the same pairs; packing reorders them.
     store = DrawnExamples(write_store(tmp_path, natural(40)), PACKED, 3)
     packed = store.draw(0, 0)
     store.rules = SamplingRules(256, max_predictions=40)

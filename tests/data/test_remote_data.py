@@ -92,7 +92,7 @@ def test_a_remote_build_that_was_killed_resumes(
     for side in ("tokens/train", "tokens/held_out", "train", "held_out"):
         folder = f"{remote}/{side}"
         if {"store.json", "manifest.json"} & set(files.list_folder(folder)):
-            check_source(folder)  # a folder with this file is finished
+            check_source(folder)  # either file marks it as finished
         else:
             with pytest.raises(InputError, match="No finished"):
                 check_source(folder)
@@ -190,7 +190,7 @@ def test_several_readers_copy_a_store_once_and_mend_a_damaged_copy(
     with pytest.raises(InputError, match="tokens.bin.* Delete this local"):
         token_store.check_store(folder)
     files.remove(stores[0].folder)
-    os.makedirs(copied[-1])  # as a killed process leaves it
+    os.makedirs(copied[-1])  # a killed process leaves this folder
     token_store.check_store(folder)
     names = os.listdir(os.path.join(files.cache_folder(), "stores"))
     assert names == [os.path.basename(stores[0].folder)]

@@ -55,7 +55,7 @@ def published(documents, rules, times):
 
 
 def assert_same_rule(ours, theirs):
-    """Compare two samples `(N, 3)` of length of A, length of B and label."""
+    """Compare two samples `(N, 3)`; columns: A length, B length, label."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     random_ours, random_theirs = ours[:, 2].sum(), theirs[:, 2].sum()
     table = [

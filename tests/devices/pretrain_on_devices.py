@@ -38,7 +38,7 @@ def compare_rows(data, strategy):
 
 
 def stop_at(step):
-    """Send this process SIGTERM at the end of a step, before its save."""
+    """Patch `Meter` to send SIGTERM at the end of `step`, before the save."""
     move = training.Meter.on_train_batch_end
 
     def moved(self, batch, logs=None):

@@ -103,7 +103,7 @@ def reference(optimizer, dtype="float32"):
 
 
 def test_what_two_replicas_in_one_process_do(tmp_path):
-    """Without names, the script runs `QUICK`, a sample of its checks."""
+    """Without names of checks, the script runs those of `QUICK`."""
     pytest.importorskip("tensorflow")
     finish(start([os.path.join(HERE, "two_replicas.py")], str(tmp_path)))
 

@@ -2,10 +2,10 @@
 
     python train_on_devices.py DEVICES OUTPUT [CASE ...]
 
-DEVICES is a number of replicas in this process, or WORKER/REPLICAS with the
-number of replicas of each worker, where TF_CONFIG names the workers. CASE is
-OPTIMIZER-PARTS, with PARTS micro-batches a step, and may end with -xla (each
-replica compiled) or -five (five steps an execution). The dtype is KERAS_FLOATX.
+DEVICES is the number of replicas in this process. With TF_CONFIG, it is
+worker/N, and each worker has N replicas. CASE is OPTIMIZER-PARTS, such as
+lamb-4, with PARTS micro-batches a step. It may end with -xla (each replica
+compiled) or -five (five steps an execution). KERAS_FLOATX gives the dtype.
 OUTPUT.npz gets weights, losses and metrics.
 """
 
@@ -60,7 +60,7 @@ def use_cpus(number, worker):
         [tf.config.LogicalDeviceConfiguration()] * number,
     )
     if worker:
-        # The strategy uses one CPU device of each worker, even if it has more.
+        # The strategy would use only one CPU device of each worker.
         from tensorflow.python.distribute import collective_all_reduce_strategy
 
         def all_of_them(self, cluster_resolver, worker_device):
@@ -109,7 +109,7 @@ def train(strategy, optimizer, parts, options):
 
 
 def differences(ours, reference):
-    """Return the difference's relative norm and its largest absolute value."""
+    """Return the weights' relative L2 and largest absolute difference."""
     names = [name for name in reference if "/" in name]
     assert len(names) == 30
     apart = [ours[name] - reference[name] for name in names]
@@ -121,11 +121,13 @@ def differences(ours, reference):
 
 
 def check(results, reference, dtype="float32"):
-    """Compare each case, such as "lamb-4", with one device ("lamb-1").
+    """Compare each case, such as "lamb-4", with a run on one device.
+
+    The run on one device has the same optimizer and one micro-batch ("lamb-1").
 
     Args:
         results: case -> name -> array, of weights (by path) and metrics.
-        reference: the same for "adamw-1" and "lamb-1".
+        reference: the same for "adamw-1", "lamb-1" or both.
         dtype: training dtype; see `BOUNDS`.
     """
     for case, ours in results.items():

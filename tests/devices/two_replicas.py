@@ -2,8 +2,8 @@
 
     python two_replicas.py FOLDER [long | CHECK ...]
 
-Without names, the script runs `QUICK`, the checks that the suite has time for;
-with "long", it runs the others.
+CHECK is the name of a function. Without names, the script runs `QUICK`, the
+checks that the suite has time for; with "long", it runs the others.
 """
 
 import gc
@@ -67,8 +67,8 @@ def fit(strategy, model, steps, first=0, callbacks=(), change=None):
             lambda x: tf.TensorSpec(x.shape, x.dtype), parts[0]
         ),
     )
-    # Pass the number of steps, because a call that finds no data may draw
-    # dropout seeds before it fails.
+    # Without `steps_per_epoch`, Keras starts one more step to find the end of
+    # the data, and this step may draw dropout seeds.
     model.fit(
         strategy.batches(dataset),
         steps_per_epoch=len(parts),
@@ -81,7 +81,7 @@ def fit(strategy, model, steps, first=0, callbacks=(), change=None):
 
 def values(model):
     variables = [*model.variables, *model.optimizer.variables]
-    # Keras numbers the optimizers of a process in paths, but not in names.
+    # Use `name`: in `path`, Keras numbers the optimizers of the process.
     return {f"{i}/{v.name}": v.numpy() for i, v in enumerate(variables)}
 
 
@@ -92,7 +92,7 @@ def assert_equal(left, right, atol=0.0):
 
 
 def on_replicas(function):
-    """Return a function that returns the array of each replica in a list."""
+    """Return a function that runs `function` and lists each replica's array."""
     traced = tf.function(lambda: TWO.distributed.run(function))
     results = TWO.distributed.experimental_local_results
     return lambda: [x.numpy() for x in results(traced())]
@@ -225,7 +225,7 @@ class MeanEmbedder(TaskModel):
     def __init__(self, encoder, name="mean_embedder"):
         ids = keras.Input((None, None), dtype="int32", name="token_ids")
         token = encoder.embeddings.token
-        vectors = keras.ops.mean(token(ids), axis=2)  # (B, K, T, D)
+        vectors = keras.ops.mean(token(ids), axis=2)  # (B, K, D)
         super().__init__({"token_ids": ids}, vectors, encoder, name)
         for weight in encoder.weights:
             weight.trainable = weight is token.weights[0]
@@ -247,8 +247,8 @@ OPTIMIZERS = {
         1e-3, epsilon=1e-3, clipnorm=0.1
     ),
 }
-# Each case has an optimizer, a number of micro-batches, reductions and a dtype.
-# A scalar loss gets no sample weights.
+# (optimizer, micro-batches, a reduction or `scalar` for each head, dtype).
+# A case with `scalar` gets no sample weights.
 QUICK_LOSSES = [
     ("lamb", 1, ["sum", None, "mean_with_sample_weight"], "float32"),
     ("SGD, clipped", 2, ["mean", scalar], "float32"),
@@ -394,7 +394,7 @@ def a_batch_has_the_negatives_of_all_replicas(folder):
     """One replica gets three of the five rows; the other replica gets two."""
     before = graphs_in_memory()
     compare_losses_of_all_replicas()
-    # No gradient that `fit` recorded keeps its graph in memory.
+    # No recorded gradient of `fit` keeps a graph in memory.
     assert not list(graphs_in_memory() - before)
 
 

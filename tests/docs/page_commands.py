@@ -23,7 +23,7 @@ def commands_in(text):
 
 
 def script_of(command):
-    """Return the words before a command's flags, with an absolute path."""
+    """Return a command's script: ["-m", module] or [absolute path]."""
     return command[:2] if command[0] == "-m" else [ROOT / command[0]]
 
 
@@ -31,7 +31,7 @@ def small_commands(page, smaller):
     """Yield (script's name, words) for each command of a page.
 
     Args:
-        smaller: dict of name -> flags to append, so that it runs in seconds.
+        smaller: dict of script name -> flags that make it run in seconds.
     """
     for command in commands(page):
         script = script_of(command)
@@ -48,7 +48,7 @@ def flags_of(*script):
         mock.patch("official_tasks.script.start") as start,
         warnings.catch_warnings(),
     ):
-        # A test may have imported the script as a module before.
+        # runpy warns if a test has imported the script as a module before.
         warnings.filterwarnings("ignore", ".*found in sys.modules")
         if script[0] == "-m":
             runpy.run_module(script[1], run_name="__main__")

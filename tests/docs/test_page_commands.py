@@ -66,7 +66,7 @@ def prepare_benchmarks(folder):
     prepare_data(folder)
     prepare_tasks(folder)
     shutil.rmtree(folder / "toy")
-    save_toy_model(folder / "toy", positions=384)  # squad1's row length
+    save_toy_model(folder / "toy", positions=384)  # squad1's sequence length
     for name in ("squad", "wikiann_en"):
         (folder / "DATA" / name).mkdir()
     tagged = "en:the\tO\nen:cat\tB-PER\nen:sat\tO\n\n" * 8
@@ -240,7 +240,7 @@ TEXTS = ["good", "badly", ""]
 
 
 def prepare_migrating(folder):
-    """Write a model in each format, and NumPy's answers for hugging/."""
+    """Write three models, and answers of `hugging` that NumPy computed."""
     write_google(folder / "old", CLASSIFIER)
     model = spread(tiny.model("BertClassifier", activation="gelu_exact"))
     inputs = {k: x.numpy() for k, x in tiny.preprocessor()(TEXTS).items()}
@@ -303,11 +303,11 @@ class Page(NamedTuple):
 
     Attributes:
         prepare: function that fills an empty folder.
-        smaller: part of a command -> words that are appended to it.
+        smaller: part of a command -> words to append to the command.
         replaced: beginning of a word -> the word that takes its place.
         check: function of the folder and a list of the commands' output.
-        before: part of a command -> index of the page's block of Python that
-            runs before it.
+        before: part of a command -> index of the page's Python block that
+            runs before the command.
     """
 
     prepare: object = lambda folder: None

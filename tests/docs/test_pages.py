@@ -40,7 +40,7 @@ def test_every_file_that_a_page_names_exists():
 
 
 def functions_in(path):
-    """Yield functions, classes and methods of a file, dotted."""
+    """Yield names of functions, classes and methods ("Class.method")."""
     for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name

@@ -40,4 +40,4 @@ def test_the_site_is_built():
     page = (ROOT / "build/site/api/index.html").read_text()
     for name in bert_keras._MODULES:
         assert f'.{name}"' in page, name
-    assert "<blockquote>" not in page  # an example that is not read as code
+    assert "<blockquote>" not in page  # ">>>" is code, not a quote

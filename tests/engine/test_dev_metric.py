@@ -72,7 +72,7 @@ def test_the_loss_of_dev_is_that_of_scikit_learn():
     targets = {"start": first, "end": last}
     value = loss_with(span_losses(), outputs, targets)
     assert value == pytest.approx(np.mean(entropies), rel=1e-5)
-    # Keras adds the losses of several outputs if there are no weights.
+    # Without `loss_weights`, Keras adds the losses of all outputs.
     value = loss_with(span_losses(), outputs, targets, loss_weights=None)
     assert value == pytest.approx(2 * np.mean(entropies), rel=1e-5)
 

@@ -66,8 +66,8 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
     with pytest.raises(Stopped):
         finetuning.run(task, place / "init", run, epochs=3, **QUICK)
-    # After an interrupted `fit`, Keras's TensorBoard callback would leave its
-    # `record_if` active here.
+    # Keras's TensorBoard callback leaves `record_if` active after an
+    # interrupted `fit`. `Board` must not.
     writer = tf.summary.create_file_writer(str(tmp_path / "other"))
     with writer.as_default(step=1):
         assert tf.summary.should_record_summaries()
@@ -540,7 +540,7 @@ def test_numbers_in_any_unit_are_learned_and_answered_in_it(
     # A run that starts from these weights starts with their score.
     _, again = prepared(task, run, **QUICK)._predict_and_score()
     assert again["mean_squared_error"] == pytest.approx(squares, rel=1e-3)
-    # A new head has no unit yet.
+    # The bias of a new head does not contain the targets' mean.
     new = prepared(task, run, bilstm_dim=4, **QUICK)
     np.testing.assert_array_equal(new.model.classifier.bias, [0])
 

@@ -47,7 +47,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     )
     assert ran == [(5e-5, 0), (5e-5, 1), (2e-5, 0), (2e-5, 1)]
     assert results["best_run"] == "rate-5e-05_seed-1"
-    # Over the seeds of 5e-5 only: the other runs have another learning rate.
+    # Mean and std over the two seeds of 5e-5, the best run's learning rate.
     assert results["mean"] == pytest.approx(0.55)
     assert results["deviation"] == pytest.approx(np.std([0.5, 0.6], ddof=1))
     for kept in ("model/file", "predictions/file", "adapter/file"):

@@ -310,7 +310,7 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
     assert weights[labels == 0].sum() == pytest.approx(weights.sum() / 2)
     settings = json.loads((run / "run.json").read_text())["settings"]
     assert settings.items() >= arguments.items()
-    assert "dropout" not in settings  # so that old runs can resume
+    assert "dropout" not in settings  # defaults are left out: old runs resume
     with pytest.raises(InputError, match="layer_decay was 0.9 and is now not"):
         finetuning.run(
             task,

@@ -108,8 +108,8 @@ def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
     monkeypatch.setattr(reproduce.script, "run_module", run)
     given = values("4", output=str(tmp_path))
     reproduce.main(given)
-    # The runs score 0.5 and 0.9 for base, 0.7 and 0.8 for large. The column
-    # before their mean has the paper's score.
+    # The runs score 0.5 and 0.9 for base, 0.7 and 0.8 for large. The columns
+    # have the paper's score, and the mean and standard deviation of the runs.
     assert read_rows() == [
         "| base | 81.6 | 70.0 ± 28.3 |",
         "| large | 86.6 | 75.0 ± 7.1 |",

@@ -204,7 +204,8 @@ time.sleep(60)
         stdout=subprocess.PIPE,
     )
     process.stdout.readline()
-    # `timeout` sends SIGTERM twice. Two equal signals could arrive as one.
+    # `timeout` sends SIGTERM twice. Two equal signals may arrive as one, so the
+    # second signal here is SIGINT.
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == b"asked\n"

@@ -24,8 +24,8 @@ from bert_keras.interop.presets import (
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 
-# Memory that reading may take in addition to twice the file's size: for Python
-# objects, and for the whole process, which may also grow for other reasons.
+# Memory limits beyond twice the file's size: `SLACK_BYTES` for Python objects,
+# `PROCESS_SLACK` for the process, which may also grow for other reasons.
 SLACK_BYTES, PROCESS_SLACK = 8 * 1024 * 1024, 64 * 1024 * 1024
 SLOWEST_SECONDS = 20
 # One in this many mutants also builds a model. The formats take turns, so this

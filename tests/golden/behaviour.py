@@ -41,7 +41,7 @@ def hash_arrays(arrays):
 
 
 def draw_data(folder):
-    """Return the hash of a token store, and rows and masks drawn from it."""
+    """Return hashes of a token store and of batches from it, and one batch."""
     write_data(folder)
     source = str(Path(folder) / "tokens" / "train")
     store = TokenStore(source)
@@ -188,7 +188,7 @@ def objectives():
 
 
 def train(model, loss, x, y, weights, steps=STEPS, eager=False):
-    """Return the losses of the first `steps` of STEPS steps on one batch."""
+    """Return losses of `steps` steps on one batch; the schedule has STEPS."""
     fill(model)
     optimizer = bert_keras.adamw(3e-3, steps=STEPS)
     model.compile(optimizer, loss, run_eagerly=eager)

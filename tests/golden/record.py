@@ -146,7 +146,7 @@ def record_head(name):
         **{key: torch.tensor(value) for key, value in targets.items()},
     )
     outputs.loss.backward()
-    # Save gradients as weights, so that a reader of weights can read them.
+    # Save gradients as weights, so that `from_preset` can read them.
     for weight in model.parameters():
         weight.data = weight.grad
     model.save_pretrained(folder / "gradients")
@@ -200,7 +200,7 @@ def record_toy():
 
 
 def record_packaged():
-    """Return logits of the packaged model at its masked positions."""
+    """Return rows, masked positions and outputs of the packaged model."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder) / "model"
         program = (

@@ -15,7 +15,7 @@ PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b query passage : hour well"
 TEXTS = ["a b c", "An hour well", "cb: a"]
 PROMPTS = {"query": "query: ", "document": "passage: ", "other": "c "}
 POOLING, SETTINGS = "1_Pooling/config.json", "config_sentence_transformers.json"
-# Name of the recorded vectors -> changed settings of the folder's copy.
+# Name of the recorded vectors -> {file of `sentences/`: changed settings}.
 CHANGES = {
     "truncate_dim": {SETTINGS: {"truncate_dim": 3}},
     **{

@@ -1,4 +1,4 @@
-"""Outputs of DistilBERT's folders, compared with those of transformers.
+"""Outputs of DistilBERT models, compared with those of transformers.
 
 record_distilbert.py next to this file records the outputs of transformers.
 """
@@ -44,8 +44,8 @@ def compute(name, model, **changes):
 def test_outputs_equal_those_of_transformers(tmp_path, name):
     model = CLASSES[name].from_preset(HERE / "distilbert" / name)
     assert model.load_report.skipped == []
-    # transformers' tagger uses the encoder's rate. Its classifier and chooser
-    # use 0.2.
+    # In transformers, the tagger has the encoder's dropout. The classifier and
+    # the chooser have a dropout of 0.2.
     rates = {"encoder": 0.1, "classes": 0.2, "tags": 0.1, "choices": 0.2}
     assert getattr(model, "dropout", None) == rates.get(name)
     save_model(tmp_path / "a", model)

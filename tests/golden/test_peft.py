@@ -25,7 +25,7 @@ def load(folder, merge=False):
 
 
 def adapted(config):
-    """Return dict of adapted kernel -> (rank, factor of B A), by PEFT's rules.
+    """Return dict: adapted kernel -> (rank, scaling of B A), by PEFT's rules.
 
     A name in the config means all modules whose path ends in it.
     """

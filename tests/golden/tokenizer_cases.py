@@ -100,6 +100,7 @@ TRUNCATION = {
 }
 MASK = {"content": "[MASK]", **FLAGS, "special": True}
 OLD_MASK = {"__type": "AddedToken", "content": "[MASK]", **FLAGS}
+# Changes with which our ids must equal those of transformers:
 # name -> (*keys of a value in PLAIN, new value), or ({file: content},).
 EQUAL = {
     "plain": (),
@@ -147,7 +148,7 @@ EQUAL = {
     "decoder of added": (CONFIG, "added_tokens_decoder", {"4": MASK}),
     "map": (MAP, {"mask_token": "[MASK]", "additional_special_tokens": []}),
 }
-# The same form, followed by a word of the error message.
+# Refused changes, in the same form and with a word of the error message.
 REFUSED = {
     "pad left": (CONFIG, "padding_side", "left", "padding_side"),
     "truncate left": (CONFIG, "truncation_side", "left", "truncation_side"),

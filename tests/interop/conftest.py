@@ -21,7 +21,7 @@ def samples(tmp_path_factory):
 
 @pytest.fixture
 def no_model(monkeypatch):
-    """Fails a test that builds an encoder: errors must come before that."""
+    """Fail a test that builds an encoder: its error must come earlier."""
 
     def built(*args, **arguments):
         raise AssertionError("a model was built")

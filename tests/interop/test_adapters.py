@@ -48,7 +48,7 @@ def saved(tmp_path_factory):
 
 
 def test_dropout_is_set_where_a_seed_is_drawn(tmp_path):
-    """A target may include layers without a seed: they get no dropout.
+    """Layers of heads have no seed, so they get no LoRA dropout.
 
     PEFT's target "dense" includes the pooler and the head's transform.
     """
@@ -233,7 +233,7 @@ def test_missing_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
         load_lora(classifier(), tmp_path)
     for name, value in {
         "hidden_dim": 16,
-        "num_layers": 3,  # has all the layers in the file
+        "num_layers": 3,  # this model has all layers of the file
         "vocabulary_size": 50,
         "activation": "gelu_exact",
     }.items():

@@ -90,7 +90,7 @@ def test_a_head_without_a_name_is_known_by_its_tensors(tmp_path, kind, stated):
 
 
 def classifier_folder(folder, outputs, labels=None, pooler=True, **config):
-    """Write a folder without the head's class; return the head's arrays."""
+    """Write a folder without `architectures`; return the head's arrays."""
     numbers = folder_of(folder, "BertForSequenceClassification")
     tensors = load_file(folder / "model.safetensors")
     if not pooler:
@@ -111,7 +111,7 @@ def classifier_folder(folder, outputs, labels=None, pooler=True, **config):
     ("arguments", "expected"),
     [
         ({"outputs": 1, "labels": ["score"]}, "BertClassifier"),
-        ({"outputs": 1}, "BertChooser"),  # config default: 2 labels
+        ({"outputs": 1}, "BertChooser"),  # `id2label` defaults to 2 labels
         ({"outputs": 2, "pooler": False}, "BertTagger"),
         (
             {"outputs": 2, "problem_type": "multi_label_classification"},
@@ -181,7 +181,8 @@ def test_a_trained_head_without_names_takes_the_callers_labels(
         {"id2label": {"0": "a", "5": "b"}},
         {"id2label": {"0": "a", "1": "b", "2": "a"}},
         {"problem_type": "guess"},
-        {"is_decoder": True},  # our class would read another token
+        # BertClassifier would read the last token; transformers reads [CLS].
+        {"is_decoder": True},
         {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
     ],
 )

@@ -37,7 +37,7 @@ print(megabytes("VmHWM") - before)
 
 
 def sparse_weights(path, size):
-    """Write a sparse file of zero weights; return name -> end in bytes."""
+    """Write a sparse file of zero weights; return name -> end offset."""
     header, ends, end = {}, {}, 0
     for name, shape in encoder_shapes(size).items():
         stored = map_name(name, names("BertEncoder"))

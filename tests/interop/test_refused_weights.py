@@ -66,7 +66,7 @@ SETTINGS = [
     (HF, CONFIG, {"max_position_embeddings": 10**9}, "shape"),
     (HF, CONFIG, {"num_hidden_layers": 2}, "layer_1"),
     (HF, CONFIG, {"id2label": {str(i): f"{i}" for i in range(5000)}}, "class"),
-    # Values of the wrong type.
+    # Values of the wrong type or out of range.
     (HF, CONFIG, {"num_hidden_layers": 10**6}, "num_hidden_layers"),
     (HF, CONFIG, {"hidden_size": "six"}, "hidden_size"),
     (HF, CONFIG, {"hidden_size": -6}, "hidden_size"),

@@ -293,7 +293,7 @@ def test_rows_are_read_a_few_at_a_time_with_equal_numbers(
     tmp_path, monkeypatch
 ):
     model = tiny.model("BertEncoder")
-    save_model(tmp_path / "a", model)  # kernels are transposed
+    save_model(tmp_path / "a", model)  # stores kernels transposed
     monkeypatch.setattr("bert_keras.interop.tensors.SLICE", 24)
     again = load_model(BertEncoder, tmp_path / "a")
     for mine, theirs in zip(model.weights, again.weights, strict=True):

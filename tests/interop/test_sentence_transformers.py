@@ -143,7 +143,7 @@ def loaded_again(source, folder):
 
 
 def assert_signatures(model, preprocess, texts, recorded, names):
-    """Compare the answers of the graphs that an export would hold."""
+    """Compare the vectors of an export's signatures with `recorded`."""
     signatures = live_signatures(model, preprocess)
     for name in names:
         vectors = signatures[name].trace()(tf.constant(texts))["embedding"]

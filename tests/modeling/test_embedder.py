@@ -128,4 +128,4 @@ def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
         model.encode(["good", float("nan")], preprocess)
     half = model.encode(["good\ud800"], preprocess)
     np.testing.assert_allclose(half, model.encode(["good"], preprocess))
-    model.save(tmp_path / "model.keras")  # without the traced graph
+    model.save(tmp_path / "model.keras")  # saves no graph of `encode`

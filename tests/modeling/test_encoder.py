@@ -36,7 +36,7 @@ def test_outputs_equal_the_numpy_restatement(activation, attention):
 
 
 def packed_and_apart():
-    """Return three examples, in two packed rows and in three rows."""
+    """Return three examples packed in two rows, and again in three rows."""
     ids = np.random.default_rng(1).integers(0, 30, (3, 6))
     rows = [(0, 4), (1, 6), (2, 3)]  # example, tokens
     packed = {
@@ -94,7 +94,7 @@ def test_attention_probabilities_stay_inside_the_examples_of_a_row():
     )
     for layer, expected in pairs:
         assert layer.shape == (2, 2, 10, 10)
-        second = packed["example_ids"][0] == 2  # in row 0
+        second = packed["example_ids"][0] == 2  # positions of example 1
         found = np.array(layer)[0][:, second]
         np.testing.assert_allclose(found[..., second], expected[1], atol=1e-6)
         assert not found[..., ~second].any()
@@ -202,16 +202,16 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
             {"token_ids": np.ones((1, 2)), "padding_mask": np.ones(2)},
             r"padding_mask has the shape \(2,\)",
         ),
-        ({}, {"token_ids": np.array([[2, -1, 3]])}, "token_ids has -1"),
+        ({}, {"token_ids": np.array([[2, -1, 3]])}, "the number -1"),
         (
             {},
             {"token_ids": np.ones((1, 2)), "segment_ids": np.array([[0, 2]])},
-            "segment_ids has 2. Expected numbers from 0 to 1",
+            "segment_ids contains the number 2. Expected numbers from 0 to 1",
         ),
         (
             {},
             {"token_ids": np.ones((1, 2)), "position_ids": np.array([[0, 16]])},
-            "position_ids has 16",
+            "position_ids contains the number 16",
         ),
     ],
 )

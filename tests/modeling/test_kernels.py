@@ -21,7 +21,7 @@ def draw(*shape):
 
 
 IDS = tf.constant([[1, 0, 1], [5, 2, 5]])
-# Name -> kernel, and the tensors to differentiate it by.
+# Name -> kernel, and its arguments, for which gradients are computed.
 KERNELS = {
     "gelu_tanh": (kernels.gelu_tanh, draw(3, 4)),
     "gelu_exact": (kernels.gelu_exact, draw(3, 4)),
@@ -46,7 +46,7 @@ KERNELS = {
 
 
 def differentiate(function, *tensors):
-    """Return the value, and the gradients of the sum of its sines."""
+    """Return y = function(*tensors), and the gradients of sum(sin(y))."""
     with tf.GradientTape() as tape:
         tape.watch(tensors)
         y = function(*tensors)

@@ -177,7 +177,7 @@ def test_dropout_holds_its_rate_and_its_mean(dtype, shape):
     count = y.size
     dropped = (y == 0).sum()
     assert abs(dropped - 0.1 * count) < 4 * np.sqrt(0.09 * count)
-    # Neighbouring bfloat16 values differ by up to 2 / 256.
+    # Neighbouring bfloat16 values differ by up to 2 / 256 of their size.
     np.testing.assert_allclose(
         y[y > 0], 1 / 0.9, rtol=1e-4 if dtype == "float32" else 2 / 256
     )

@@ -89,7 +89,8 @@ def test_a_frozen_encoder_would_not_train_lora():
         enable_lora(model, rank=2)
     model.encoder.trainable = True
     enable_lora(model, rank=2)
-    assert len(model.trainable_weights) == 2 + 4  # the head, and A and B
+    # The head has two weights; query and value have A and B each.
+    assert len(model.trainable_weights) == 2 + 4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])

@@ -163,7 +163,7 @@ def test_arithmetic_by_xla_trains_as_without(dtype, monkeypatch):
         keras.utils.set_random_seed(7)  # dropout is on
         model = random_pretrainer(dtype=dtype)
         model.compile(adamw(3e-3, 100), pretraining_losses())
-        build(model, batch)  # creating variables would trace twice
+        build(model, batch)  # so that tf.function traces once
         step = model.train_step
         if large == 90:
             step = tf.function(step).get_concrete_function(batch)

@@ -58,7 +58,7 @@ def make(name):
 
 @functools.cache
 def filled(name):
-    """Return a model shared by all tests that do not change it."""
+    """Return a model, which tests share and must not change."""
     return fill(make(name))
 
 
@@ -513,7 +513,7 @@ def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
             lambda x: BertPretrainer(x)(
                 {**random_inputs(), "mask_positions": np.full((3, 1), 7)}
             ),
-            "mask_positions has 7",
+            "mask_positions contains the number 7",
         ),
     ],
 )
@@ -566,5 +566,5 @@ def test_texts_are_refused_and_the_model_stays_compiled():
             given = () if loop == model.predict else labels
             with pytest.raises(InputError, match="dataset.map.pre.*") as caught:
                 loop(texts, *given, verbose=0)
-            assert "\n" not in str(caught.value)  # not raised inside a graph
+            assert "\n" not in str(caught.value)  # a graph would add lines
     model.fit(random_inputs(), CLASSES, verbose=0)

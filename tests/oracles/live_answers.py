@@ -1,7 +1,7 @@
 """Answers of the live model, computed in Python without the serving graph.
 
-Each check computes the expected answer row by row, from rows that it packs
-itself, and returns the largest difference from the signature's answer.
+Each check returns the largest difference from the signature's answer. Checks
+with windows, masks or features pack each row themselves, see `framed`.
 """
 
 import numpy as np
@@ -112,7 +112,7 @@ def _cut_out(text, begin, end):
 
 
 def _spans(model, preprocessor, question, context):
-    """Return (score, begin, end) of every span in bytes, and the null score."""
+    """Return (score, begin byte, end byte) of spans, and the null score."""
     tokenizer = preprocessor.tokenizer
     length = preprocessor.sequence_length
     asked = np.array(tokenizer(question))
@@ -139,7 +139,7 @@ def _spans(model, preprocessor, question, context):
 
 
 def tag(model, preprocessor, options, answer, texts):
-    """Compare the type, the slice and the score of each entity."""
+    """Compare the type, text, positions and score of each entity."""
     worst = 0.0
     for row, text in enumerate(texts):
         found = _entities(model, preprocessor, options, text)
@@ -157,7 +157,7 @@ def tag(model, preprocessor, options, answer, texts):
 
 
 def _entities(model, preprocessor, options, text):
-    """Return (type, begin, end, score) of each entity, in bytes."""
+    """Return (type, begin byte, end byte, score) of each entity."""
     words = _words(model, preprocessor, options, text)
     entities, ended = [], True
     for label, begin, end, score in words:
@@ -182,7 +182,7 @@ def _entities(model, preprocessor, options, text):
 
 
 def _words(model, preprocessor, options, text):
-    """Return (label, begin, end, probability) of each word, in bytes."""
+    """Return (label, begin byte, end byte, probability) of each word."""
     tokenizer = preprocessor.tokenizer
     room = preprocessor.sequence_length - 2
     ids, begins, ends = (
@@ -305,7 +305,10 @@ def _features(encoder, preprocessor, options, answer, texts):
 
 
 def fill_mask(model, preprocessor, options, answer, texts):
-    """Compare the predicted tokens' probabilities with the highest ones."""
+    """Compare the served probabilities with the live model's.
+
+    They must equal those of the same tokens, and the highest probabilities.
+    """
     tokenizer = preprocessor.tokenizer
     worst = 0.0
     for row, text in enumerate(texts):

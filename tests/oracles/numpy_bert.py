@@ -1,4 +1,4 @@
-"""BERT in plain NumPy: a second opinion on every value.
+"""BERT in plain NumPy, an independent reference for the package's outputs.
 
 The code follows the paper and the original's behaviour. `weights` is the result
 of `published_weights`: a dict of names, such as encoder/pooler/kernel, to

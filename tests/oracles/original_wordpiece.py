@@ -22,7 +22,7 @@ ASCII_PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def words(text, lowercase=True, strip_accents=None):
-    """Return normalised words; `strip_accents=None` equals `lowercase`."""
+    """Return normalised words; by default, `strip_accents` is `lowercase`."""
     if strip_accents is None:
         strip_accents = lowercase
     if isinstance(text, bytes):

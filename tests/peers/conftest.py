@@ -14,7 +14,7 @@ with contextlib.suppress(ImportError):
 
 @pytest.fixture
 def check_difference(capsys):
-    """Function that prints a difference as a result, and checks its size."""
+    """Function that prints a difference and asserts that it is below 1e-5."""
 
     def check(what, difference):
         with capsys.disabled():

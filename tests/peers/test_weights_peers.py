@@ -20,7 +20,7 @@ from bert_keras.serving.load import load_saved_model
 from bert_keras.text.preprocessor import BertPreprocessor
 
 TOLERANCE = 1e-5
-# bert_keras class -> transformers class, and the same for output names.
+# bert_keras class -> (transformers class, {output -> transformers output}).
 PAIRS = {
     "BertEncoder": (
         "BertModel",
@@ -205,7 +205,7 @@ def test_what_transformers_trained_further_is_loaded(tmp_path, transformers):
     save_model(tmp_path / "a", tiny.model("BertClassifier"))
     kind = transformers.BertForSequenceClassification
     other = randomised(kind.from_pretrained(tmp_path / "a"))
-    other.save_pretrained(tmp_path / "b")  # keeps the block in config.json
+    other.save_pretrained(tmp_path / "b")  # keeps "bert_keras" in config.json
     mine = load_model(CLASSES["BertClassifier"], tmp_path / "b")
     assert compared(mine, other, {"": "logits"}) < TOLERANCE
 

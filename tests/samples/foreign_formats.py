@@ -1,4 +1,4 @@
-"""Writers of other packages' formats, for the tests of our readers."""
+"""Writers of other packages' formats, for the tests that read them."""
 
 import json
 import os

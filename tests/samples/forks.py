@@ -27,8 +27,8 @@ def start(words, cwd=None, env=None, largest_file=_UNLIMITED):
     """Start `python WORDS` like `subprocess.Popen` with pipes for text.
 
     Args:
-        words: list; a script's path, "-m" and a module, or "-c" and a program,
-            and the arguments.
+        words: list of a script (its path, "-m" and a module, or "-c" and a
+            program), then the arguments.
         cwd, env: as in `Popen`.
         largest_file: maximum bytes of a file; the system refuses more.
     """

@@ -96,7 +96,7 @@ def call_script(*command, folder):
             mock.patch.object(script, "_groups", {}),
             mock.patch.object(script, "_choices", []),
             mock.patch.object(stopping, "install", lambda: None),
-            # predict sets it to True, which the patch then undoes.
+            # Some scripts set `stderr` to True; the patch restores it.
             mock.patch.object(progress.console, "stderr", False),
         ):
             # runpy warns if a test has imported the script as a module before.

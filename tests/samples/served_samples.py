@@ -53,7 +53,7 @@ def spread(model):
 
 
 def task_models():
-    """Return a model for each task; one export may hold all of them."""
+    """Return five task models, which one export can hold together."""
     tags = ["B-FILM", "I-FILM", "O", "B-HOUR", "E-HOUR"]
     return [
         spread(BertClassifier(encoder(), labels=["bad", "fine", "good"])),
@@ -73,7 +73,7 @@ def live_signatures(model, preprocess, **options):
 
 
 def live_answer(model, preprocess, *texts):
-    """Return the answer of an export's first signature, without an export."""
+    """Return the answer of the first signature, without an export."""
     signature = next(iter(live_signatures(model, preprocess).values()))
     arithmetic = modes.use(
         skip_padding=signature.skips_padding, gradients=False

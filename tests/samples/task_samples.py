@@ -41,7 +41,7 @@ def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1, positions=128):
 
 @contextlib.contextmanager
 def eager_functions():
-    """Run functions without tracing, which takes longer than a few steps."""
+    """Run `tf.function`s eagerly: tracing takes longer than a few steps."""
     tf.config.run_functions_eagerly(True)
     try:
         yield

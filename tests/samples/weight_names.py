@@ -1,8 +1,8 @@
 """Names of the weights of a one-layer model in each format.
 
 The names are from files that the original, transformers 4 and 5, keras-hub 0.32
-and Model Garden 2.20 wrote. In formats with split heads, kernels have an axis
-for the heads.
+and Model Garden 2.20 wrote. In keras-hub, Model Garden and TF Hub, attention
+weights have an axis for the heads, except `output/bias`.
 """
 
 import numpy as np
@@ -140,7 +140,7 @@ encoder/pooler/bias 6
  layer_with_weights-5/bias
  pooler_transform/bias
 """
-# Heads have the same first line, and names in Hugging Face and the original.
+# Weights of task heads have names only in Hugging Face and the original.
 PRETRAINER = """
 mlm/dense/kernel 6,6
  cls.predictions.transform.dense.weight

@@ -1,4 +1,4 @@
-"""The signature `entail`: zero-shot labels of an entailment model."""
+"""The signature `entail`: zero-shot classification by entailment."""
 
 import functools
 

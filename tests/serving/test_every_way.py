@@ -1,4 +1,4 @@
-"""Each signature of toy exports answers by CLI, by `predict` and by HTTP.
+"""Answers of toy exports by saved_model_cli, predict.py and HTTP.
 
 `test_export.py` tests an export in a fresh process.
 """

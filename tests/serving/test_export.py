@@ -88,9 +88,9 @@ LENGTH = Signature(
 
 @pytest.fixture
 def asked_for(monkeypatch):
-    """List of each export's dict of signatures; only `LENGTH` is exported.
+    """List to which each export adds the dict of its models' signatures.
 
-    Tracing the other signatures would take most of an export's time.
+    Only `LENGTH` is exported, because tracing takes most of an export's time.
     """
     found, real = [], export.all_signatures
 
@@ -148,7 +148,7 @@ def test_random_weights_are_not_exported(tmp_path, asked_for):
         export_saved_model(again, preprocessor(), out)
     export_saved_model(again, preprocessor(), out, allow_untrained=True)
     assert os.path.exists(out / "signature_card.json")
-    spread(model)  # stands for training
+    spread(model)  # changes weights, as training does
     asked = {"pooling": "mean", "ids_signature": None}
     assert find_untrained_signatures([model], asked) == []
 
@@ -458,7 +458,7 @@ def test_a_preprocessor_of_another_length_or_class_is_refused(
     tmp_path, classifier
 ):
     for text, word in (
-        (preprocessor(64), "tokens in a row"),
+        (preprocessor(64), "tokens per row"),
         (preprocessor().tokenizer, "preprocessor is a WordPieceToken"),
     ):
         with pytest.raises(InputError, match=word):

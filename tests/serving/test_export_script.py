@@ -46,7 +46,7 @@ def test_models_of_two_preprocessors_are_not_exported_together(tmp_path):
     ):
         save_model(folder, model, preprocess)
     a, short, *_, prompted = folders
-    # A model without prompts reads no prompt of the first preprocessor.
+    # A model without prompts may follow one with prompts but no default.
     assert export.load_preprocessor([prompted, a]).prompts == {"query": "an "}
     assert export.load_preprocessor([a, short], 11).sequence_length == 11
     for folder, message in zip(

@@ -43,7 +43,10 @@ def rows():
 
 
 def asked(model, **options):
-    """Yield (function that checks an answer, answer) for each signature."""
+    """Yield (compare, answer) for each signature.
+
+    `compare` is a function of an answer; it returns the difference.
+    """
     options = OPTIONS | options
     for signature in make_signatures(model, rows(), options):
         request = make_request(signature.inputs, TEXTS)
@@ -60,7 +63,7 @@ def asked(model, **options):
 
 
 def greatest_difference(model, **options):
-    """Return the greatest difference from the oracle, over signatures."""
+    """Return the greatest difference from the live model, of all signatures."""
     return max(compare(answer) for compare, answer in asked(model, **options))
 
 

@@ -156,7 +156,7 @@ def asked(name, row):
         (asked("ids", IDS | {"token_type_ids": [0, 2]}), "from 0 to 1", 400),
         (asked("ids", dict.fromkeys(IDS, [1] * 33)), "at most 32", 400),
         (asked("ids", IDS | {"input_ids": [1]}), "row 0", 400),
-        (asked("ids", dict.fromkeys(IDS, [])), "no row has any", 400),
+        (asked("ids", dict.fromkeys(IDS, [])), "rows are empty", 400),
         ({"instances": ["a" * 131_073]}, "bytes", 413),
         (asked("answer", "!" * 100_000), "question and context", 400),
         ({"instances": ["a" * 9_000_000]}, "bytes", 413),

@@ -324,7 +324,7 @@ def test_pieces_of_masks_are_found_some_masks_at_a_time(count):
 
 
 def test_a_long_list_of_choices_costs_what_it_holds():
-    """Shorter lists in the batch are not padded to the longest list."""
+    """The model skips the empty choices that pad shorter lists."""
     model = ByChoice()
     function = choose(model, rows()).function
     many = ["a"] * 100 + ["b"]

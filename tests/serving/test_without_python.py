@@ -34,7 +34,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Folder with the built program, where the commands of its comment run."""
+    """Folder with the built program; the commands of `COMMENT` run there."""
     if not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2")

@@ -1,4 +1,4 @@
-"""Tasks on a user's tables of texts, spans, tags and choices, and notes."""
+"""Tasks on a user's tables of texts, spans, tags or choices; their notes."""
 
 import json
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_several_labels_of_a_text_are_read_scored_and_written(tmp_path):
     rows = read_csv(tmp_path / "predictions.csv")
     assert [row["predicted"] for row in rows] == ["x;y", "", "", "x;y"]
     assert [row["label"] for row in rows] == ["x;y", "", "y", "x"]
-    # Most confident first: "d" has y with 0.88, "c" lacks y with 0.73.
+    # Most confident first: 0.88 that "d" has y, 0.73 that "c" lacks y.
     shown = [
         (
             row["text"],

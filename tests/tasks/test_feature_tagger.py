@@ -63,7 +63,7 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
     for before, after in zip(encoder().weights, trained.weights, strict=True):
         np.testing.assert_array_equal(before, after)
     # The saved model has the same score after it is loaded.
-    fresh = tag_task(dev=data)  # layers and width come from the model
+    fresh = tag_task(dev=data)  # recipe and `lstm_dim` come from the model
     assert evaluate(fresh, [str(output)])["f1"] == results["f1"]
     # Options that differ from the model's are refused.
     for other, message in (

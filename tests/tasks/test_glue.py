@@ -231,12 +231,12 @@ def test_a_submission_file_scores_as_the_outputs_it_was_made_of(
         here.score(dev, outputs)[metric], abs=1e-3
     )
     path.write_text("\n".join(path.read_text().split("\n")[:-2]))
-    with pytest.raises(InputError, match="each of 8 rows, got 7; row 7"):
+    with pytest.raises(InputError, match="each of 8 rows, got 7; index 7"):
         here.read_predictions(path, dev)
     path.write_text("index\tprediction\n0\n")
     with pytest.raises(InputError, match="line 2: expected 2 columns"):
         here.read_predictions(path, dev)
-    # Two dev files have the same indices, which do not tell rows apart.
+    # Two dev files have the same indices, so an index names two rows.
     here.write(dev + dev, np.concatenate([outputs, outputs]), tmp_path)
     with pytest.raises(InputError, match="each index once, got 0 again"):
         here.read_predictions(path, dev + dev)

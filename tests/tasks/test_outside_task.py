@@ -1,4 +1,4 @@
-"""The task of CONTRIBUTING.md, which has its own head and is in a file."""
+"""The task of CONTRIBUTING.md, loaded from a file, with its own head."""
 
 import json
 import re
@@ -11,7 +11,6 @@ from task_samples import save_toy_model, sentences
 from official_tasks.engine.models import Predictor, load_model
 from official_tasks.tasks.registry import load_task_class
 
-# These tests run the task that CONTRIBUTING.md shows.
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 (TASK,) = (
     block

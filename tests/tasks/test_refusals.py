@@ -211,7 +211,7 @@ FILES = [
     (tag_task, "a.txt", "a O\nb B-\n", "line 2: expected labels O"),
     (tag_task, "a.txt", "a O\nb -X\n", "line 2: expected labels O"),
     (tag_task, "a.txt", "\n\t\n", "at least one sentence"),
-    (tag_task, "a.txt", "a O\nb O\n", "no label but O"),
+    (tag_task, "a.txt", "a O\nb O\n", "only the label O"),
     (tag_task, "a.txt", b"caf\xe9 O\n", "got the byte 0xe9"),
     # Choices.
     (
@@ -234,7 +234,7 @@ OPTIONS = [
     (custom_task, {"separator": ";;"}, "--separator=;;: expected one char"),
     (custom_task, {"encoding": "utf9"}, "no such encoding"),
     (custom_task, {"encoding": "hex"}, "no such encoding"),
-    (custom_task, {"split_seed": -1}, "split_seed is -1: expected 0"),
+    (custom_task, {"split_seed": -1}, "--split_seed=-1: expected 0"),
     (custom_tags, {"spans": "s", "words": "w"}, "applies without --spans"),
     (custom_tags, {"text": "t"}, "applies with --spans"),
     (custom_choices, {"choices": "a"}, "at least 2 columns"),

@@ -1,4 +1,4 @@
-"""Tasks by name and from flags; the scripts evaluate and predict."""
+"""Tasks by name and from flags; the scripts `evaluate` and `predict`."""
 
 import json
 import os
@@ -292,7 +292,7 @@ def test_a_training_file_that_changed_holds_out_other_rows(tmp_path):
     models = [tmp_path / "run" / "model"]
     models[0].mkdir()
     assert evaluate._check_held_out(custom_task(train=path), models) == []
-    os.utime(path, (0, 0))  # a copy of the same bytes
+    os.utime(path, (0, 0))  # as after `touch` or a copy
     assert evaluate._check_held_out(custom_task(train=path), models) == []
     with open(path, "a") as file:
         file.write("one more,good\n")

@@ -69,7 +69,7 @@ def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
     assert queries[0].passages == ["a c", "c d", "e"]
     # The query "a c" does not find itself; "e" does, as its own partner.
     assert found.order[:, 0].tolist() == [0, 1, 2]
-    # By chance, "a c" finds one of two passages, the others one of three.
+    # The query "a c" ranks two passages, and the others rank three.
     discounts = 1 / np.log2([2, 3, 4])
     chance = (2 * discounts.mean() + discounts[:2].mean()) / 3
     baseline = task.score(queries, found)["majority_baseline"]

@@ -18,7 +18,10 @@ CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
 
 
 def squad_file(path, *asked, context=CONTEXT):
-    """Write a SQuAD file of (id, [(text, start)]); None omits the answers."""
+    """Write a SQuAD file; `asked` has (id, answers) for each question.
+
+    The answers are a list of (text, start), or None to leave them out.
+    """
     rows = []
     for key, answers in asked:
         row = {"id": key, "question": "Who was he?"}
@@ -40,7 +43,7 @@ def test_the_best_answers_are_those_of_all_spans_by_brute_force():
         rows, spans = [], []
         for first in (0, 16):
             start, end = random.normal(size=(2, 40))
-            start[0] += number % 2 * 4  # "no answer" is among the best
+            start[0] += number % 2 * 4  # if odd, "no answer" is among the best
             counts = random.random(36) < 0.5
             begins = np.arange(first, first + 36)
             window = Window(0, first, 3, begins, begins + 1, counts)
@@ -63,7 +66,7 @@ def test_the_best_answers_are_those_of_all_spans_by_brute_force():
         none = min(start[0] + end[0] for _, start, end in rows)
         assert with_none.odds == pytest.approx(none - max(spans)[0])
         assert with_none.text == answer.text
-        # As in run_squad.py, "no answer" is the 21st only if it is the worst.
+        # As in run_squad.py, "no answer" is added if not among the best 20.
         nbest = sorted([*distinct.values(), none], reverse=True)[:20]
         nbest += [] if none in nbest else [none]
         assert [c.score for c in with_none.candidates] == pytest.approx(nbest)
@@ -231,7 +234,7 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
     again.null_odds = None
     read = again.read_predictions(tmp_path / "predictions.json", examples)
     assert again.score(examples, read)["f1"] == expected["f1"]
-    again.write(examples, [None, *read[1:]], tmp_path)  # a partial file
+    again.write(examples, [None, *read[1:]], tmp_path)  # "1" has no prediction
     written = json.loads((tmp_path / "predictions.json").read_text())
     assert written.keys() == {"2", "3"}
 
@@ -285,6 +288,6 @@ def test_an_id_occurs_once_in_all_files_of_dev(tmp_path):
     for files, key in ((f"{first},{second}", 2), (twice, 4)):
         with pytest.raises(InputError, match=f"once, got the id '{key}' again"):
             squad_task(SQUAD_2, dev=files).read("dev")
-    # Training needs no ids.
+    # In training, ids may repeat.
     task = squad_task(SQUAD_2, train=f"{first},{second}")
     assert len(task.read("train")) == 4

@@ -43,7 +43,7 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
     with pytest.raises(InputError, match=r"expected train\.txt or train\.csv"):
         (tmp_path / "train.csv").unlink()
         task.source.paths("train")
-    with pytest.raises(InputError, match=r"give --dev=FILE or --data_dir"):
+    with pytest.raises(InputError, match=r"give --dev=FILE or a --data_dir"):
         tag_task(TOY).source.paths("dev")
     with pytest.raises(InputError, match=r"dev_matched file.*give --dev=FILE"):
         glue_task(glue.MNLI).source.paths("dev_matched")
@@ -134,7 +134,7 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
     assert unanswered.answers == ()
     with pytest.raises(InputError, match=r"\btest\b.*\bvalidation\b"):
         squad.read("test")
-    # JSON has a list of dicts, where the Hub has a dict of lists.
+    # In JSON, `answers` is a list of dicts; on the Hub, a dict of lists.
     (tmp_path / "json").mkdir()
     (tmp_path / "json/validation.jsonl").write_text(
         json.dumps(

@@ -26,7 +26,7 @@ TOKENIZER = WordPieceTokenizer(SMALL)  # traced once for all tests
 
 
 def glass_vocabulary(texts, **settings):
-    """Return a vocabulary of characters, so that ids show the whole word."""
+    """Return a vocabulary of the texts' characters, so that ids spell words."""
     reference = WordPiece(["[UNK]"], **settings)
     letters = sorted({c for t in texts for w in reference.words(t) for c in w})
     return [*SPECIAL_TOKENS, *letters, *("##" + letter for letter in letters)]

@@ -19,7 +19,7 @@ from bert_keras.text.wordpiece import WordPiece
 
 DATA = Path(os.environ.get("BERT_KERAS_DATA", "none"), "data")
 STEP = int(os.environ.get("BERT_KERAS_STEP", 31))
-# A code point by itself, in a word, next to punctuation, near a final sigma.
+# A code point (`_`): alone, in a word, next to punctuation, near a final sigma.
 FORMS = ("_", "un_able", "x_. (_Ab", "ΑΣ_ _Σ")
 MEGABYTES = [b"un" * 500_000, "…é".encode() * 200_000]  # one word, many words
 BATCH = 20_000

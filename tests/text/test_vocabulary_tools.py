@@ -1,4 +1,4 @@
-"""Scripts that write vocabularies, and the settings next to the files."""
+"""Scripts that write vocabularies, and the settings files next to them."""
 
 import json
 import os
@@ -31,7 +31,7 @@ ENGLISH = "A naive goat sailed home to the old harbour. " * 40 + "Café?"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Function that runs a tool with flags in the test's folder."""
+    """Function that runs a tool in the folder `tmp_path`, with flags."""
     monkeypatch.chdir(tmp_path)
 
     def run(tool, command):
@@ -153,7 +153,7 @@ def test_counts_without_accents_are_those_of_text_without_accents():
 @pytest.mark.parametrize("source", ["folder", "bert_keras_mini_en"])
 def test_a_model_names_a_vocabulary(run, tmp_path, source):
     (tmp_path / "text.txt").write_text("Zymurgy! " * 9)
-    if source == "folder":  # with tokenizer.json alone
+    if source == "folder":  # without vocab.txt
         os.mkdir(source)
         write_tokenizer(source, tiny.preprocessor())
         os.remove("folder/vocab.txt")

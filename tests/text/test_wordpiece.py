@@ -71,7 +71,8 @@ def test_accents_go_with_lower_case_unless_set():
 
 
 def test_marks_that_stay_are_in_canonical_order():
-    late, early = "\U0001d165", "\U00016ff0"  # Mc, combining classes 216 and 6
+    # `strip_accents` keeps category Mc. The combining classes are 216 and 6.
+    late, early = "\U0001d165", "\U00016ff0"
     assert strip_accents(f"x{late}\u0301{early}") == f"x{early}{late}"
     # U+034F has combining class 0, so no mark moves across it.
     assert strip_accents(f"x{late}\u034f{early}") == f"x{late}{early}"
@@ -98,7 +99,7 @@ def test_words_are_the_same_under_every_python():
     wordpiece = reference()
     found = [wordpiece.words(text) for text in strange_strings(1000, seed=3)]
     joined = "\n".join(" ".join(words) for words in found)
-    # This is the hash of the words of `original_wordpiece` under Unicode 14.0.
+    # The expected hash is that of `original_wordpiece` under Unicode 14.0.
     digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass"))
     assert digest.hexdigest()[:16] == "1c0cff5797b3d507"
     # Unicode 15 and 16 added these three characters: a punctuation mark, a

@@ -29,7 +29,8 @@ ROOMS = {
     "serving": {"modeling", "text", "interop"},
 }
 # Imports inside functions: `from_preset` and `save_preset` use interop, the
-# step of a task model uses training, `BertEmbedder.encode` uses serving.
+# step of a task model uses training, `BertEmbedder.encode` uses serving and
+# text.
 AT_CALL_TIME = {
     ("modeling/portable.py", "interop"),
     ("modeling/task_base.py", "training"),

@@ -1,4 +1,4 @@
-"""`make demo` is killed by SIGKILL and run again."""
+"""tools/demo.py --quick is killed by SIGKILL and run again."""
 
 import os
 import random

@@ -36,7 +36,7 @@ def config():
 def wheel(tmp_path_factory):
     """Folder of the unpacked wheel."""
     folder = tmp_path_factory.mktemp("wheel")
-    # Build a copy, because setuptools would pack old files from `build`.
+    # Build from a copy: setuptools would also pack old files in ROOT/build.
     source = folder / "source"
     source.mkdir()
     for name in ("bert_keras", "official_tasks", "tools"):

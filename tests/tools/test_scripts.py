@@ -31,7 +31,7 @@ NAMES = "Ada Ben Cleo Dora Emil Fay Gus Hana Ivo Jana Karl Lena".split()
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """Text files on two subjects, and two CSV files of their sentences."""
+    """Folder: text files on two subjects, two CSV files of sentences."""
     folder = tmp_path_factory.mktemp("toy")
     (folder / "books").mkdir()
     rows = [("text", "label")]
@@ -81,7 +81,8 @@ def job(toy):
     """The `runs` folder after the README's commands at toy size."""
     commands = readme_commands()
     assert commands.keys() == SMALLER.keys()
-    # `finetune` here needs the model of `pretrain`; `serve` does not end.
+    # Keep the order of `SMALLER`: `finetune` needs the model of `pretrain`.
+    # `serve` does not end.
     job = [commands[name] for name in SMALLER if name != "serve"]
     script, *words = CONVERT.split()
     for command in [*job, [ROOT / script, *words]]:
@@ -92,7 +93,7 @@ def job(toy):
 
 def test_the_job_ends_in_a_saved_model_that_reads_raw_text(job):
     results = json.loads((job / "yours" / "results.json").read_text())
-    assert results["accuracy"] > 0.9  # classes share "the", "and", names
+    assert results["accuracy"] > 0.9  # the classes share some words
     served = bert_keras.load_saved_model(job / "served")
     answer = served.classify([SUBJECTS["sea"].format("Zoe"), "goat rocks"])
     assert answer["label"] == ["sea", "hill"]
@@ -387,7 +388,7 @@ ON_A_FULL_DISK = {
 }
 
 
-# Each command names one of its inputs as its output.
+# Each command would write over one of its inputs, or into it.
 OUTPUT_IS_INPUT = (
     """
 tools/train_vocabulary.py --input=yours.csv --output=yours.csv --overwrite
@@ -498,7 +499,7 @@ NOT_COMPARED |= {"fingerprint.pb", "signature_card.json", "saved_model.pb"}
 def lasting_files(output):
     """Return path -> bytes of the files that are equal in each run.
 
-    Only the weights and the optimizer of the last checkpoint are included: a
+    Of the checkpoints, only weights and optimizer of the last are included: a
     stopped run has one more checkpoint, and Keras gives the metrics of a
     resumed run other names. If `output` is a file, return its bytes.
     """
@@ -519,15 +520,15 @@ def lasting_files(output):
 
 @pytest.fixture(scope="module")
 def uninterrupted(job):
-    """Function: name in `ON_A_FULL_DISK` -> `lasting_files` of a full run."""
+    """Function: name in `ON_A_FULL_DISK` -> `lasting_files` of a whole run."""
     kept = {}
 
     def files_of(name):
         if name not in kept:
             folder = job.parent
             output = folder / OUTPUTS.get(name, "full")
-            # A script sets variables that are read only when TensorFlow is
-            # imported, so the script needs a new process.
+            # A script sets environment variables that TensorFlow reads only
+            # on import, so the script needs a new process.
             process = start_process(name, folder)
             _, errors = process.communicate(timeout=200)
             assert process.returncode == 0, errors[-2000:]

@@ -50,7 +50,7 @@ def printed(tmp_path_factory):
     head = "import bert_keras\nencoder = bert_keras.BertEncoder(9, 1, 1, 8, 8)"
     (folder / "wrong.py").write_text("\n".join([head, *MISTAKES]))
     arguments = ["--config-file", ROOT / "pyproject.toml", "--no-error-summary"]
-    # `make lint` left its results for the package in this cache.
+    # mypy is fast with this cache, which `make lint` fills.
     arguments += ["--cache-dir", ROOT / ".mypy_cache", *folder.glob("*.py")]
     with contextlib.chdir(ROOT):
         output, errors, _ = api.run([str(word) for word in arguments])
@@ -119,7 +119,7 @@ def own_functions():
 def test_everything_public_is_annotated():
     lacking = set()
     for name, function in own_functions():
-        if hasattr(function, "__wrapped__"):  # wraps Keras, such as `fit`
+        if hasattr(function, "__wrapped__"):  # wraps a Keras method
             continue
         signature = inspect.signature(function)
         named = [p for p in signature.parameters.values() if p.name != "self"]

@@ -1,8 +1,8 @@
 """Trains a small model in forked processes and kills them; for test_state.py.
 
-Keras is imported once. Each run is a fork of this process, which runs no
-operation itself, so a restart takes a fraction of a second. Prints the number
-of kills that left a partial checkpoint, then each process's exit code.
+Keras is imported once, and each run is a fork of this process, so a restart
+takes a fraction of a second. The parent runs no TensorFlow operation. Prints
+the number of kills that left a partial checkpoint, then all exit codes.
 
     python kill_training.py FOLDER KILLS SEED tiny|bert
 """

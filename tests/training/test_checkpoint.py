@@ -148,7 +148,7 @@ class HalfWritten:
 
 
 def fail_at(number, error, monkeypatch, work):
-    """Raise `error` at operation `number` of `work`; return True if reached."""
+    """Make operation `number` of `work` fail; return True if it was reached."""
     count = iter(range(1000))
 
     def check():

@@ -170,7 +170,7 @@ def test_what_is_not_there_or_not_known_is_named(remote):
         with pytest.raises(InputError, match="no file system for nosuch://"):
             call("nosuch://bucket/file")
     # TensorFlow has gs:// built in. The message must not advise to install the
-    # former plugin, because it breaks TensorFlow 2.21.
+    # old plugin for gs://, which breaks TensorFlow 2.21.
     message = r"no file system for nosuch://.*TensorFlow has \([^)]*gs://"
     with pytest.raises(InputError, match=message) as caught:
         put("nosuch://bucket/file", b"x")

@@ -32,7 +32,7 @@ def batches(first_step):
 
 
 class Stop(keras.callbacks.Callback):
-    """A callback that raises KeyboardInterrupt after some steps, if not 0."""
+    """A callback that interrupts after `after` steps, or never if it is 0."""
 
     def __init__(self, after):
         super().__init__()
@@ -92,9 +92,8 @@ def test_each_epoch_is_evaluated_and_the_last_may_be_short(uninterrupted):
     assert all("val_loss" in line for line in uninterrupted[1])
 
 
-# A run that stops after 9 steps resumes 2 steps into an epoch. An evaluation
-# has 2 steps, too. A run that stops after 7 steps resumes from a save before
-# an evaluation.
+# A run that stops after 9 steps resumes 2 steps into an epoch. After 7 or 19
+# steps, it resumes from the end of an epoch, before the evaluation.
 @pytest.mark.parametrize("stop_after", [7, 9, 19])
 def test_an_interrupted_run_ends_with_the_same_bits(
     uninterrupted, tmp_path, stop_after
@@ -203,7 +202,7 @@ def test_a_save_that_an_interrupted_fit_left_under_way_is_waited_for(
 
 
 def test_an_interrupted_run_on_devices_ends_with_the_same_bits(tmp_path):
-    """This run is traced, as users train; most others here are eager."""
+    """This run is traced, as for users; most other runs here are eager."""
     weights, history = train(tmp_path / "whole", distribution="mirrored")
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", 9, distribution="mirrored")  # mid-epoch

@@ -91,8 +91,8 @@ def test_numbers_count_if_the_number_of_texts_is_known_only_later(unknown):
 
 
 def test_a_text_is_no_negative_of_itself():
-    # The query of row 1 is the partner of row 0. The vectors of texts 0, 1 and
-    # 2 are equal, and those of 3 and 4 are opposite.
+    # The query of row 1 is the partner of row 0. Texts 0, 1 and 2 have the
+    # vector 1, and texts 3 and 4 have -1.
     numbers = np.array([[0, 1], [1, 2], [3, 4]])
     x = np.array([[[1.0], [1.0]], [[1.0], [1.0]], [[-1.0], [-1.0]]], "float32")
     loss = InBatchNegatives(reduction=None)

@@ -207,7 +207,7 @@ def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
         optimizer,
         pretraining_losses(),
         loss_weights=factors,
-        run_eagerly=accumulate != 3,  # 3: trace the loop over the parts
+        run_eagerly=accumulate != 3,  # for 3, trace the micro-batch loop
     )
     loss = model.train_on_batch(x, y, w, return_dict=True)["loss"]
 

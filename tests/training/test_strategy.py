@@ -172,7 +172,7 @@ def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
         ("AMD", "fma avx2", [], "float32"),
         ("Intel", "avx2 avx512f avx512_vnni", [], "float32"),
         ("AMD", "avx512f avx512_bf16", [], "mixed_bfloat16"),
-        ("Intel", "avx512f avx512_bf16", [], "float32"),  # slower than float32
+        ("Intel", "avx512f avx512_bf16", [], "float32"),  # bfloat16 is slower
         ("Intel", "avx512_bf16 amx_bf16 amx_tile", [], "mixed_bfloat16"),
         ("AMD", "avx2", [(8, 0), (9, 0)], "mixed_bfloat16"),
         ("AMD", "avx512_bf16", [(8, 0), (7, 5)], "float32"),

@@ -6,14 +6,14 @@ r"""Times classification of texts by this package and two other libraries.
 In: the folder of a classifier. The script writes the classifier as SavedModel
 (float32 and bfloat16), for transformers and for ONNX Runtime. Each of these
 four systems runs in its own process, and the systems take turns. All systems
-get the same random words as texts of 16, 128 and 512 tokens, one or 32 texts at
-a time.
---texts=FILE:COLUMN adds the texts of a table; it may be repeated.
-Out: for each system, the wall time and processor time of a text in
-milliseconds, and the processor time relative to the first system. The script
-fails if the probabilities of a batch's first text differ from the float32
-SavedModel's by more than 1e-3 (bfloat16: 0.05). On a busy machine, --threads=1
-prevents threads from waiting for each other.
+get the same texts of random words, of 16, 128 and 512 tokens, one or 32 texts
+at a time. --texts=FILE:COLUMN adds the texts of a table; it may be repeated.
+Out: for each system, the wall time and processor time of a text, printed in
+milliseconds and written in seconds. The printed table also has the processor
+time relative to the first system. The script fails if the probabilities of a
+batch's first text differ from the float32 SavedModel's by more than 1e-3
+(bfloat16: 0.05). On a busy machine, --threads=1 prevents threads from waiting
+for each other.
 
 Takes about five minutes for a small model. Needs:
 pip install 'bert_keras[onnx,peers]'.
@@ -57,7 +57,9 @@ def define_flags():
     flags.DEFINE_integer(
         "threads", 0, "Threads of each system; 0 keeps the default.", 0
     )
-    flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens of a text.")
+    flags.DEFINE_list(
+        "lengths", ["16", "128", "512"], "Lengths of random texts, in tokens."
+    )
     flags.DEFINE_multi_string("texts", [], "FILE:COLUMN with more texts.")
     flags.mark_flag_as_required("model")
 
@@ -99,7 +101,7 @@ def read_batches(spec):
 
 
 def measure_case(title, steps, batches):
-    """Return system -> times, and print them; raise if answers differ."""
+    """Print and return system -> times; raise if probabilities differ."""
     answers, _ = turns.take_turns(steps, [[batch] for batch in batches])
     systems = {}
     count = sum(map(len, batches)) / len(batches)

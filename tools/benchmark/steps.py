@@ -5,14 +5,14 @@ r"""Measures speed and memory of this package and of other libraries.
 In: --rows has names of `ROWS` in baselines/rows.py. A row compares libraries at
 one job. Some rows need --input, --vocabulary, --data or --init. The script
 stops at a row that needs a missing flag. Out: a table for each row, and a JSON
-file. For each library, the file has the seconds per example, the processor
-seconds, and the peak memory (of the GPU, if used). The seconds are the median,
-minimum and maximum of repeated measurements.
+file. For each library, the file has the seconds per example or command, the
+processor seconds, and the peak memory (of the GPU, if used). The seconds are
+the median, minimum and maximum of repeated measurements.
 
-Libraries that are not installed are skipped. To install all libraries:
-pip install 'bert_keras[onnx,peers]'. Rows in bfloat16 are skipped if the device
-is not faster in bfloat16. A row takes 1 to 5 minutes on a CPU. The pre-training
-steps use a GPU if there is one; --batch_size=256 fills it.
+Other libraries that fail or are not installed are skipped. To install all:
+pip install 'bert_keras[onnx,peers]' jax. Rows in bfloat16 are skipped if the
+device is not faster in bfloat16. A row takes 1 to 5 minutes on a CPU. The
+pre-training steps use a GPU if there is one; --batch_size=256 fills it.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
@@ -43,10 +43,14 @@ def define_flags():
         1,
     )
     flags.DEFINE_integer(
-        "batch_size", 0, "Batch size; 0: each row's default.", 0
+        "batch_size", 0, "Pre-training batch size; 0: each row's default.", 0
     )
     flags.DEFINE_integer(
-        "lines", 20_000, "Maximum number of lines or questions to read.", 1
+        "lines",
+        20_000,
+        "Maximum number of lines or questions to use from a file. The row "
+        "'vocabulary' and training on SQuAD use whole files.",
+        1,
     )
     flags.DEFINE_string("input", None, "Text file, or glob of text files.")
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")

@@ -58,8 +58,9 @@ def kind(character):
 def sigma_role(character):
     """Return the role of a character in Unicode's rule for the final sigma.
 
-    The rule chooses the lower case of a capital sigma. The role is 1 for
-    Case_Ignorable characters, which the rule skips, 2 for cased ones, else 0.
+    The rule chooses between the two lower-case forms of a capital sigma. It
+    skips Case_Ignorable characters; their role is 1. The role of other cased
+    characters is 2. All other characters have the role 0.
     `unicodedata` lacks these properties, so this function finds the role from
     the result of `str.lower` for a sigma after the character.
     """
@@ -81,7 +82,7 @@ def make_pairs(function):
 
 
 def find_plain(lowercase):
-    """Return a table: 1 where tensorflow-text and `WordPiece` agree, else 0.
+    """Return a table: 1 for the code points of `plain_among`, else 0.
 
     Characters that are not in Unicode 3.2 get 0, because their treatment
     depends on the ICU version of tensorflow-text.
@@ -112,7 +113,7 @@ def plain_among(characters, lowercase):
 
 
 def depends_on_neighbours(character, lowercase):
-    """Return True if the normalised form depends on the neighbours."""
+    """Return True if neighbours change how `character` is normalised."""
     code = ord(character)
     is_mark = unicode.combining_classes()[code] > 0
     is_accent = unicode.kinds()[code] == unicode.MARK

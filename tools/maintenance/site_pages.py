@@ -115,7 +115,7 @@ def api():
 
 
 def tables():
-    """Return the page of sizes, presets and signatures of the code."""
+    """Return the page that lists sizes, presets and signatures."""
     from bert_keras.interop import downloads
     from bert_keras.interop.head_table import HEADS
     from bert_keras.modeling.sizes import SIZES
@@ -148,7 +148,8 @@ def tables():
         [
             "# Sizes, presets, signatures",
             "## Sizes",
-            "Usage: `BertEncoder(**SIZES[name])` or `pretrain --size=NAME`.",
+            "Usage: `BertEncoder(vocabulary_size, **SIZES[name])` or "
+            "`pretrain --size=NAME`.",
             table(("name", *columns), sizes),
             "## Presets",
             "Names for `from_preset`. It also takes `hf://org/name`, a model "

@@ -13,7 +13,10 @@ TEXT = "An hour well spent."
 
 
 class Job(NamedTuple):
-    """Name of a function of `jobs.py`, and the settings to call it with."""
+    """Name of a function of `jobs.py`, and the settings to call it with.
+
+    `worker.py` also reads some settings, such as "warm" and "gpu_steps".
+    """
 
     function: str
     settings: dict

@@ -1,4 +1,4 @@
-r"""Fine-tune with `transformers.Trainer` and print the score as JSON.
+r"""Fine-tune with `transformers.Trainer`; print scores and times as JSON.
 
     python trainer.py --task=mrpc --train=MRPC/train.tsv --dev=MRPC/dev.tsv \
         --init=all-MiniLM-L6-v2 --learning_rate=1e-4 --seed=0
@@ -9,8 +9,8 @@ bucketed by length. AdamW has epsilon 1e-6 and weight decay 0.01, except for
 biases and norms. The learning rate has 10 % linear warm-up and linear decay.
 Gradients are clipped to norm 1. SQuAD has windows of 384 tokens; a window
 begins every 128 tokens. The script scores after each epoch and prints the best
-score. With --epochs=0 it only scores. It needs transformers, scikit-learn,
-SciPy and seqeval.
+score. With --epochs=0 it only scores. It runs on the CPU, and needs
+transformers[torch], scikit-learn, SciPy and seqeval.
 """
 
 import argparse
@@ -111,9 +111,10 @@ def encode_windows(tokenizer, questions):
             *(question["question"], question["context"]),
             truncation="only_second",
             max_length=384,
-            # `stride` is the number of tokens that consecutive windows share.
-            # A window has 383 tokens before its last [SEP]: [CLS], question,
-            # [SEP] and context. The contexts begin 128 tokens apart.
+            # `stride` is the number of context tokens that consecutive windows
+            # share. A window has 383 tokens before its last [SEP]: [CLS],
+            # question, [SEP] and a part of the context. The parts begin 128
+            # tokens apart.
             stride=383
             - 128
             - len(tokenizer(question["question"])["input_ids"]),
@@ -244,7 +245,7 @@ def train(options):
             data_collator=padding(tokenizer),
             compute_metrics=lambda answers: {"score": float(score(*answers))},
         )
-        # The logits must be in the order of the dev rows, as `sources` is. With
+        # `score_answers` needs the logits in the order of the dev rows. With
         # "group_by_length", Trainer would reorder the dev rows.
         if options.task == "squad1":
             trainer._get_eval_sampler = SequentialSampler

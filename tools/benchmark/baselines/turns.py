@@ -207,7 +207,7 @@ def machine() -> dict:
     if fast_bfloat16():
         kinds = ("amx_bf16", "avx512_bf16", *kinds)
     model = platform.machine()
-    # Only Linux on x86 has this file with a line "model name".
+    # Other systems than Linux on x86 may lack the file or its "model name".
     with contextlib.suppress(OSError, TypeError):
         text = Path("/proc/cpuinfo").read_text("utf-8")
         model = re.search("model name.*: (.*)", text)[1]

@@ -4,9 +4,11 @@
 
 JOB is the name of a function of `jobs.py`, and SETTINGS is a JSON dict. The
 worker prints JSON: first a report (examples in a step, versions, device), then
-times, result and peak memory for each line of stdin. For each line, it takes a
-step of the job (on a GPU: as many steps as the setting "gpu_steps"). The line
-is a JSON list of arguments for the step.
+times, result and peak memory for each line of stdin. A line is a JSON list of
+arguments. For each line, the worker takes a step with these arguments (on a
+GPU: as many steps as the setting "gpu_steps"). Before the report, it takes as
+many steps as the setting "warm", by default 3. The setting "environment" is a
+dict of environment variables.
 """
 
 import importlib
