@@ -385,7 +385,8 @@ def define_flags():
     flags.DEFINE_string(
         "pretrain_flags",
         "",
-        "More flags of pretrain commands, each written --NAME=VALUE.",
+        "More flags of pretrain commands, in one string, with blanks between: "
+        "'--NAME=VALUE --NAME'.",
     )
     flags.DEFINE_string(
         "finetune_flags", "", "More flags of finetune commands."

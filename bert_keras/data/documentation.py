@@ -82,7 +82,11 @@ def _split_blocks(text: str) -> list[list[str]]:
 
 
 def _join_items(lines: list[str]) -> list[str]:
-    """Join wrapped lines into items; a bullet or a label begins a new item."""
+    """Join wrapped lines into items.
+
+    A bullet or a label begins a new item and is removed. A heading, a rule or a
+    line of a table ends an item and is removed.
+    """
     items = [[]]
     for line, following in itertools.zip_longest(lines, lines[1:]):
         underlined = following is not None and _RULE.match(following)

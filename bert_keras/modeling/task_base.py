@@ -32,7 +32,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     - stores each constructor argument, except `encoder` and `name`, in an
       attribute of the same name;
     - makes its head;
-    - sets `pools` to False if its outputs do not depend on the pooler;
+    - sets `pools` to False if its outputs do not depend on the pooler,
+      `returns_logits` to False if they are not logits, and `token_outputs` to
+      the names of the outputs with a token axis;
     - calls `super().__init__` with inputs from `symbolic_inputs()` and outputs
       computed from `encode(...)`.
 

@@ -35,7 +35,9 @@ Tokens.__doc__ = """The concatenated tokens of several words.
 
 
 class ExactText:
-    """Tokenizer of any strings that returns the same ids as `WordPiece`.
+    """Tokenizer that returns the same ids as `WordPiece` for all strings.
+
+    `FastText` uses it for the strings that it cannot tokenize itself.
 
     The vocabulary is a trie. Node 0 is the root of tokens that begin a word,
     node 1 the root of "##" tokens. An edge is a pair (node, symbol); a symbol

@@ -222,8 +222,8 @@ def _compute_ideal_dcg(gains):
 
 # Entities are found and scored as in the Perl script conlleval. An entity never
 # continues in the next sentence. Scores are fractions of 1, not percent.
-# conlleval supports only B-, I-, E- and O. If S-, L- or U- occur, labels are
-# read as BIOES or BILOU, as in seqeval.
+# conlleval does not know S-, L- and U-. If one of them occurs, labels are read
+# as BIOES or BILOU, as in seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
@@ -392,9 +392,9 @@ def scores_v2(
 ) -> dict:
     """Return SQuAD 2.0 scores: overall, answerable only, unanswerable only.
 
-    A question without a prediction does not count. Exception: in the best
-    scores, it counts as correct if it is unanswerable. Both rules are the
-    official script's.
+    As in the official script, a question without a prediction does not count.
+    Exception: in the best scores, it counts as correct if it is unanswerable,
+    but not as a question, so a best score may exceed 1.
 
     Args:
         answers: question's id -> its true answers, empty if unanswerable.

@@ -296,7 +296,9 @@ def load_task_class(path):
 
 
 def convert(flag, value, default):
-    """Return an option's value, converted to the type of its default.
+    """Return an option's value; convert a string to the type of `default`.
+
+    If `default` is None, a string stays a string.
 
     Raises:
         InputError: the value cannot be converted.

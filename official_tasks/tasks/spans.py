@@ -133,7 +133,7 @@ class SpanTask(Problem):
     def tune(self, examples, predictions):
         """Return a dict with the "null_threshold" that has the best F1.
 
-        The dict is empty if each question has an answer, or if the user set the
+        The dict is empty if `may_be_none` is False, or if the user set the
         threshold.
         """
         if not self.may_be_none or self.is_threshold_fixed:

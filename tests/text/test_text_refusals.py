@@ -1,4 +1,4 @@
-"""Refusals of `bert_keras.text`: the call and a word of the message."""
+"""Wrong arguments and files that `bert_keras.text` refuses."""
 
 import numpy as np
 import pytest

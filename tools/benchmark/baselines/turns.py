@@ -75,6 +75,10 @@ def start_workers(jobs, variables=None):
 
     The first dict is name -> `Worker`. The second dict is name -> error
     message, for each worker that failed. An error of the first job is raised.
+
+    Args:
+        jobs: dict of name -> first arguments of `Worker`.
+        variables: dict of environment variables for all workers, or None.
     """
     workers, left_out = {}, {}
     try:
