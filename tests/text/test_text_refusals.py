@@ -29,7 +29,7 @@ IDS = tf.ragged.constant([[10, 11, 12], [13]])
         (b"[PAD]\n[UNK]\n[CLS]\na\n", r"\[SEP\] or \[MASK\]"),
         (b"[PAD]\na b\n", "Line 2 .* 'a b'"),
         (b"", r"\[PAD\]"),
-        (b"a\0b\n", "Line 1 .*NUL.* there, a token that no text"),
+        (b"a\0b\n", "Line 1 .*NUL.* which matches no text"),
         (b"a" * 257 + b"\n", r"Line 1 .*aaa\.\.\.; .*at most 256 bytes"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n##\n", "special tokens only"),
         (b"\xef\xbb\xbf[PAD]\n\n", "Line 2 "),
