@@ -84,8 +84,8 @@ def _split_blocks(text: str) -> list[list[str]]:
 def _join_items(lines: list[str]) -> list[str]:
     """Join wrapped lines into items.
 
-    A bullet or a label begins a new item and is removed. A heading, a rule or a
-    line of a table ends an item and is removed.
+    A bullet or a label begins a new item and is removed. A heading or a line of
+    `_NO_PROSE` ends an item and is removed.
     """
     items = [[]]
     for line, following in itertools.zip_longest(lines, lines[1:]):

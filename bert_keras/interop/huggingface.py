@@ -395,8 +395,8 @@ def _read_labels(config, count=None):
 def is_unread(path):
     """Return True for a Hugging Face weights file that is never read.
 
-    A PyTorch file is a pickle, which can run code. A TensorFlow file is HDF5
-    with names of transformers 4.
+    A PyTorch file is a pickle, which can run code. `tf_model.h5` belongs to the
+    TensorFlow models that transformers 5 dropped.
     """
     name = os.path.basename(path)
     return name == "tf_model.h5" or name.startswith("pytorch_model")

@@ -167,10 +167,10 @@ def _read_class_config(file, classes):
 
 
 def _read_task(folder):
-    """Return (class of bert_keras, arguments without the encoder, pooling).
+    """Return (class name, arguments without the encoder, pooling).
 
-    The class is its name. The pooling is a dict for a `BertTextEmbedder` of
-    keras-hub, else None.
+    The class is one of bert_keras. The pooling is a dict for a
+    `BertTextEmbedder` of keras-hub, else None.
     """
     path = os.path.join(folder, TASK_CONFIG)
     if not os.path.exists(path):

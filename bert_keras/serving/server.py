@@ -1,4 +1,4 @@
-"""Trial server for an export, with TensorFlow Serving's REST `predict`."""
+"""Trial server for an export, with a part of TensorFlow Serving's REST API."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # values in an answer, with padding; 40 MB of JSON
 MAX_DROPPED = 64 << 20  # maximum bytes to read of a body that is too large
 BODY_SECONDS = 10
-MAX_WAITING = 4  # limit for the bytes of all requests that wait / `max_bytes`
+MAX_WAITING = 4  # limit for all bodies that wait or run, in `max_bytes`
 NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 # Windows of `answer` start 128 tokens apart. In a short row, the distance may
 # be smaller, but is at least a third of the row's length.

@@ -37,7 +37,7 @@ Tokens.__doc__ = """The concatenated tokens of several words.
 class ExactText:
     """Tokenizer that returns the same ids as `WordPiece` for all strings.
 
-    `FastText` uses it for the strings that it cannot tokenize itself.
+    `FastText` uses `ExactText` for strings whose ids may otherwise be wrong.
 
     The vocabulary is a trie. Node 0 is the root of tokens that begin a word,
     node 1 the root of "##" tokens. An edge is a pair (node, symbol); a symbol

@@ -94,9 +94,9 @@ def extend_model(model, extension):
     """Return a copy of the model for the vocabulary of the extension.
 
     Each new word gets a row in the token embeddings and, if the model predicts
-    tokens, in the output bias: that of an [unusedN], or a new row. The old
-    vocabulary splits each new word into tokens, and the mean of these tokens'
-    rows becomes the word's row. LoRA is merged, as in
+    tokens, in the output bias. It is the row of an [unusedN], a spare row or a
+    new row. The old vocabulary splits each new word into tokens, and the mean
+    of these tokens' rows becomes the word's row. LoRA is merged, as in
     `with_dtype`. The other weights do not change. For text without new tokens,
     the encoder's outputs are the same.
 

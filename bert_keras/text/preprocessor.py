@@ -271,7 +271,8 @@ def count_prompt(tokenizer, prompt, sequence_length):
     """Count the tokens of [CLS] and a prompt; return 0 for an empty prompt.
 
     Raises:
-        InputError: the prompt does not fit in `sequence_length` tokens.
+        InputError: `sequence_length` tokens have no room for the prompt, [CLS]
+            and [SEP].
     """
     with tf.init_scope():  # eager, even while a graph is traced
         tokens = int(tf.size(tokenizer(prompt))) if prompt else 0

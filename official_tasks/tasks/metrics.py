@@ -1,6 +1,6 @@
 """Scores of predictions: classes, numbers, rankings, entities, answers.
 
-Each metric equals the reference implementation that its docstring names, except
+A metric whose docstring names a reference implementation equals it, except
 where the docstring says otherwise. For constant labels or predictions, SciPy's
 correlations are NaN; here they are 0.
 """
@@ -222,8 +222,8 @@ def _compute_ideal_dcg(gains):
 
 # Entities are found and scored as in the Perl script conlleval. An entity never
 # continues in the next sentence. Scores are fractions of 1, not percent.
-# conlleval does not know S-, L- and U-. If one of them occurs, labels are read
-# as BIOES or BILOU, as in seqeval.
+# conlleval knows neither S- nor L- nor U-. If one of them occurs, labels are
+# read as BIOES or BILOU, as in seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
@@ -393,8 +393,8 @@ def scores_v2(
     """Return SQuAD 2.0 scores: overall, answerable only, unanswerable only.
 
     As in the official script, a question without a prediction does not count.
-    Exception: in the best scores, it counts as correct if it is unanswerable,
-    but not as a question, so a best score may exceed 1.
+    Exception: in the best scores, an unanswerable one adds to the sum, but not
+    to the number of questions that divides it. So a best score may exceed 1.
 
     Args:
         answers: question's id -> its true answers, empty if unanswerable.
