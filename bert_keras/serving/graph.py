@@ -17,7 +17,8 @@ MASK = "[MASK]"  # a masked token in a text for `fill_mask`
 TRUNCATED = {"truncated": "bool (B,): True if the end of the text was cut off"}
 TOKENS = {
     "pieces": "string (B, T): the tokens, padded with ''",
-    "start": "int32 (B, T): index of the first character, padded with -1",
+    "start": "int32 (B, T): index of the first character (Unicode code point), "
+    "padded with -1",
     "end": "int32 (B, T): index after the last character, padded with -1",
 }
 

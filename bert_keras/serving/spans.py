@@ -49,8 +49,8 @@ def answer(model, rows, top_k=5):
 def _describe_answers(model, top_k):
     outputs = {
         "answer": f"string (B, {top_k}): slices of the context, best first",
-        "start": f"int32 (B, {top_k}): index of the first character, padded "
-        "with -1",
+        "start": f"int32 (B, {top_k}): index of the first character (Unicode "
+        "code point), padded with -1",
         "end": f"int32 (B, {top_k}): index after the last character, padded "
         "with -1",
         "score": f"float32 (B, {top_k}): start logit plus end logit",
@@ -223,7 +223,8 @@ def tag(model, rows, long_text="truncate"):
     entity_outputs = {
         "text": "string (B, N): the entities, slices of the text",
         "type": f"string (B, N): one of {types}",
-        "start": "int32 (B, N): index of the first character, padded with -1",
+        "start": "int32 (B, N): index of the first character (Unicode code "
+        "point), padded with -1",
         "end": "int32 (B, N): index after the last character, padded with -1",
         "score": "float32 (B, N): mean probability of the words' labels",
     }

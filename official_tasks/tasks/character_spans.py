@@ -2,11 +2,15 @@
 
 Annotation tools write spans as follows: Prodigy `{"start", "end", "label"}`,
 Label Studio `{"start", "end", "labels": [label]}`, doccano
-`{"start_offset", "end_offset", "label"}` or `[start, end, label]`.
+`{"start_offset", "end_offset", "label"}` or `[start, end, label]`. Positions
+count characters (Unicode code points). Those of Label Studio, and of other
+tools in a browser, count UTF-16 units; the "text" of a span shows which.
 """
 
+import itertools
 import json
 import re
+from typing import NamedTuple
 
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE
@@ -18,6 +22,7 @@ from bert_keras.text.unicode_tables import (
     PUNCTUATION,
     kinds,
 )
+from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.conll import TaggedText
 from official_tasks.tasks.metrics import entities
 
@@ -28,6 +33,15 @@ _MARKED = f"[{OTHER}{MARK}]"
 _WORD = re.compile(
     f"[{PUNCTUATION}{IDEOGRAPH}]|{_MARKED}({DROPPED}*{_MARKED})*"
 )
+
+
+class Span(NamedTuple):
+    """A span of a text; `text` is None if the tool did not write its text."""
+
+    start: int
+    end: int
+    label: str
+    text: str | None = None
 
 
 def tag_words(text, spans, where) -> TaggedText:
@@ -42,9 +56,9 @@ def tag_words(text, spans, where) -> TaggedText:
         where: file and line, for messages.
 
     Raises:
-        InputError: the text has no word; or a span has another form, lies
-            outside the text, covers no word, or shares a word with another
-            span.
+        InputError: the text has no word; or a span has another form or another
+            text, lies outside the text, covers no word, or shares a word with
+            another span.
     """
     types = "".join(str(kinds()[ord(character)]) for character in text)
     offsets = tuple(match.span() for match in _WORD.finditer(types))
@@ -54,7 +68,9 @@ def tag_words(text, spans, where) -> TaggedText:
     if spans is None:
         return TaggedText(words, None, text=text, offsets=offsets)
     labels, inside = [OUTSIDE] * len(words), 0
-    for start, end, label in _read_spans(spans, where):
+    read = _read_spans(spans, where)
+    counted = _count_characters(text, read, where)
+    for start, end, label, _ in counted:
         if not 0 <= start < end <= len(text):
             raise InputError(
                 f"{where}: expected a span inside the text, which has "
@@ -77,11 +93,63 @@ def tag_words(text, spans, where) -> TaggedText:
         first, last = offsets[covered[0]][0], offsets[covered[-1]][1]
         inside += first < start or end < last
     return TaggedText(
-        words, tuple(labels), text=text, offsets=offsets, num_inexact=inside
+        words,
+        tuple(labels),
+        text=text,
+        offsets=offsets,
+        num_inexact=inside,
+        is_utf16=counted != read,
     )
 
 
-def _read_spans(spans, where) -> list[tuple]:
+def _count_characters(text, spans, where) -> list[Span]:
+    """Return the spans with positions in characters.
+
+    The positions count UTF-16 units if only this agrees with the spans' texts.
+    """
+    wrong = _find_other_text(text, spans)
+    if not wrong:
+        return spans
+    index = from_utf16(text)
+    shifted = [
+        span._replace(start=index.get(span.start), end=index.get(span.end))
+        for span in spans
+    ]
+    if all(None not in span[:2] for span in shifted) and not _find_other_text(
+        text, shifted
+    ):
+        return shifted
+    start, end, _, stated = wrong[0]
+    raise InputError(
+        f"{where}: the span {start} to {end} has the text {stated[:60]!r}, but "
+        f"the characters there are {text[max(start, 0) : end][:60]!r}. Correct "
+        "the positions, which count characters from 0"
+    )
+
+
+def _find_other_text(text, spans) -> list[Span]:
+    """Return the spans that state another text; white space may differ."""
+    return [
+        span
+        for span in spans
+        if span.text is not None
+        and _squeeze(span.text) != _squeeze(text[max(span.start, 0) : span.end])
+    ]
+
+
+def _squeeze(text):
+    # Label Studio may write a line break in a span's text as "\\n".
+    return "".join(text.replace("\\n", " ").split())
+
+
+def from_utf16(text) -> dict[int, int]:
+    """Return a dict of index in UTF-16 units -> index in characters."""
+    units = [1 + (character > "\uffff") for character in text]
+    starts = itertools.accumulate(units, initial=0)
+    return {start: index for index, start in enumerate(starts)}
+
+
+def _read_spans(spans, where) -> list[Span]:
     try:
         if isinstance(spans, str):
             spans = json.loads(spans)
@@ -90,27 +158,31 @@ def _read_spans(spans, where) -> list[tuple]:
                 span.get("start", span.get("start_offset")),
                 span.get("end", span.get("end_offset")),
                 span.get("label", span.get("labels")),
+                span.get("text"),
             )
             if isinstance(span, dict)
-            else tuple(span)
+            else (*span, None)
             for span in spans
         ]
         rows = [
-            (start, end, *label)
+            (start, end, *label, text)
             if isinstance(label, list)
-            else (start, end, label)
-            for start, end, label in rows
+            else (start, end, label, text)
+            for start, end, label, text in rows
         ]
-        for start, end, label in rows:
+        for start, end, label, _ in rows:
             if not (type(start) is type(end) is int and label.strip()):
                 raise ValueError
+        return [
+            Span(a, b, label, encodable(text) if type(text) is str else None)
+            for a, b, label, text in rows
+        ]
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         raise InputError(
             f'{where}: expected a list of spans {{"start": 0, "end": 3, '
             f'"label": "PER"}} or [0, 3, "PER"], got '
             f"{json.dumps(spans, default=str)[:60]}"
         ) from None
-    return rows
 
 
 def find_spans(text: TaggedText, labels) -> list[dict]:

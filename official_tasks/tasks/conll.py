@@ -20,6 +20,7 @@ class TaggedText(NamedTuple):
         text: the string that contains the words, or None.
         offsets: (start, end) of each word in `text`, end exclusive; or None.
         num_inexact: number of spans that begin or end inside a word.
+        is_utf16: True if the file's spans count UTF-16 units of `text`.
     """
 
     words: tuple[str, ...]
@@ -29,6 +30,7 @@ class TaggedText(NamedTuple):
     text: str | None = None
     offsets: tuple[tuple[int, int], ...] | None = None
     num_inexact: int = 0
+    is_utf16: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
 from official_tasks.tasks.answers import Answer, best_answer
 from official_tasks.tasks.base import Defaults, Encoded, Examples, Option
+from official_tasks.tasks.character_spans import from_utf16
 from official_tasks.tasks.encoding import chunks, windowed_rows
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import read_json
@@ -206,12 +207,20 @@ class SpanTask(Problem):
             for problem, left_out in problems.items()
             if left_out
         ]
-        if moved := [q for q in kept if q.answers and _has_wrong_start(q)]:
+        stated = [(q, _find_stated(q)) for q in kept if q.answers]
+        stated = [(q, start) for q, start in stated if _has_start(q)]
+        if moved := [q for q, start in stated if start is None]:
             notes.append(
                 f"{len(moved)} answers are not at their start (an index of "
                 "characters, from 0). They occur once elsewhere in the "
                 "context, and training uses that position; the first is "
                 f"{self.source.describe(moved[0])}"
+            )
+        if units := [q for q, x in stated if x not in (None, q.start)]:
+            notes.append(
+                f"the start of {len(units)} answers counts UTF-16 units, not "
+                "characters, and is read so; the first is "
+                f"{self.source.describe(units[0])}"
             )
         if not kept:
             raise InputError(
@@ -374,8 +383,8 @@ def answer_span(question: Question) -> tuple[int, int] | str:
     text, context = question.answers[0], question.context
     if not text.strip():
         return "not found"
-    start = question.start
-    if start is None or start < 0 or _has_wrong_start(question):
+    start = _find_stated(question)
+    if start is None:
         start = context.find(text)
         if start < 0:
             return "not found"
@@ -384,14 +393,25 @@ def answer_span(question: Question) -> tuple[int, int] | str:
     return start, start + len(text)
 
 
-def _has_wrong_start(question):
-    """Return True if `start` is known and `answers[0]` does not begin there."""
-    start = question.start
+def _has_start(question):
     # In some data sets, a negative start means unknown.
-    is_known = start is not None and start >= 0
-    return is_known and not question.context.startswith(
-        question.answers[0], start
-    )
+    return question.start is not None and question.start >= 0
+
+
+def _find_stated(question) -> int | None:
+    """Return the index of `answers[0]` that `start` states, in characters.
+
+    `start` may also count UTF-16 units, as browsers do. Return None if `start`
+    is unknown, or if the answer is at neither index.
+    """
+    if not _has_start(question):
+        return None
+    text, context = question.answers[0], question.context
+    if context.startswith(text, question.start):
+        return question.start
+    start = from_utf16(context).get(question.start)
+    is_there = start is not None and context.startswith(text, start)
+    return start if is_there else None
 
 
 class Window(NamedTuple):

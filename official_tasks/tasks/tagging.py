@@ -137,6 +137,11 @@ class TagTask(Problem):
                 f"{inexact} spans of the {split} file begin or end inside a "
                 "word, so the entire word is learned and predicted"
             )
+        if shifted := sum(text.is_utf16 for text in texts):
+            notes.append(
+                f"the spans of {shifted} texts of the {split} file count "
+                "UTF-16 units, not characters, and are read so"
+            )
         texts = Examples(texts, notes)
         return (
             self._join_documents(split, texts)
@@ -263,7 +268,8 @@ class TagTask(Problem):
         Columns are separated by blanks, or by tabs if a word or label has a
         blank. A tab or line break in a word becomes "_". Without labels, the
         column of truth is left out. For texts with character spans, also write
-        predictions.jsonl, with each text and its predicted spans.
+        predictions.jsonl, with each text and its predicted spans, in characters
+        (Unicode code points).
         """
         if examples and examples[0].offsets:
             with open(

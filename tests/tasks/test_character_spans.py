@@ -69,6 +69,46 @@ def test_half_of_a_surrogate_pair_shifts_no_span(tmp_path):
     assert text.words[-1] == "Oslo" and text.labels[-1] == "B-LOC"
 
 
+EMOJI = "😀😀😀😀😀 Anna Carl won"
+
+
+def test_spans_in_utf_16_units_are_recognized_by_their_text(tmp_path):
+    spans = [
+        {"start": 11, "end": 15, "text": "Anna", "labels": ["PER"]},
+        {"start": 16, "end": 20, "labels": ["PER"]},  # in the unit of the first
+    ]
+    assert EMOJI.encode("utf-16-le")[22:30].decode("utf-16-le") == "Anna"
+    rows = [
+        {"text": EMOJI, "spans": spans[:1]},
+        {"text": EMOJI, "spans": spans},
+        {"text": EMOJI, "spans": [{**spans[0], "start": 6, "end": 10}]},
+        {"text": "Anna  ran\n", "spans": [{**spans[0], "start": 0, "end": 6}]},
+    ]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = custom_tags(dev=str(path), spans="spans").read("dev")
+    assert [text.labels[-3:] for text in read] == [
+        ("B-PER", "O", "O"),
+        ("B-PER", "B-PER", "O"),
+        ("B-PER", "O", "O"),
+        ("B-PER", "O"),
+    ]
+    assert [text.is_utf16 for text in read] == [True, True, False, False]
+    assert any(
+        "spans of 2 texts of the dev file count" in x for x in read.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [(12, 16, "Anna"), (1, 5, "Anna"), (11, 99, "Anna"), (6, 10, "Carl")],
+)
+def test_a_span_that_is_not_its_text_is_refused(start, end, text):
+    span = {"start": start, "end": end, "text": text, "label": "PER"}
+    with pytest.raises(InputError, match=f"line 1: the span .* text '{text}'"):
+        tag_words(EMOJI, [span], "a.jsonl, line 1")
+
+
 @pytest.mark.parametrize(
     ("spans", "word"),
     [

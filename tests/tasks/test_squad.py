@@ -253,6 +253,27 @@ def test_halves_of_surrogate_pairs_are_replaced(tmp_path):
     assert question.answers == ("A\ufffdda",)
 
 
+def test_an_answer_start_in_utf_16_units_is_read_so(tmp_path):
+    context = "😀😀 Anna, then Bo, then Anna, then Bo."
+    units = context.encode("utf-16-le")
+    second = units.rindex("Anna".encode("utf-16-le")) // 2
+    qas = [
+        {"id": str(start), "question": "Who?", "answers": [answer]}
+        for start in (second, context.rindex("Anna"), 4)
+        for answer in [{"text": "Anna", "answer_start": start}]
+    ]
+    path = tmp_path / "train.json"
+    paragraphs = [{"context": context, "qas": qas}]
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    kept = squad_task(SQUAD_1, train=str(path)).read("train")
+    last = context.rindex("Anna")
+    assert [answer_span(q) for q in kept] == [(last, last + 4)] * 2
+    assert any(
+        "start of 1 answers counts UTF-16" in note for note in kept.notes
+    )
+    assert any("ambiguous; the first is '4'" in note for note in kept.notes)
+
+
 def test_an_answer_may_be_a_number_in_the_file(tmp_path):
     start = CONTEXT.index("1815")
     file = squad_file(tmp_path / "train.json", ("year", [(1815, start)]))
