@@ -216,13 +216,16 @@ def evaluate_masked_lm(values) -> dict:
         raise InputError("--input is missing: name files of texts")
     paths = find_inputs(values.input)
     dialect = make_dialect(values.separator, values.encoding)
-    rows = read_inputs(paths, None, [values.text or "text"], [False], dialect)
+    notes: list[str] = []
+    columns = [values.text or "text"]
+    rows = read_inputs(paths, None, columns, [False], dialect, notes)
     scores = score_masked_lm(
         values.model,
         (text for (text,) in rows),
         values.sequence_length,
         seed=values.seed,
     )
+    progress.print_notes(notes)
     if values.output is not None:
         with new_files(values.output, values.overwrite, paths) as folder:
             write_json(scores, os.path.join(folder, "results.json"))

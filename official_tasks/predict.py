@@ -153,6 +153,7 @@ def _answer(values):
     )
     total = prediction.count_rows(*rows)
     progress.print_notes(notes)
+    printed = len(notes)
     with Answers(
         values.output, served, name, values.keep, values.overwrite
     ) as answers:
@@ -171,6 +172,8 @@ def _answer(values):
             script.drop_output()  # the pipe's reader, such as `head`, has ended
             return
         answers.finish()
+    if total is None:  # a pipe or a data set was first read just now
+        progress.print_notes(notes[printed:])
     now = answers.done - before
     message = f"{answers.done} rows, {now} of them by this command"
     if answers.counts_truncated and answers.done:

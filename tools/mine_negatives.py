@@ -97,6 +97,7 @@ def main(values):
     options = {name: getattr(values, name) for name in (*COLUMNS, "max_score")}
     task = embedding.embedding_task(objective="in_batch", **options)
     rows = task.source.read_files("train")
+    progress.print_notes(rows.notes)
     pairs = Examples((pair for _, pair in rows), rows.notes)
     queries = [q for q in task.collect_queries(pairs) if q.relevant]
     if not queries:

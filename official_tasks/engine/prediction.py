@@ -1,10 +1,8 @@
 """Reads the rows for `predict`: files, data sets or standard input."""
 
 import glob
-import gzip
 import json
 import os
-import sys
 
 from bert_keras import files
 from bert_keras.errors import InputError
@@ -13,6 +11,7 @@ from official_tasks.tasks.table import (
     Dialect,
     is_columnar,
     line_or_row,
+    open_text,
     plain_errors,
     read_rows,
     split_ending,
@@ -150,7 +149,8 @@ def _read_file(path, kind, columns, lists, dialect, notes):
     if kind == "columns":
         yield from _read_table(path, None, None, columns, lists, dialect, notes)
         return
-    with _open(path, kind, dialect.encoding) as text:
+    text, dialect = _open(path, kind, dialect, notes)
+    with text:
         if kind == "lines":
             with plain_errors(path, dialect):
                 yield from ([line.rstrip("\r\n")] for line in text)
@@ -194,19 +194,15 @@ def find_kind(path, kind=None):
     return suffix[1:] if suffix in KINDS else "lines"
 
 
-def _open(path, kind, encoding):
-    # For "lines", invalid bytes become U+FFFD, which the tokenizer drops.
-    text = {
-        "encoding": encoding,
-        "errors": "replace" if kind == "lines" else "strict",
-        "newline": "\n" if kind == "lines" else "",
-    }
-    if path == "-":
-        return open(sys.stdin.fileno(), closefd=False, **text)
-    if not os.path.isfile(path):
+def _open(path, kind, dialect, notes):
+    if path != "-" and not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    open_file = gzip.open if split_ending(path)[1] else open
-    return open_file(path, "rt", **text)
+    if kind == "lines":
+        # Invalid bytes become U+FFFD, which the tokenizer drops.
+        arguments = {"errors": "replace", "newline": "\n"}
+    else:
+        arguments = {"newline": ""}
+    return open_text(path, dialect, notes, **arguments)
 
 
 def _parse_list(row_name, column, value, item_type):

@@ -110,11 +110,8 @@ class Table(Source):
         if split == "test" or not has_held_out:
             rows = self.load(split)
             notes = rows.notes
-            # In `evaluate`, the path of train may come from the run's settings,
-            # so `has` checks that the file still exists. Do not `load` train,
-            # because `load` refuses labels that the model lacks.
-            if split == "dev" and "train" in self.files and self.has("train"):
-                notes = notes + note_overlap(self.read_files("train"), rows)
+            if split == "dev" and "train" in self.files:
+                notes = notes + self._note_overlap(rows)
             return Examples((example for _, example in rows), notes)
         rows = self.load("train")
         examples = (
@@ -123,6 +120,22 @@ class Table(Source):
             if (number in self._held_out) == (split == "dev")
         )
         return Examples(examples, rows.notes)
+
+    def _note_overlap(self, rows) -> list[str]:
+        """Return a note on rows of dev that are also in train.
+
+        In `evaluate`, the path of train may come from the run's settings, so
+        the file may be gone, or unreadable with the flags of dev. In
+        `finetune`, reading train raises the same error again.
+        """
+        if not self.has("train"):
+            return []
+        try:
+            # Do not `load` train, which refuses labels that the model lacks.
+            return note_overlap(self.read_files("train"), rows)
+        except InputError as error:
+            reason = str(error).splitlines()[0]
+            return [f"dev was not searched for training texts: {reason}"]
 
     def load(self, split) -> Examples:
         """Read a split and apply `prepare`.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import Option
+from official_tasks.tasks.base import Examples, Option
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
@@ -62,6 +62,7 @@ class PairTable(Table):
 
     def __init__(self, name, options, is_search=False):
         label, negative = options.label, options.negative
+        self._text_notes: list[str] = []
         if label and negative:
             raise InputError(
                 f"--label={label} and --negative={negative}: give one of them"
@@ -115,7 +116,10 @@ class PairTable(Table):
             return None
         texts: dict[str, str] = {}
         for line, (key, text) in read_rows(
-            path, [self.options.id, "text"], dialect=self.dialect
+            path,
+            [self.options.id, "text"],
+            dialect=self.dialect,
+            notes=self._text_notes,
         ):
             if key in texts:
                 where = format_lines([(path, line)])
@@ -124,6 +128,10 @@ class PairTable(Table):
         if not texts:
             raise InputError(f"{path}: expected at least one row, got none")
         return texts
+
+    def read_files(self, split):
+        rows = super().read_files(split)
+        return Examples(rows, [*self._text_notes, *rows.notes])
 
     def existing_files(self, *splits):
         from bert_keras.data.data_sets import is_data_set

@@ -4,8 +4,10 @@ import codecs
 import contextlib
 import csv
 import gzip
+import io
 import json
 import math
+import sys
 import types
 import zlib
 from collections.abc import Iterator
@@ -17,6 +19,15 @@ from bert_keras.text.wordpiece import encodable
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
+BLOCK = 1 << 20  # bytes of a file to decode at once
+# UTF-32's mark begins with that of UTF-16, so it comes first.
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 # Values of --separator that a message may suggest -> name in the message.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
@@ -51,6 +62,74 @@ def make_dialect(separator=None, encoding=None) -> Dialect:
             "encoding of Python"
         ) from None
     return Dialect(separator, "utf-8-sig" if name == "utf-8" else name)
+
+
+def open_text(path, dialect=None, notes=None, **arguments):
+    """Open a text file of a user, or standard input, for reading.
+
+    A byte order mark decides the encoding. A file without one that is UTF-8,
+    and not only ASCII, is read as UTF-8. Otherwise the dialect decides. With
+    UTF-8 as the dialect's encoding, other files raise an error when they are
+    read. Of standard input, only the first bytes are checked.
+
+    Args:
+        path: a file, compressed if it ends in .gz; or "-".
+        dialect: `Dialect` of the file; None means UTF-8.
+        notes: list that gets a note if the encoding is not the dialect's.
+        **arguments: further arguments of `open`.
+
+    Returns:
+        The open text file, and the dialect with the encoding of the file.
+    """
+    dialect = dialect or Dialect()
+    encoding = dialect.encoding
+    stream = _open_bytes(path)
+    if encoding != "utf-8-sig":
+        with plain_errors(path):
+            found, reason = _detect_encoding(stream, path == "-")
+        found = found or encoding
+        if not encoding.startswith(found) and notes is not None:
+            name = found.removesuffix("-sig").upper()
+            notes.append(
+                f"{path} is read as {name} and not as {encoding}, because "
+                f"{reason}"
+            )
+        encoding = found
+    text = io.TextIOWrapper(stream, encoding=encoding, **arguments)
+    return text, dialect._replace(encoding=encoding)
+
+
+def _open_bytes(path):
+    if path == "-":
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    open_file = gzip.open if split_ending(path)[1] else open
+    return open_file(path, "rb")
+
+
+def _detect_encoding(stream, is_pipe):
+    """Return the encoding that the bytes show, or None, and the reason."""
+    if is_pipe:
+        stream = io.BytesIO(stream.peek())
+    head = stream.read(4)
+    stream.seek(0)
+    for mark, name in MARKS.items():
+        if head.startswith(mark):
+            return name, "it begins with a byte order mark"
+    decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
+    try:
+        while block := stream.read(BLOCK):
+            # UTF-16 has NUL in each ASCII letter.
+            if b"\0" in block:
+                return None, ""
+            is_ascii = decoder.decode(block).isascii() and is_ascii
+        # A pipe's first bytes may end within a letter.
+        decoder.decode(b"", final=not is_pipe)
+    except UnicodeDecodeError:
+        return None, ""
+    finally:
+        stream.seek(0)
+    reason = "its letters outside ASCII are valid UTF-8"
+    return (None, "") if is_ascii else ("utf-8-sig", reason)
 
 
 def read_rows(
@@ -168,10 +247,9 @@ def _read_text_rows(path, stream, kind, columns, optional, dialect, notes):
         if stream is None:
             if not Path(path).is_file():
                 raise InputError(f"{path}: no such file")
-            open_file = gzip.open if split_ending(path)[1] else open
-            encoding = (dialect or Dialect()).encoding
-            stream = open_file(path, "rt", encoding=encoding, newline="")
+            stream, found = open_text(path, dialect, notes, newline="")
             stack.enter_context(stream)
+            dialect = dialect and found
         stack.enter_context(plain_errors(path, dialect))
         if kind == ".jsonl":
             yield from _read_json_rows(stream, columns, optional)

@@ -205,6 +205,31 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
         leaderboard.predict_task(task, ["rte"], place, split="tset")
 
 
+@pytest.mark.parametrize("flags", [(), ("--encoding=utf-8",)])
+def test_a_run_on_files_of_two_encodings_is_evaluated(
+    place, tmp_path, monkeypatch, capsys, flags
+):
+    monkeypatch.chdir(tmp_path)
+    rows = "text,label\ncaf\u00e9,bad\nbien s\u00fbr,good\n"
+    (tmp_path / "train.csv").write_text(rows, encoding="cp1252")
+    (tmp_path / "dev.csv").write_text(rows, encoding="utf-8-sig")
+    model = load_model(
+        custom_task("train.csv", encoding="cp1252"), place / "init"
+    )
+    settings = {"task": "custom", "train": "train.csv", "dev": "dev.csv"}
+    with RunFolder("run", {**settings, "encoding": "cp1252"}, ["train.csv"]):
+        preprocess = BertPreprocessor.from_preset(place / "init")
+        model.save_preset("run/model", preprocess)
+    with eager_functions():
+        run(evaluate, "--model=run", *flags, "--output=scores")
+    text = (tmp_path / "scores" / "predictions.csv").read_text("utf-8")
+    assert "\ncaf\u00e9,bad," in text and "\nbien s\u00fbr,good," in text
+    note = "dev.csv is read as UTF-8 and not as cp1252"
+    if flags:  # train is no UTF-8
+        note = "dev was not searched for training texts: train.csv: expected"
+    assert note in capsys.readouterr().out
+
+
 def test_only_a_named_model_brings_its_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"task": "custom", "problem": "multi", "train": "t.csv"}

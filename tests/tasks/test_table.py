@@ -1,6 +1,8 @@
 import datetime
 import decimal
 import gzip
+import os
+import re
 
 import pytest
 
@@ -65,6 +67,61 @@ def test_a_name_in_capitals_says_the_same(tmp_path):
     path = tmp_path / "A.PARQUET"
     parquet.write_table(pa.table({"text": ["so it is"]}), path)
     assert rows(path, ["text"]) == [["so it is"]]
+
+
+LETTERS = "text,label\nGr\u00fc\u00dfe \u2013 caf\u00e9,1\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "named", "noted"),
+    [
+        ("cp1252", "cp1252", None),
+        ("utf-8", "cp1252", "read as UTF-8 and not as cp1252, because its let"),
+        ("utf-8-sig", "cp1252", "as UTF-8 .* begins with a byte order mark"),
+        ("utf-8", "utf-16", "as UTF-8 and not as utf-16"),
+        ("utf-16", "cp1252", "as UTF-16 .* begins with a byte order mark"),
+        ("utf-32", "utf-16", "as UTF-32 .* begins with a byte order mark"),
+        ("utf-16", "utf-16-be", None),
+        ("utf-16-le", "utf-16-le", None),
+        ("utf-8", "utf-8", None),
+        ("utf-8-sig", "utf-8", None),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_bytes_that_are_utf_8_or_marked_win_over_the_named_encoding(
+    tmp_path, written, named, noted, name
+):
+    path = tmp_path / name
+    content = LETTERS.encode(written)
+    path.write_bytes(gzip.compress(content) if name[-1] == "z" else content)
+    dialect, notes = make_dialect(None, named), []
+    found = list(read_rows(path, ["text"], dialect=dialect, notes=notes))
+    assert found == [(2, ["Gr\u00fc\u00dfe \u2013 caf\u00e9"])]
+    assert re.search(noted, notes.pop()) if noted else not notes
+    asked = read_inputs([str(path)], None, ["text"], [False], dialect, notes)
+    assert list(asked) == [["Gr\u00fc\u00dfe \u2013 caf\u00e9"]]
+    assert len(notes) == bool(noted)
+
+
+def test_a_letter_that_ends_a_file_shows_its_encoding(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("caf\u00e9".encode("cp1252"))
+    dialect = make_dialect(None, "cp1252")
+    rows = read_inputs([str(path)], "lines", ["text"], [False], dialect)
+    assert list(rows) == [["caf\u00e9"]]
+
+
+@pytest.mark.parametrize("written", ["utf-8", "utf-8-sig", "cp1252"])
+def test_a_pipe_shows_its_encoding_by_its_first_bytes(monkeypatch, written):
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb") as file:
+        file.write("caf\u00e9\ncaf\u00e9".encode(written))
+    with os.fdopen(reader) as pipe:
+        monkeypatch.setattr("sys.stdin", pipe)
+        notes, dialect = [], make_dialect(None, "cp1252")
+        rows = read_inputs(["-"], None, ["text"], [False], dialect, notes)
+        assert list(rows) == [["caf\u00e9"]] * 2
+    assert len(notes) == (written != "cp1252")
 
 
 def test_null_is_an_empty_cell_and_a_list_only_where_it_may_be(tmp_path):
