@@ -15,6 +15,7 @@ from bert_keras.data.pretraining_data import finish_data, one_writer
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
+from bert_keras.manifest import unfinished_build
 
 PARTS = ".parts"  # folder for tokens, with one file for each input file
 
@@ -47,7 +48,8 @@ def create_pretraining_data_with_beam(
     """
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
-    with one_writer(folder, copies):
+    parts = os.path.join(tokens, PARTS)
+    with one_writer(folder, copies), _remove_after_error(parts):
         if source == corpus.DOCUMENTATION or is_data_set(source):
             reading = layout, text_field, sentences == "split"
             documents = corpus.read_documents(source, *reading)
@@ -61,20 +63,22 @@ def create_pretraining_data_with_beam(
             )
             task = TokeniseFile(tokenise, layout, text_field, settings)
             stores = _build_stores(source, tokenizer, tokens, task, run)
-        with _remove_after_error(os.path.join(tokens, PARTS)):
-            manifests = finish_data(
-                stores, folder, rules, seed, copies, records, run
-            )
-    files.remove(os.path.join(tokens, PARTS))
+        manifests = finish_data(
+            stores, folder, rules, seed, copies, records, run
+        )
+    files.remove(parts)
     return manifests
 
 
 @contextlib.contextmanager
 def _remove_after_error(folder):
+    """Remove a folder after `InputError`, if the `with` block made it."""
+    is_new = not files.is_folder(folder)
     try:
         yield
     except InputError:
-        files.remove(folder)
+        if is_new:
+            files.remove(folder)
         raise
 
 
@@ -151,9 +155,14 @@ def _build_stores(
     ]
     done = set(files.list_folder(parts))
     pairs = zip(paths, targets, strict=True)
-    run(task, [pair for pair in pairs if os.path.basename(pair[1]) not in done])
+    todo = [pair for pair in pairs if os.path.basename(pair[1]) not in done]
     work = building.work_folder(folder)
-    with _remove_after_error(os.path.join(folder, PARTS)):
+    record = task.settings | {"stores": task.names}
+    with (
+        unfinished_build(folder, record, work),
+        _remove_after_error(os.path.join(folder, PARTS)),
+    ):
+        run(task, todo)
         stores = building.assemble_stores(
             targets, task.names, work, tokenizer, task.settings
         )

@@ -27,7 +27,12 @@ from bert_keras.data.token_store import (
 )
 from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
-from bert_keras.manifest import check_same_settings, find_fault
+from bert_keras.manifest import (
+    BUILD,
+    check_same_settings,
+    find_fault,
+    unfinished_build,
+)
 
 # Characters of a part. The document that reaches this number ends the part.
 _PART = 2_000_000
@@ -88,18 +93,22 @@ def build_stores(
     finished = find_finished(folder, names, settings)
     if finished:
         _check_corpus(parts, finished, folder)
+        files.remove(os.path.join(folder, BUILD))
         return {n: TokenStore(os.path.join(folder, n)) for n in names}
     work = work_folder(folder)
     key = json_files.json_hash(settings)[:16]
     write = WritePart(tokenise, os.path.join(work, "parts", key))
     paths, total, size = [], 0, 0
-    for path, count, characters in in_order(write, parts, workers, MIN_ITEMS):
-        paths.append(path)
-        total, size = total + count, size + characters
-        if progress:
-            progress(total, size)
-    stores = assemble_stores(paths, names, work, tokenizer, settings)
-    return move_stores(stores, work, folder)
+    with unfinished_build(folder, settings | {"stores": names}, work):
+        for path, count, characters in in_order(
+            write, parts, workers, MIN_ITEMS
+        ):
+            paths.append(path)
+            total, size = total + count, size + characters
+            if progress:
+                progress(total, size)
+        stores = assemble_stores(paths, names, work, tokenizer, settings)
+        return move_stores(stores, work, folder)
 
 
 def side_names(held_out_share: float, named: bool = False) -> list[str]:

@@ -29,6 +29,7 @@ from bert_keras.manifest import (
     describe_file,
     find_fault,
     read_manifest,
+    unfinished_build,
     write_manifest,
 )
 from bert_keras.text.vocabulary import write_vocabulary
@@ -211,14 +212,18 @@ def write_records(
         The manifest.
 
     Raises:
-        InputError: the folder has records made with other settings.
+        InputError: the folder has records, finished or not, made with other
+            settings.
     """
     write = WriteShard(store, folder, rules, seed, copies)
     record_files.refuse_other(folder, write.settings)
-    files.make_folder(folder)
+    with unfinished_build(folder, write.settings):
+        return _write_missing(write, folder, store.vocabulary, run, progress)
+
+
+def _write_missing(write, folder, vocabulary, run, progress) -> dict:
     files.remove_partials(folder)  # unfinished files of killed writers
-    write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
-    record_files.remove_others(folder, write.names)
+    write_vocabulary(vocabulary, os.path.join(folder, VOCABULARY))
     shards = write.find_done()
     if progress:
         progress(len(shards), len(write.names))

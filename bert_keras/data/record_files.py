@@ -9,7 +9,6 @@ written last, so it is missing in an unfinished folder.
 import contextlib
 import math
 import os
-import re
 
 import numpy as np
 import tensorflow as tf
@@ -172,9 +171,6 @@ def _first_features(path: str):
     )
 
 
-_SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
-
-
 def write_manifest(folder: str, manifest: dict) -> dict:
     """Write the manifest of finished shards; return the manifest."""
     manifest = {
@@ -195,13 +191,6 @@ def refuse_other(folder: str, settings: dict):
         return  # the manifest is missing or damaged
     old = {name: manifest.get(name) for name in settings}
     check_same_settings(old, settings, folder)
-
-
-def remove_others(folder: str, names: list[str]):
-    """Remove an interrupted build's shards that are not in `names`."""
-    for name in files.list_folder(folder):
-        if _SHARD.fullmatch(name) and name not in names:
-            files.remove(os.path.join(folder, name))
 
 
 def read_manifest(folder: str) -> dict:

@@ -147,6 +147,9 @@ def test_a_build_by_beam_resumes_with_what_is_missing(
         # A call that is refused keeps the finished parts.
         with pytest.raises(InputError):
             create(f"{text}/nothing", tokenizer, tmp_path / "beam")
+        other = {"held_out_share": 0.2} if limit == 10 else {"copies": 1}
+        with pytest.raises(InputError, match=f"{next(iter(other))} was"):
+            create(text, tokenizer, tmp_path / "beam", **other)
     stop_at(None, made, monkeypatch)
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)

@@ -220,16 +220,46 @@ def test_a_build_that_was_interrupted_resumes(
         assert first == 1
 
 
+@pytest.mark.parametrize(
+    ("stage", "change", "word"),
+    [
+        ("tokens", {"held_out_share": 0.3}, "held_out_share was 0.2"),
+        ("tokens", {"sentences": "lines"}, "sentence_rule"),
+        ("train", {"sentences": "lines"}, "sentence_rule"),
+        ("train", {"rules": SamplingRules(8, 3)}, "sequence_length was 16"),
+        ("train", {"seed": 1}, "seed was 0 and is now 1"),
+    ],
+)
+def test_an_interrupted_build_refuses_other_settings_and_keeps_its_files(
+    tokenizer, tmp_path, small_parts, stage, change, word
+):
+    calls = []
+
+    def stop(name, *_):
+        calls.append(name)
+        if calls.count(stage) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        create(tmp_path, tokenizer, stop)
+    before = contents(tmp_path)
+    assert sum(name.endswith((".npz", ".tfrecord")) for name in before) >= 2
+    with pytest.raises(InputError, match=word):
+        create(tmp_path, tokenizer, **change)
+    assert contents(tmp_path) == before
+    create(tmp_path, tokenizer)
+    assert not list(tmp_path.rglob("build.json"))
+
+
 def create(folder, tokenizer, progress=None, documents=None, **options):
     """Create train and held-out data, as token stores and as records."""
+    settings = {"rules": SamplingRules(16, 3), "held_out_share": 0.2}
     return create_pretraining_data(
         documents or corpus(),
         tokenizer,
         str(folder),
-        SamplingRules(16, 3),
-        held_out_share=0.2,
         progress=progress,
-        **options,
+        **settings | options,
     )
 
 

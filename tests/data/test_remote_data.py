@@ -121,18 +121,21 @@ def test_finished_remote_data_of_other_settings_is_refused_and_stays(
         assert remote_contents(remote) == before
 
 
-def test_a_remote_build_that_starts_again_leaves_no_other_shards(
-    monkeypatch, tokenizer, remote, tmp_path
+def test_an_unfinished_remote_build_refuses_other_settings(
+    monkeypatch, tokenizer, remote
 ):
     with object_store(monkeypatch, 24), pytest.raises(Killed):
         create(remote, tokenizer, copies=2)
     assert files.find(f"{remote}/train/*.tfrecord")
     files.remove(f"{remote}/.lock")
+    # Remove the local unfinished build, as if on another machine.
     files.remove(os.path.join(files.cache_folder(), "building"))
-    whole = create(tmp_path / "local", tokenizer)
+    before = remote_contents(remote)
     with object_store(monkeypatch):
-        assert create(remote, tokenizer) == whole
-        assert remote_contents(remote) == contents(tmp_path / "local")
+        with pytest.raises(InputError, match="copies was 2 and is now 1"):
+            create(remote, tokenizer)
+        assert remote_contents(remote) == before
+        create(remote, tokenizer, copies=2)
 
 
 def test_damage_to_a_remote_data_set_is_named(tokenizer, remote):
