@@ -1,6 +1,7 @@
 """Make tasks from a user's tables of texts, questions, words or choices."""
 
 import functools
+import re
 from collections import Counter
 
 from bert_keras.errors import InputError, collect_faults, raise_all
@@ -28,7 +29,12 @@ from official_tasks.tasks.own_data import (
 )
 from official_tasks.tasks.source import RECIPE_OPTIONS
 from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
-from official_tasks.tasks.table import LARGEST_NUMBER, read_index, read_number
+from official_tasks.tasks.table import (
+    LARGEST_NUMBER,
+    drop_zeros,
+    read_index,
+    read_number,
+)
 from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
 
 TEXT_OPTIONS = {
@@ -180,6 +186,50 @@ class TextTable(Table):
         is_multi = self.problem == "multi"
         return set(example.label if is_multi else [example.label])
 
+    def read_files(self, split):
+        """Return the rows of `Table.read_files`; labels 1.0 and 1 are one."""
+        rows = super().read_files(split)
+        if self.problem == "regression" or split == "test":
+            return rows
+        names = set().union(*(self._get_names(example) for _, example in rows))
+        new = {n: name for n, name in self._spell(split, names) if n != name}
+        if not new:
+            return rows
+        renamed, changed = [], []
+        for location, example in rows:
+            old = self._get_names(example)
+            if old & new.keys():
+                changed.append(location)
+                label = {new.get(name, name) for name in old}
+                if self.problem == "single":
+                    (label,) = label
+                example = example._replace(label=label)
+            renamed.append((location, example))
+        old, name = min(new.items())
+        note = (
+            f"{format_lines(changed)}: the labels of {len(changed)} rows are "
+            f"whole numbers, so {old!r} is read as {name!r}"
+        )
+        return Examples(renamed, [*rows.notes, note])
+
+    def _spell(self, split, names):
+        """Yield (name in the file, name of the class), such as "1.0", "1".
+
+        If the classes are unknown, ".0" is dropped if all names are whole
+        numbers.
+        """
+        # The labels of `train` are unknown unless a model set them.
+        is_train = split == "train"
+        known = vars(self).get("labels") if is_train else self.labels
+        if known is None:
+            short = [drop_zeros(name) for name in names]
+            if all(re.fullmatch("-?[0-9]+", name) for name in short):
+                yield from zip(names, short, strict=True)
+            return
+        by_number = {drop_zeros(name): name for name in known}
+        for name in names - {*known}:
+            yield name, by_number.get(drop_zeros(name), name)
+
     def read(self, split):
         examples = super().read(split)
         if split == "train":
@@ -330,8 +380,7 @@ def custom_spans(**options) -> SpanTask:
             answers = (cells[answer],) if cells[answer].strip() else ()
         if answers and start:
             try:
-                # In a column with empty cells, pandas writes 5 as 5.0.
-                first = int(cells[start].strip().removesuffix(".0"))
+                first = int(drop_zeros(cells[start].strip()))
             except ValueError:
                 raise InputError(
                     f"{where}: expected a whole number in column {start!r}, "
@@ -487,8 +536,7 @@ def custom_choices(**options) -> ChoiceTask:
 def _choose(where, label, choices) -> int:
     label, *choices = (text.strip() for text in (label, *choices))
     if label not in choices:
-        # In a column with empty cells, pandas writes 1 as 1.0.
-        label = label.removesuffix(".0")
+        label = drop_zeros(label)
     readings = {choices.index(label)} if label in choices else set()
     number = read_index(label, len(choices))
     if number is not None:

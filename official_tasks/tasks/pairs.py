@@ -13,7 +13,12 @@ from official_tasks.tasks.own_data import (
     Columns,
     Table,
 )
-from official_tasks.tasks.table import LARGEST_NUMBER, read_index, read_rows
+from official_tasks.tasks.table import (
+    LARGEST_NUMBER,
+    drop_zeros,
+    read_index,
+    read_rows,
+)
 
 PAIR_OPTIONS = {
     **TABLE_OPTIONS,
@@ -148,6 +153,8 @@ class PairTable(Table):
         ):
             if column in cells:
                 cell = cells[column]
+                if table is not None and cell not in table:
+                    cell = drop_zeros(cell)
                 if table is not None and cell not in table:
                     raise InputError(
                         f"{where}: the id {cell!r} is not in --{option}, which "

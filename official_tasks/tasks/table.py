@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import math
+import re
 import sys
 import types
 import zlib
@@ -407,6 +408,15 @@ def read_number(text: str) -> float | None:
     except ValueError:
         return None
     return number if abs(number) <= LARGEST_NUMBER else None  # NaN gives None
+
+
+def drop_zeros(text: str) -> str:
+    """Return "1" for "1.0", and any other text unchanged.
+
+    In a column with an empty cell, pandas and Parquet store whole numbers as
+    floats.
+    """
+    return re.sub(r"\A(-?[0-9]+)\.0+\Z", r"\1", text)
 
 
 def read_index(text: str, count: int) -> int | None:

@@ -179,6 +179,38 @@ def test_labels_of_a_dev_file_are_those_of_training(tmp_path):
         custom_task(dev=dev).read("dev")
 
 
+def test_whole_numbers_that_are_stored_as_floats_are_the_same_labels(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    stored = str(tmp_path / "floats.parquet")
+    table = {"text": list("abcd"), "label": [0.0, 1.0, None, 2.0]}
+    parquet.write_table(pa.table(table), stored)
+    whole = write(tmp_path / "whole.csv", zip("efg", "012", strict=True))
+    text = write(tmp_path / "text.csv", [("h", "2.0"), ("i", "1.00")])
+    task = custom_task(stored, whole, drop_unlabelled=True)
+    assert task.labels == ["0", "1", "2"]
+    assert [row.label for row in task.read("train")] == [0, 1, 2]
+    assert [row.label for row in task.read("dev")] == [0, 1, 2]
+    note = "row 1, 2, 4: the labels of 3 rows are whole numbers, so '0.0' is"
+    assert [note in x for x in task.read("train").notes].count(True) == 1
+    assert not any("whole numbers" in x for x in task.read("dev").notes)
+    for train in (whole, f"{stored},{whole}"):
+        task = custom_task(train, text, drop_unlabelled=True)
+        assert task.labels == ["0", "1", "2"]
+        assert [row.label for row in task.read("dev")] == [2, 1]
+    task = custom_task(dev=whole)
+    task.take_arguments({"labels": ["0.0", "1.0", "2.0"]})  # an older model
+    assert [row.label for row in task.read("dev")] == [0, 1, 2]
+    mixed = write(tmp_path / "m.csv", [("a", "1.0"), ("b", "2.5"), ("c", "x")])
+    assert custom_task(mixed, mixed).labels == ["1.0", "2.5", "x"]
+    lists = tmp_path / "lists.jsonl"
+    rows = [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [1]}]
+    lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = custom_task(str(lists), str(lists), problem="multi")
+    assert task.labels == ["0", "1"]
+    assert [row.label for row in task.read("dev")] == [{0, 1}, {1}]
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
 def test_the_message_on_another_encoding_or_separator_names_its_flag(
     tmp_path, encoding

@@ -83,6 +83,17 @@ def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
     assert len(written) == 3 * 3 - 1
 
 
+def test_ids_that_are_stored_as_floats_are_found(tmp_path):
+    header = ("query", "passage")
+    passages = write(tmp_path / "p.csv", [("7", "it is")], ("id", "text"))
+    pairs = write(tmp_path / "pairs.csv", [("is it", "7.0")], header)
+    task = embedding_task(
+        dev=pairs, passages=passages, text=header[0], text_pair=header[1]
+    )
+    (query,) = task.read("dev")
+    assert (query.passages, query.relevant) == (["it is"], {0: 1.0})
+
+
 def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     texts = {"q1": "is it", "q2": "was it"}
     lines = [json.dumps({"_id": k, "text": v}) for k, v in texts.items()]
