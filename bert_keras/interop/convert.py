@@ -1,7 +1,6 @@
 """Conversion of a preset to a Hugging Face folder, with a check of outputs."""
 
 import dataclasses
-import re
 import warnings
 
 import numpy as np
@@ -9,20 +8,12 @@ from keras import ops
 
 import bert_keras
 from bert_keras.comparison import greatest_difference
-from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.errors import InputError
 from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS
-from bert_keras.interop.presets import list_names, open_checkpoint
+from bert_keras.interop.load_report import is_spare, list_names
+from bert_keras.interop.presets import open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights, untrained_weights
-
-# Patterns of tensor names that `Conversion.skipped` does not list: optimizer
-# slots, counters, position ids, and copies of tied weights.
-SPARE = (
-    r"(adam|lamb|slot|optimizer)",
-    r"(global_step|save_counter|iterations?|good_steps|loss_scale)",
-    r"position_ids$",
-    r"cls\.predictions\.decoder\.(weight|bias)$",
-)
 
 
 @dataclasses.dataclass
@@ -38,8 +29,8 @@ class Conversion:
         left_out: names of the model's weights that the source lacks. The
             output folder lacks them, too.
         untrained: names of weights in the output folder that are still random.
-        skipped: names of tensors in the source that the model lacks, except
-            names that match `SPARE`.
+        skipped: names of tensors in the source that the model lacks; see
+            `is_spare` for exceptions.
     """
 
     source: str
@@ -94,7 +85,7 @@ def convert(source, folder, lowercase=None):
         difference=compare_models(model, again),
         left_out=missing,
         untrained=sorted(set(untrained_weights(model)) - set(missing)),
-        skipped=[n for n in model.load_report.skipped if not _is_spare(n)],
+        skipped=[n for n in model.load_report.skipped if not is_spare(n)],
     )
 
 
@@ -127,12 +118,8 @@ def model_class(checkpoint):
 def _load(cls, checkpoint, **arguments):
     """Load a model. Give no warning: `Conversion` lists the new weights."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntrainedWarning)
+        warnings.simplefilter("ignore", UserWarning)
         return cls.from_preset(checkpoint, **arguments)
-
-
-def _is_spare(name):
-    return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
 def compare_models(first, second):

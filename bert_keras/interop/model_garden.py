@@ -13,13 +13,15 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import text_reader
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. In a checkpoint,
-# a variable's key is a path in the object graph. In a SavedModel, the key has
-# only a number, but the variable's name is stored too. `plain_names` gives a
-# variable the same name in both formats.
+# a variable's key is a path in the object graph, which depends on the encoder's
+# type ("bert" or "bert_v2") and on the object that was saved. The variable's
+# name is stored too, except by some programs. `plain_names` gives a variable
+# the same name in all these files.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"
 _LAYER = "transformer/layer_{}"
+NEXT_SENTENCE = "next_sentence"
 _DENSE = {
     "encoder/layer_{}/attention/query": f"{_LAYER}/self_attention/query",
     "encoder/layer_{}/attention/key": f"{_LAYER}/self_attention/key",
@@ -31,7 +33,7 @@ _DENSE = {
     "encoder/layer_{}/output": f"{_LAYER}/output",
     "encoder/pooler": "pooler_transform",
     "mlm/dense": "cls/predictions/transform/dense",
-    "nsp": "next_sentence",
+    "nsp": NEXT_SENTENCE,
 }
 _NORM = {
     "encoder/embeddings/norm": "embeddings/layer_norm",
@@ -39,13 +41,28 @@ _NORM = {
     "encoder/layer_{}/output_norm": f"{_LAYER}/output_layer_norm",
     "mlm/norm": "cls/predictions/transform/LayerNorm",
 }
+# Task models give their head's layer no name of its own; see `_find_head`.
+_TASK_HEADS = ("classifier", "tagger", "span")
+# The encoder's pooler, if the head has its own. No model loads it.
+_UNUSED_POOLER = "unused_pooler"
 NAMES = {
     "encoder/embeddings/token/embeddings": "word_embeddings/embeddings",
     "encoder/embeddings/position/embeddings": "position_embedding/embeddings",
     "encoder/embeddings/segment/embeddings": "type_embeddings/embeddings",
     "mlm/bias": "cls/predictions/output_bias/bias",
     **tensors.expand_names(_DENSE, _NORM),
+    **tensors.expand_names(
+        {name: name for name in (*_TASK_HEADS, _UNUSED_POOLER)}
+    ),
 }
+# A name may follow the names of models, as in "bert_encoder_v2/...".
+_PLAIN = re.compile(
+    "(?:.*/)?("
+    + "|".join(
+        re.escape(name).replace(r"\{\}", r"\d+") for name in NAMES.values()
+    )
+    + ")"
+)
 PARTS = {
     "_attention_layer/_query_dense": "self_attention/query",
     "_attention_layer/_key_dense": "self_attention/key",
@@ -58,15 +75,36 @@ PARTS = {
     "_output_layer_norm": "output_layer_norm",
 }
 TABLES = ("word_embeddings", "position_embedding", "type_embeddings")
-_HEADS = {
-    "masked_lm/embedding_table": "word_embeddings/embeddings",
+# Attributes of `BertEncoderV2` and of the masked-LM head.
+_LAYERS = {
+    "_embedding_layer": "word_embeddings",
+    "_position_embedding_layer": "position_embedding",
+    "_type_embedding_layer": "type_embeddings",
+    "_embedding_norm_layer": "embeddings/layer_norm",
+    "_pooler_layer": "pooler_transform",
     "masked_lm/dense": "cls/predictions/transform/dense",
     "masked_lm/layer_norm": "cls/predictions/transform/LayerNorm",
-    "masked_lm/output_bias.Sbias": "cls/predictions/output_bias/bias",
-    "model/classification_heads/0/out_proj": "next_sentence",
-    # Pre-training trains this head's pooler, not the encoder's pooler.
-    "next_sentence..pooler_dense": "pooler_transform",
 }
+_SINGLE = {
+    "masked_lm/embedding_table": "word_embeddings/embeddings",
+    "masked_lm/output_bias.Sbias": "cls/predictions/output_bias/bias",
+}
+# Keys of the optimizer's variables.
+_OPTIMIZER = re.compile(r"(^|/)(\.OPTIMIZER_SLOT|optimizer|_variables)/")
+# Layers of a sentence's head, by name or key. The group is the head's name.
+_HEAD = r"(?:.*/)?([^/]+)"
+_HEAD_PATH = (
+    r"(?:.*/)?(classification_heads/\d+|classifier|layer_with_weights-1)"
+)
+_HEAD_LAYERS = {
+    "logits": (rf"{_HEAD}/logits", rf"{_HEAD_PATH}/out_proj"),
+    "pooler": (
+        rf"{_HEAD}/pooler_dense",
+        r"([^/]+)\.\.pooler_dense",
+        rf"{_HEAD_PATH}/dense",
+    ),
+}
+_TOKEN_LOGITS = "transform"  # from the name predictions/transform/logits
 
 
 def open_model_garden(prefix, source, pieces=None):
@@ -77,10 +115,22 @@ def open_model_garden(prefix, source, pieces=None):
         source: path that the user passed, for messages. The word "cased" or
             "uncased" in the last part of the path states the text's case.
         pieces: path of the vocabulary, if it is not next to the checkpoint.
+
+    Raises:
+        WeightsError: the file is damaged, or holds no BERT encoder.
     """
     folder = os.path.dirname(prefix)
     stored = tensor_bundle.read_tf_checkpoint(prefix)
-    plain = plain_names(list(stored), tensor_bundle.variable_names(prefix))
+    graph = tensor_bundle.read_object_graph(prefix)
+    plain = plain_names(stored, tensor_bundle.variable_names(graph))
+    head, arguments, of_head = _find_head(stored, graph, plain)
+    plain |= of_head
+    if any("embedding_projection" in name for name in plain.values() if name):
+        raise WeightsError(
+            source,
+            "the embeddings are narrower than the layers, as in ALBERT",
+            "Use a checkpoint with embedding_size equal to hidden_size",
+        )
     found, skipped = tensors.rename_tensors(stored, NAMES, source, plain.get)
     if "encoder/embeddings/token/embeddings" not in found:
         raise WeightsError(
@@ -98,8 +148,8 @@ def open_model_garden(prefix, source, pieces=None):
         source=str(source),
         format="model_garden",
         encoder=encoder,
-        head="BertPretrainer" if "mlm/bias" in found else "BertEncoder",
-        head_arguments={},
+        head=head,
+        head_arguments=arguments,
         tensors={
             name: tensors.merge_heads(name, t) for name, t in found.items()
         },
@@ -163,38 +213,39 @@ def _find_stated_case(prefix):
 
 
 def plain_names(keys, variable_names):
-    """Return dict of key -> normalized name, or "" for an unnamed variable.
-
-    If the next-sentence head has its own pooler, the encoder's pooler is left
-    out, because pre-training has not trained it.
+    """Return dict of key -> name as in `NAMES`, or the variable's own name.
 
     Args:
-        keys: list of the checkpoint's keys.
+        keys: the checkpoint's keys.
         variable_names: dict of key -> the variable's name.
     """
     pattern = re.compile(r"layer_with_weights-(\d+)/_attention_layer/")
     numbered = filter(None, map(pattern.search, keys))
     # The first transformer layer is layer_with_weights-4.
     layers = 1 + max((int(match[1]) - 4 for match in numbered), default=-1)
-    trained = any(key.startswith("next_sentence..pooler") for key in keys)
     found = {}
     for key in keys:
-        name = _normalize_key(key.removesuffix(VALUE), layers)
-        if name is None:
-            name = variable_names.get(key, "").removeprefix("bert/")
-        elif name.startswith("pooler") and trained and key.startswith("enc"):
+        if _OPTIMIZER.search(key):
             continue
-        found[key] = name
+        name = variable_names.get(key, "")
+        from_key = _normalize_key(key.removesuffix(VALUE), layers) or ""
+        match = _PLAIN.fullmatch(name) or _PLAIN.fullmatch(from_key)
+        found[key] = match[1] if match else name
     return found
 
 
 def _normalize_key(key, layers):
-    for prefix, name in _HEADS.items():
-        if key == prefix or key.startswith(f"{prefix}/"):
-            return name + key[len(prefix) :]
-    match = re.fullmatch(
-        r"(?:model/|encoder/)?layer_with_weights-(\d+)/(.+)", key
-    )
+    for path, name in _SINGLE.items():
+        if key == path or key.endswith(f"/{path}"):
+            return name
+    for path, name in _LAYERS.items():
+        match = re.fullmatch(rf"(?:.*/)?{path}/([^/]+)", key)
+        if match:
+            return f"{name}/{match[1]}"
+    match = re.fullmatch(r"(?:.*/)?_transformer_layers/(\d+)/(.+)", key)
+    if match:
+        return _name_part(int(match[1]), match[2])
+    match = re.fullmatch(r"(?:.*/)?layer_with_weights-(\d+)/(.+)", key)
     if match is None:
         return None
     number, rest = int(match[1]), match[2]
@@ -204,5 +255,82 @@ def _normalize_key(key, layers):
         return f"embeddings/layer_norm/{rest}"
     if number == layers + 4:
         return f"pooler_transform/{rest}"
-    part, _, end = rest.rpartition("/")
-    return f"transformer/layer_{number - 4}/{PARTS.get(part, part)}/{end}"
+    return _name_part(number - 4, rest)
+
+
+def _name_part(layer, path):
+    part, _, end = path.rpartition("/")
+    return f"transformer/layer_{layer}/{PARTS.get(part, part)}/{end}"
+
+
+def _find_head(stored, graph, plain):
+    """Return (class name, arguments, dict of key -> name) of the head.
+
+    The dict has the names, as in `NAMES`, of the head's variables. If the head
+    has its own pooler, the dict replaces the encoder's pooler by it, because
+    training has not used the encoder's.
+
+    Args:
+        stored: dict of key -> `Tensor`.
+        graph: the checkpoint's object graph.
+        plain: dict of key -> name, of `plain_names`.
+    """
+    is_pretrainer = NAMES["mlm/bias"] in plain.values()
+    default = "BertPretrainer" if is_pretrainer else "BertEncoder", {}, {}
+    layers = _list_head_layers(plain)
+    logits, poolers = layers["logits"], layers["pooler"]
+    name = next(iter(logits)) if len(logits) == 1 else NEXT_SENTENCE
+    if set(logits.get(name, ())) != {"kernel", "bias"}:
+        return default
+    shape = stored[logits[name]["kernel"]].shape
+    if len(shape) != 2 or (is_pretrainer and shape[1] != 2):
+        return default
+    head, layer, arguments = "BertPretrainer", NEXT_SENTENCE, {}
+    if not is_pretrainer:
+        head, layer, arguments = _find_task(name, shape[1], graph)
+    found = {key: f"{layer}/{end}" for end, key in logits[name].items()}
+    only = next(iter(poolers.values())) if len(poolers) == 1 else {}
+    pooler = poolers.get(name, only)
+    if not pooler:
+        return head, arguments, found
+    if any(stored[key].shape[-1] != shape[0] for key in pooler.values()):
+        return default  # the encoder has no pooler of this width
+    pooler = {key: f"pooler_transform/{end}" for end, key in pooler.items()}
+    unused = {
+        key: name.replace("pooler_transform", _UNUSED_POOLER)
+        for key, name in plain.items()
+        if name.startswith("pooler_transform/")
+    }
+    return head, arguments, {**found, **unused, **pooler}
+
+
+def _find_task(name, outputs, graph):
+    """Return (class name, layer, arguments) for a task model's head."""
+    if name != _TOKEN_LOGITS:
+        arguments = tensors.unnamed_labels(outputs)
+        return "BertClassifier", "classifier", arguments
+    children = [child for node in graph.nodes for child in node.children]
+    if any(child.local_name == "span_labeling" for child in children):
+        return "BertSpanPredictor", "span", {}
+    labels = tensors.unnamed_labels(outputs, "single")["labels"]
+    return "BertTagger", "tagger", {"labels": labels}
+
+
+def _list_head_layers(plain):
+    """Return dict of "logits" and "pooler" -> head -> "kernel", "bias" -> key.
+
+    A variable's name is matched first, then its key.
+    """
+    layers = {kind: {} for kind in _HEAD_LAYERS}
+    for kind, patterns in _HEAD_LAYERS.items():
+        for key, name in plain.items():
+            path = key.removesuffix(VALUE)
+            for pattern in patterns:
+                pattern = rf"{pattern}/(kernel|bias)"
+                match = re.fullmatch(pattern, name or "") or re.fullmatch(
+                    pattern, path
+                )
+                if match:
+                    layers[kind].setdefault(match[1], {})[match[2]] = key
+                    break
+    return layers

@@ -8,13 +8,13 @@ import glob
 import inspect
 import logging
 import os
-import warnings
 
 from bert_keras import files
-from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.errors import InputError
 from bert_keras.interop import huggingface_tokenizer, tensors
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.head_table import HEADS, LABELED_WEIGHTS
+from bert_keras.interop.load_report import LoadReport, warn_about_weights
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
 from bert_keras.interop.text_settings import resolve_case
@@ -33,7 +33,6 @@ KNOWN = (
     "the Hugging Face Hub, or one of bert_keras.presets()"
 )
 SEQUENCE_LENGTH = 128  # default, if the preset states no length
-SHOWN = 8  # maximum number of names that a report lists
 
 
 def load_model(cls, preset, *, revision=None, **arguments):
@@ -76,7 +75,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     model.load_report = encoder.load_report = report
     if not why:
         _check_complete(model, checkpoint, report)
-    _warn_about_new_weights(model, checkpoint, report, why)
+    warn_about_weights(model, checkpoint, report, why)
     encoder.license, encoder.origin = checkpoint.license, checkpoint.origin
     encoder.initializer_range = checkpoint.initializer_range
     for line in str(report).splitlines():
@@ -447,40 +446,6 @@ def _refuse_missing(checkpoint, name, expected):
     )
 
 
-@dataclasses.dataclass
-class LoadReport:
-    """The report on loaded weights: the `load_report` of a loaded model.
-
-    Attributes:
-        source: path or name of the checkpoint.
-        loaded: names in bert_keras of the weights that were set.
-        skipped: names of tensors in the source that were not loaded.
-        initialised: names of the model's weights that were not loaded.
-    """
-
-    source: str
-    loaded: list
-    skipped: list
-    initialised: list
-
-    def __str__(self):
-        return (
-            f"Loaded {len(self.loaded)} weights of {self.source}\n"
-            f"Skipped {_count_names(self.skipped)}\n"
-            f"Freshly initialised {_count_names(self.initialised)}"
-        )
-
-
-def _count_names(names):
-    return f"{len(names)}: {list_names(names)}" if names else "none"
-
-
-def list_names(names):
-    """Return a text with the first `SHOWN` names and the number of others."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(sorted(names)[:SHOWN]) + more
-
-
 def _assign(model, checkpoint, found):
     """Set the weights, one tensor at a time, and return the `LoadReport`."""
     variables = published_weights(model)
@@ -514,25 +479,6 @@ def _check_complete(model, checkpoint, report):
                 missing = [n for n in missing if n not in POOLER]
     if missing:
         _refuse_missing(checkpoint, missing[0], "a tensor")
-
-
-def _warn_about_new_weights(model, checkpoint, report, why):
-    """Mark weights that are new or were saved untrained; warn about them."""
-    random = {*report.initialised, *checkpoint.untrained} & {
-        *report.initialised,
-        *report.loaded,
-    }
-    weights.mark_new_weights(model, sorted(random))
-    new = weights.drop_unused_pooler(model, sorted(random))
-    if not new:
-        return
-    why = f" ({why})" if why else ""
-    warnings.warn(
-        f"{type(model).__name__} from {checkpoint.source}: these weights are "
-        f"new and not trained yet{why}: {list_names(new)}",
-        UntrainedWarning,
-        stacklevel=4,  # points at the call of `from_preset`
-    )
 
 
 def _read_text(checkpoint):

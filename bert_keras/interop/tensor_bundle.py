@@ -224,16 +224,16 @@ def _tensor(reader, name, entry):
     return Tensor(entry.file, name, entry.shape, read)
 
 
-def variable_names(prefix):
-    """Return dict of checkpoint key -> variable name, from the object graph."""
+def read_object_graph(prefix):
+    """Return the object graph, a protocol buffer; empty if there is none."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     entries = read_index(prefix)
-    if OBJECT_GRAPH not in entries:
-        return {}
-    entry = entries[OBJECT_GRAPH]
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    if OBJECT_GRAPH not in entries:
+        return graph
+    entry = entries[OBJECT_GRAPH]
     try:
         # The graph comes after its length and a checksum of 4 bytes.
         data = read_bytes(entry)
@@ -241,6 +241,11 @@ def variable_names(prefix):
         graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:
         raise _damage_error(entry.file, OBJECT_GRAPH, error) from None
+    return graph
+
+
+def variable_names(graph):
+    """Return dict of checkpoint key -> variable name, from an object graph."""
     return {
         attribute.checkpoint_key: attribute.full_name
         for node in graph.nodes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.head_table import HEADS
-from bert_keras.interop.presets import list_names
+from bert_keras.interop.load_report import list_names
 from bert_keras.modeling.heads import check_long_text
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertSpanPredictor

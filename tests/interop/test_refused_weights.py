@@ -1,6 +1,7 @@
 """Weights and settings that the readers refuse, in every format."""
 
 import json
+import os
 import shutil
 import struct
 import tracemalloc
@@ -8,12 +9,14 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
+from foreign_formats import write_tf_checkpoint
 from safetensors.numpy import load_file, save_file
 from tiny import CLASSES
 from weight_samples import WRITERS
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.presets import load_model, open_checkpoint
 from bert_keras.interop.tensor_files import read_safetensors
 from bert_keras.interop.tensors import WeightsError
@@ -29,7 +32,37 @@ LONG = "x" * 100_000
 TWO = {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}
 
 
-def test_the_sound_samples_load(samples):
+def add_tensor(path, kind, name):
+    """Add a tensor of an unknown name to a sample of a format."""
+    extra = np.ones((4, 2), "float32")
+    if kind == GOOGLE:
+        prefix = os.path.join(path, "bert_model.ckpt")
+        reader = tf.train.load_checkpoint(prefix)
+        names = reader.get_variable_to_shape_map()
+        arrays = {key: reader.get_tensor(key) for key in names}
+        write_tf_checkpoint(prefix, {**arrays, name: extra})
+    elif kind == HUB:
+        with h5py.File(os.path.join(path, "task.weights.h5"), "a") as file:
+            file.create_dataset(name, data=extra)
+    else:
+        file = os.path.join(path, "model.safetensors")
+        save_file({**load_file(file), name: extra}, file)
+
+
+@pytest.mark.parametrize("kind", [HF, GOOGLE, HUB])
+def test_an_unknown_tensor_beside_a_head_is_named(samples, tmp_path, kind):
+    path = shutil.copytree(samples[kind], tmp_path / "copy")
+    add_tensor(path, kind, "other_head/logits/kernel")
+    with pytest.warns(UserWarning, match=r"unknown: other_head/logits/kernel"):
+        load_model(CLASSES["BertClassifier"], path)
+    with pytest.warns(UntrainedWarning, match=r"tagger/kernel.*other_head/log"):
+        load_model(CLASSES["BertTagger"], path, labels=["a", "b"])
+    add_tensor(path, kind, "bert/encoder/layer_0/adapter/kernel")
+    with pytest.warns(UserWarning, match="unknown: bert/encoder/layer_0/adap"):
+        load_model(CLASSES["BertEncoder"], path)
+
+
+def test_the_sound_samples_load(samples, recwarn):
     for name, path in samples.items():
         checkpoint = open_checkpoint(path)
         own = {"saved_model": "model_garden", "bert_keras": "huggingface"}
@@ -40,6 +73,7 @@ def test_the_sound_samples_load(samples):
         ids = text("GOOD")["token_ids"].numpy()
         assert ids[:4].tolist() == [2, 5, 3, 0], name
     assert len(samples) == len(WRITERS)
+    assert not [w for w in recwarn if "unknown" in str(w.message)]
 
 
 # Format, file, changes of its JSON, and a word of the message.

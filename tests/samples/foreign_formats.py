@@ -66,23 +66,39 @@ def write_tf_checkpoint(prefix, arrays):
 
 def write_model_garden(folder, prefix="encoder"):
     """Write an encoder's object-based checkpoint; return our name -> array."""
+    arrays = weight_names.weights(ENCODER)
+    variables = {
+        f"{prefix}/{other}": (weight_names.with_heads_apart(own, arrays[own]),)
+        for own, other in weight_names.names(MODEL_GARDEN, ENCODER).items()
+    }
+    write_objects(folder, variables)
+    return arrays
+
+
+def write_objects(folder, variables):
+    """Write an object-based checkpoint bert_model.ckpt, and a vocabulary.
+
+    Args:
+        folder: folder to write; it may exist.
+        variables: dict of path in the object graph -> (array, variable's name),
+            or (array,) for a variable without a name of its own. In the
+            last part of a path, "|" stands for "/".
+    """
     import tensorflow as tf
 
     os.makedirs(folder, exist_ok=True)
-    arrays, root = weight_names.weights(ENCODER), tf.train.Checkpoint()
-    for own, other in weight_names.names(MODEL_GARDEN, ENCODER).items():
-        array = weight_names.with_heads_apart(own, arrays[own])
-        *path, last = other.split("/")
+    root = tf.train.Checkpoint()
+    for path, (array, *name) in variables.items():
+        *parents, last = path.split("/")
         owner = root
-        for part in path:
+        for part in parents:
             if not hasattr(owner, part):
                 setattr(owner, part, tf.train.Checkpoint())
             owner = getattr(owner, part)
-        setattr(owner, last, tf.Variable(array))
-    checkpoint = tf.train.Checkpoint(**{prefix: root})
-    checkpoint.write(os.path.join(folder, "bert_model.ckpt"))
+        variable = tf.Variable(array, name=name[0] if name else None)
+        setattr(owner, last.replace("|", "/"), variable)
+    root.write(os.path.join(folder, "bert_model.ckpt"))
     write_pieces(os.path.join(folder, "vocab.txt"))
-    return arrays
 
 
 def write_tf_hub(folder):
