@@ -5,6 +5,7 @@ The models for pre-training are in pretrainer.py.
 
 import types
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import keras
@@ -537,7 +538,7 @@ class BertEmbedder(TaskModel):
         return super()._run(loop, x, *args, **kwargs)
 
     def encode(
-        self, texts: Sequence[str], preprocessor: Any, batch_size: int = 64
+        self, texts: Any, preprocessor: Any, batch_size: int = 64
     ) -> Any:
         """Return the vectors of many texts, at the speed of an exported model.
 
@@ -547,7 +548,7 @@ class BertEmbedder(TaskModel):
         unless `enable_lora` was called in between.
 
         Args:
-            texts: list of N strings.
+            texts: N strings, as a list, an array, a tensor or a column.
             preprocessor: the model's `BertPreprocessor`. Its prompt is put
                 before each text.
             batch_size: number of texts in a batch.
@@ -556,23 +557,30 @@ class BertEmbedder(TaskModel):
             NumPy array, float32 (N, D), in the order of the texts.
 
         Raises:
-            InputError: Keras does not run on TensorFlow, or `texts` is one
-                string or contains a value that is not a string.
+            InputError: Keras does not run on TensorFlow, `texts` is one string
+                or contains a value that is not a string, or `batch_size` is
+                below 1.
         """
         require_tensorflow("BertEmbedder.encode")
         from bert_keras.serving.embedding import count_unpooled
         from bert_keras.text.tokenizer import as_strings
 
-        if isinstance(texts, str):
+        if not isinstance(batch_size, Integral) or batch_size < 1:
             raise InputError(
-                "texts is one string; expected a list of strings. Call "
-                "encode([text], preprocessor)."
+                f"batch_size is {batch_size!r}. Expected a whole number, 1 or "
+                "more."
+            )
+        texts = as_strings(texts)
+        if texts.shape.rank != 1:
+            raise InputError(
+                f"texts has the shape {texts.shape}. Expected (N,), such as a "
+                "list of strings: encode([text], preprocessor)."
             )
         prompt = preprocessor.prompts.get(preprocessor.prompt, "")
         unpooled = count_unpooled(preprocessor, prompt)
         prompt = ops.convert_to_tensor(prompt, "string")
         unpooled = ops.convert_to_tensor(unpooled, "int32")
-        texts = as_strings(texts).numpy()  # bytes
+        texts = texts.numpy()  # bytes
         width = self.output.shape[-1]
         vectors: Any = np.zeros((len(texts), width), "float32")
         embed = self._trace_texts(preprocessor)

@@ -13,6 +13,8 @@ from bert_keras.text.wordpiece import (
     SPECIAL_TOKENS,
     UNKNOWN,
     WordPiece,
+    read_column,
+    refuse_value,
     strip_accents,
     utf8_length,
 )
@@ -68,9 +70,9 @@ def learn_vocabulary(
         A list of at most `size` tokens.
 
     Raises:
-        InputError: `texts` is one string or has no words; `size` has no room
-            for learned tokens; `min_count` is below 1; or most words would be
-            "[UNK]".
+        InputError: `texts` is one string, has no words or has a value that is
+            not a string; `size` has no room for learned tokens; `min_count` is
+            below 1; or most words would be "[UNK]".
     """
     if isinstance(texts, str | bytes):
         raise InputError("texts is one string; expected a list of strings.")
@@ -327,7 +329,9 @@ class _CountWords:
 
 def _group_texts(texts):
     stretch, size = [], 0
-    for text in texts:
+    for index, text in enumerate(read_column(texts)):
+        if not isinstance(text, str):
+            refuse_value(index, text)
         stretch.append(text)
         size += len(text)
         if size >= CHARACTERS:

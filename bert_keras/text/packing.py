@@ -184,6 +184,17 @@ def check_length(sequence_length):
 
 
 def _as_segments(segments):
+    """Return a tuple of segments; a list of batches counts as a tuple.
+
+    A model's saved configuration stores tuples as lists.
+    """
+    if isinstance(segments, list) and any(
+        isinstance(row, tf.Tensor) and row.shape.rank == 1 for row in segments
+    ):
+        raise InputError(
+            "The segments are a list of rows. For a batch, pass "
+            "tf.ragged.stack(rows). For the segments of one row, pass a tuple."
+        )
     several = isinstance(segments, tuple | list)
     return tuple(segments) if several else (segments,)
 

@@ -53,8 +53,9 @@ class BertPreprocessor(keras.layers.Layer):
             of `BertEmbedder`.
 
     Call arguments:
-        x: strings `(B,)` (a tensor, an array or a list), one string, or a
-            tuple of these, one for each segment.
+        x: strings `(B,)` (a tensor, an array, a column or a list), one string,
+            or a tuple of these, one for each segment. A list is a batch, but a
+            list of tensors `(B,)` counts as a tuple.
         y: labels, passed on.
         sample_weight: weights, passed on.
 
@@ -294,18 +295,30 @@ def leave_out(mask, count):
 def _segments(x):
     """Return a tuple of segments, each a batch of strings.
 
-    A list of strings is one segment. A list of tensors counts as a tuple,
+    A list is one segment. Only a list of tensors `(B,)` counts as a tuple,
     because a model's saved configuration stores tuples as lists.
     """
-    is_list = isinstance(x, list) and len(x) > 0
     if isinstance(x, tuple) and not x:
         raise InputError(
             "The texts are an empty tuple. Expected strings, or a tuple of "
             "strings, one for each segment."
         )
-    if isinstance(x, tuple) or is_list and _is_tensor(x[0]):
+    is_list = isinstance(x, list) and len(x) > 0
+    if isinstance(x, tuple) or is_list and all(map(_is_vector, x)):
         return tuple(x)
+    if is_list and isinstance(x[0], keras.KerasTensor):
+        raise InputError(
+            f"The texts are a list of Keras tensors of shape {x[0].shape}. "
+            "Expected (B,): make the inputs with keras.Input((), "
+            'dtype="string").'
+        )
     return (x,)
+
+
+def _is_vector(value):
+    if isinstance(value, keras.KerasTensor):
+        return len(value.shape) == 1
+    return keras.ops.is_tensor(value) and value.shape.rank == 1
 
 
 def _texts(segment):
@@ -335,7 +348,3 @@ def _with_labels(rows, y, sample_weight):
     if y is None:
         return rows
     return (rows, y) if sample_weight is None else (rows, y, sample_weight)
-
-
-def _is_tensor(value):
-    return isinstance(value, keras.KerasTensor) or keras.ops.is_tensor(value)

@@ -18,7 +18,13 @@ from bert_keras.text.vocabulary import (
     read_vocabulary,
     resolve_settings,
 )
-from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece, encodable
+from bert_keras.text.wordpiece import (
+    SPECIAL_TOKENS,
+    WordPiece,
+    encodable,
+    read_column,
+    refuse_value,
+)
 
 UNITS = ("characters", "bytes")
 
@@ -338,14 +344,19 @@ def as_strings(value):
     """
     if isinstance(value, tf.RaggedTensor):
         return value
-    if hasattr(value, "to_numpy"):  # a column of pandas or polars
-        value = np.asarray(value.to_numpy(), object)
+    value = read_column(value)
     try:
         return tf.convert_to_tensor(value, tf.string)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, tf.errors.OpError):
         _refuse_others(value)
-        value = value.tolist() if isinstance(value, np.ndarray) else value
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    try:
         return tf.convert_to_tensor(encodable(value), tf.string)
+    except (ValueError, tf.errors.OpError) as error:
+        raise InputError(
+            "The texts are lists of different lengths. Expected one string for "
+            "each row. For texts that are split into words, see align_words."
+        ) from error
 
 
 def _refuse_others(value):
@@ -360,16 +371,21 @@ def _refuse_others(value):
             "or a tensor of strings."
         )
     for index, text in enumerate(value if several else ()):
-        if not isinstance(text, str | bytes | list | tuple | np.ndarray):
-            raise InputError(
-                f"Text {index} is {text!r}, not a string. Leave its row out, "
-                'or pass an empty text (in pandas, `.fillna("")`).'
-            )
-    if several and len({isinstance(text, str | bytes) for text in value}) > 1:
+        is_tensor = isinstance(text, tf.Tensor) and text.dtype == tf.string
+        is_list = isinstance(text, list | tuple | np.ndarray)
+        if is_list and text is not np.ma.masked:
+            _refuse_others(text)
+        elif not (is_tensor or isinstance(text, str | bytes)):
+            refuse_value(index, text)
+    if several and len({_is_list(text) for text in value}) > 1:
         raise InputError(
             "The texts are strings and lists of strings together. Expected one "
             "string for each row. For pairs, give a tuple (firsts, seconds)."
         )
+
+
+def _is_list(text):
+    return getattr(text, "ndim", isinstance(text, list | tuple)) != 0
 
 
 def _map_strings(function, strings):

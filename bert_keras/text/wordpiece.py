@@ -8,6 +8,8 @@ Python, because unicode_tables holds the character properties of Unicode 14.0.
 import itertools
 import re
 
+import numpy as np
+
 from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables as unicode
 
@@ -194,3 +196,28 @@ def encodable(value):
     if isinstance(value, list | tuple):
         return type(value)(map(encodable, value))
     return value
+
+
+def read_column(value):
+    """Return an array or column of another library with None for no value.
+
+    Other values stay as they are.
+    """
+    if hasattr(value, "to_pylist"):  # pyarrow; its `to_numpy` refuses strings
+        return value.to_pylist()
+    is_column = hasattr(value, "to_numpy")  # pandas or polars
+    if is_column:
+        value = value.to_numpy()
+    if isinstance(value, np.ma.MaskedArray):
+        return value.tolist()  # else the values below the mask would be texts
+    # NumPy's StringDType is of kind "T".
+    is_column |= isinstance(value, np.ndarray) and value.dtype.kind == "T"
+    return np.asarray(value, object) if is_column else value
+
+
+def refuse_value(index, value):
+    """Raise `InputError` for a value among texts that is not a string."""
+    raise InputError(
+        f"Text {index} is {value!r}, not a string. Leave its row out, "
+        'or pass an empty text (in pandas, `.fillna("")`).'
+    )

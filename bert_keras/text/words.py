@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.text.wordpiece import read_column
 
 if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
@@ -43,8 +44,13 @@ def align_words(
         >>> inputs, word_ids = align_words(preprocess, [["An", "hour"]])
         >>> tags = model.predict(inputs).argmax(-1)[word_ids >= 0]
     """
-    counts = [len(words) for words in texts]
-    if not any(counts) or any(isinstance(words, str) for words in texts):
+    texts = [read_column(words) for words in read_column(texts)]
+    counts = [
+        len(words)
+        for words in texts
+        if hasattr(words, "__len__") and not isinstance(words, str)
+    ]
+    if not any(counts) or len(counts) < len(texts):
         raise InputError(
             "The texts have no words, or a text is a string. Expected a list "
             "of words for each text."

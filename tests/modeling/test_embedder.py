@@ -122,8 +122,15 @@ def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
         table = model.encoder.embeddings.token.embeddings
         table.assign(np.array(table) * 2.0 + 0.1 * np.arange(8.0))
     assert model.encode([], preprocess).shape == (0, 8)
-    with pytest.raises(InputError, match=r"encode\(\[text\]"):
-        model.encode("one text", preprocess)
+    tensors = list(map(tf.constant, texts))
+    found = model.encode(texts, preprocess)
+    np.testing.assert_array_equal(model.encode(tensors, preprocess), found)
+    for wrong in ("one text", tf.constant("one text"), (["a"], ["b"])):
+        with pytest.raises(InputError, match=r"encode\(\[text\]"):
+            model.encode(wrong, preprocess)
+    for size in (0, -1, 2.0):
+        with pytest.raises(InputError, match=f"batch_size is {size}"):
+            model.encode(texts, preprocess, size)
     with pytest.raises(InputError, match="Text 1 is nan"):
         model.encode(["good", float("nan")], preprocess)
     half = model.encode(["good\ud800"], preprocess)

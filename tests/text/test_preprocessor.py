@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.errors import InputError
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
@@ -40,12 +41,70 @@ class Column:
         return np.array(self.texts, object)
 
 
-@pytest.mark.parametrize("form", [list, np.array, tf.constant, Column])
+def tensors(texts):
+    return list(map(tf.constant, texts))
+
+
+FORMS = [
+    list,
+    np.array,
+    tf.constant,
+    Column,
+    tensors,
+    lambda texts: list(map(tf.Variable, texts)),
+    lambda texts: np.ma.array(texts, mask=False),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_strings_come_as_lists_arrays_tensors_or_columns(form):
     rows = preprocessor()(form(FIRST))
     assert ids(rows) == FIRST_ROWS
     assert rows["padding_mask"].numpy().sum(1).tolist() == [4, 4]
     assert {tensor.dtype for tensor in rows.values()} == {tf.int32}
+    assert TOKENIZER(form(FIRST)).to_list() == [[5, 6], [6, 7]]
+    assert ids(preprocessor()((form(FIRST), form(SECOND)))) == PAIR_ROWS
+
+
+def test_columns_of_pandas_pyarrow_and_numpy_2():
+    pd, pa = map(pytest.importorskip, ("pandas", "pyarrow"))
+    forms = [
+        pa.array,
+        lambda texts: pa.array(texts).dictionary_encode(),
+        lambda texts: pa.chunked_array([texts]),
+        lambda texts: pd.Series(texts, dtype="string"),
+        lambda texts: pd.Series(texts, dtype="category"),
+        lambda texts: np.array(texts, np.dtypes.StringDType(na_object=None)),
+    ]
+    for form in forms:
+        assert ids(preprocessor()(form(FIRST))) == FIRST_ROWS
+        with pytest.raises(InputError, match="Text 1 is .*, not a string"):
+            preprocessor()(form([*FIRST[:1], None]))
+
+
+# Each function makes texts of two strings (B,). Only a tuple, or a list of
+# tensors (B,) as in a restored model, is a pair.
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda a, b: tensors(FIRST), FIRST_ROWS),
+        (lambda a, b: [a[0], a[1]], FIRST_ROWS),
+        (lambda a, b: [a[0]], FIRST_ROWS[:1]),
+        (lambda a, b: [a], FIRST_ROWS),
+        (lambda a, b: [a, b], PAIR_ROWS),
+        (lambda a, b: (a, b), PAIR_ROWS),
+        (lambda a, b: (a[0], b[0]), PAIR_ROWS[0]),
+    ],
+)
+def test_a_list_is_a_batch_and_a_tuple_is_a_pair(make, expected):
+    preprocess = preprocessor()
+    pair = tf.constant(FIRST), tf.constant(SECOND)
+    assert ids(preprocess(make(*pair))) == expected
+    graph = tf.function(lambda a, b: preprocess(make(a, b)))
+    assert ids(graph(*pair)) == expected
+    dataset = tf.data.Dataset.from_tensors(pair)
+    (mapped,) = dataset.map(lambda a, b: preprocess(make(a, b)))
+    assert ids(mapped) == expected
 
 
 def test_a_tuple_is_a_pair():

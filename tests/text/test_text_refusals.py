@@ -1,5 +1,6 @@
 """Wrong arguments and files that `bert_keras.text` refuses."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,6 +57,7 @@ def masker(**arguments):
 
 
 WORDS = [["good", "badly"], ["bad"]]
+MASKED = np.ma.array(["good", "bad"], mask=[False, True])
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,8 @@ WORDS = [["good", "badly"], ["bad"]]
         (lambda: learn_vocabulary(["a"], 5), "special"),
         (lambda: learn_vocabulary(["several words"], 10, min_count=1), "100%"),
         (lambda: learn_vocabulary("some words", 100), "one string"),
+        (lambda: learn_vocabulary(["a", None], 9), "Text 1 is None"),
+        (lambda: learn_vocabulary(MASKED, 9), "Text 1 is None"),
         (lambda: learn_vocabulary(["a"], 100, min_count=0), "min_count is 0"),
         (lambda: packer(2), "at least 3"),
         (lambda: packer(4)((IDS, IDS)), "at least 5"),
@@ -74,6 +78,7 @@ WORDS = [["good", "badly"], ["bad"]]
         (lambda: packer()(tf.ragged.constant([[5, -4]])), "has the id -4"),
         (lambda: packer()(tf.constant([[5, 6]])), "EagerTensor. .*ragged"),
         (lambda: packer()([[5, 6], [7]]), "segment is list. .*ragged"),
+        (lambda: packer()([tf.constant([5])] * 2), r"tf\.ragged\.stack"),
         (lambda: tokenizer(vocabulary=PIECES[:4]), r"\[MASK\]"),
         (
             lambda: tokenizer(vocabulary=[*SPECIAL_TOKENS, "a.b"]),
@@ -96,6 +101,8 @@ WORDS = [["good", "badly"], ["bad"]]
         (lambda: align_words(tiny.preprocessor(), []), "no words"),
         (lambda: align_words(tiny.preprocessor(), ["good"]), "list of words"),
         (lambda: align_words(tiny.preprocessor(), [["a", 7]]), "1 is 7, not a"),
+        (lambda: align_words(tiny.preprocessor(), [MASKED]), "1 is None, not"),
+        (lambda: align_words(tiny.preprocessor(), [None]), "list of words"),
         (lambda: tiny.preprocessor().each(("a", "b")), "single strings"),
         (
             lambda: align_words(tiny.preprocessor(), WORDS, [[1], [3]]),
@@ -122,6 +129,16 @@ class Column(list):
         return np.array(self, object)
 
 
+class Masked(Column):
+    """A column whose array has all values masked."""
+
+    def to_numpy(self):
+        return np.ma.array(self, mask=True)
+
+
+SYMBOLIC = keras.KerasTensor((), dtype="string")
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
@@ -137,6 +154,16 @@ class Column(list):
         ((["a"], ["b", "c"]), "sizes: 1 texts and 2 texts"),
         ((["a", "b"], "c"), "sizes: 2 texts and one text"),
         ((["a"], None), "The texts are None"),
+        (MASKED, "Text 1 is None, not a string"),
+        (np.ma.array([["a", "b"]], mask=[[True, False]]), "Text 0 is None"),
+        (Masked(["a"]), "Text 0 is None"),
+        (["a", np.ma.masked], "Text 1 is masked"),
+        ([MASKED], "Text 1 is masked"),
+        ([tf.constant("a"), None], "Text 1 is None"),
+        ([tf.constant(1)], "int32.*not a string"),
+        ([tf.constant("a"), tf.constant(["a"])], "strings and lists of"),
+        ([("an", "hour"), ("one",)], "lists of different lengths"),
+        ([SYMBOLIC], r"Keras tensors of shape \(\)\. Expected \(B,\)"),
         ((), "an empty tuple"),
         ([("an", "hour"), ("one", "two")], r"shape \(2, 2\). .*\(B,\)"),
         (np.array([["an"], ["hour"]]), r"shape \(2, 1\). .*\(B,\)"),
