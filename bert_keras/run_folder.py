@@ -34,6 +34,7 @@ class RunFolder:
             and hash of each file are recorded when the run begins. When the run
             resumes, the size must be the same. If the modification time
             differs, the hash must be the same. Missing files are skipped.
+            Call `check_inputs` after reading them.
         writes: False in worker processes, which only read the folder.
 
     Raises:
@@ -53,6 +54,7 @@ class RunFolder:
         self.path = files.absolute(path)
         self._is_new = False
         self._lock = None
+        self._inputs: dict = {}
         if not writes:
             return
         files.check_name(path)
@@ -130,6 +132,24 @@ class RunFolder:
         if self._lock is not None:
             self._lock.check()
 
+    def check_inputs(self, versions=()):
+        """Raise `InputError` if the run read other bytes than it recorded.
+
+        Args:
+            versions: dict of absolute path -> `files.describe_version` at the
+                time of reading. Other inputs were read just before this call.
+        """
+        names = [
+            name
+            for name, entry in self._inputs.items()
+            if _differs(name, entry, dict(versions).get(files.absolute(name)))
+        ]
+        if names:
+            raise InputError(
+                f"{', '.join(names)} changed while the run read its files. Run "
+                "the command again when no program writes to them."
+            )
+
     def close(self):
         """Free the folder for the next process."""
         if self._lock is not None:
@@ -186,19 +206,17 @@ class RunFolder:
         inputs = list(filter(files.is_file, inputs))
         if old := _read_run(self.path):
             check_same_settings(old["settings"], settings, self.path)
-            self._check_inputs(old["inputs"], inputs)
+            self._inputs = old["inputs"]
+            self._check_inputs(inputs)
             return
+        self._inputs = {name: _describe_input(name) for name in inputs}
         write_manifest(
-            self.file(SETTINGS),
-            {
-                "settings": settings,
-                "inputs": {name: _describe_input(name) for name in inputs},
-            },
+            self.file(SETTINGS), {"settings": settings, "inputs": self._inputs}
         )
         self._is_new = True
 
-    def _check_inputs(self, old, inputs):
-        if changed := find_changed(old, inputs):
+    def _check_inputs(self, inputs):
+        if changed := find_changed(self._inputs, inputs):
             raise InputError(
                 f"The run in {self.path} was started with other files: "
                 f"{', '.join(changed)} changed since then. Name another folder "
@@ -262,9 +280,14 @@ def find_changed(inputs, paths) -> list[str]:
     ]
 
 
-def _differs(path, entry):
-    size, changed = files.describe_version(path)
+def _differs(path, entry, version=None):
+    """Return True if a file, or `version` of it, is not the recorded one."""
+    size, changed = version or files.describe_version(path)
     if size != entry["bytes"]:
         return True
+    if changed == entry["changed"]:
+        return False
+    if version not in (None, files.describe_version(path)):
+        return True  # the bytes of that version are gone
     # A copied file has another modification time but the same bytes.
-    return changed != entry["changed"] and files.sha256(path) != entry["sha256"]
+    return files.sha256(path) != entry["sha256"]

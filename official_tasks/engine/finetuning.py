@@ -148,6 +148,7 @@ def run(
         results = folder.read_results("finetune")
         if results is None:
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
+            folder.check_inputs(read_versions(task))
             results = run.finish(callbacks)
             folder.finish("finetune", results, run.outputs())
         else:
@@ -200,6 +201,15 @@ def choose_arguments(
             task.defaults.learning_rate, init
         )
     return chosen
+
+
+def read_versions(task) -> dict:
+    """Return the versions of files when the task read them, before its run.
+
+    These are the files of a `Table` and the file of a user's own task.
+    """
+    versions = getattr(getattr(task, "source", None), "versions", {})
+    return {**versions, **registry.find_task_file(task)}
 
 
 def load_preprocessor(init, sequence_length):

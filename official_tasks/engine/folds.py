@@ -51,8 +51,10 @@ def cross_validate(
     settings = {**(settings or {}), "folds": folds}
     identity = {"task": task.name, "init": str(init), "seed": seed}
     identity |= {k: v for k, v in arguments.items() if k not in grid.EXECUTION}
-    with RunFolder(output, {**identity, **settings}) as folder:
+    identity |= settings
+    with RunFolder(output, identity, task.data_files()) as folder:
         examples = read_all(task)
+        folder.check_inputs(finetuning.read_versions(task))
         numbers = assign_folds(
             examples, folds, seed, is_stratified=task.problem == "single"
         )

@@ -84,6 +84,7 @@ def pretrain(data, folder, settings, execution, strategy, callbacks=()):
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = compiled_model(settings, objective, source, execution)
+    folder.check_inputs()
     folder.finish("data_files", data_files)
     used = phases(settings)
     measured = _compute_once(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_keras import files
 from bert_keras.errors import InputError, collect_faults, raise_all
 from official_tasks.tasks.base import SPLITS, Examples, Option
 from official_tasks.tasks.data_notes import (
@@ -98,6 +99,9 @@ class Table(Source):
             )
         self.dialect = make_dialect(options.separator, options.encoding)
         self.drop_unlabelled = getattr(options, "drop_unlabelled", False)
+        # Version of each file when its rows were read, which may be long before
+        # a run begins: see `RunFolder.check_inputs`.
+        self.versions: dict = {}
         self.read_files = functools.cache(self.read_files)
         self.load = functools.cache(self.load)
 
@@ -169,6 +173,7 @@ class Table(Source):
         names = [*self.columns.required, *labels]
         optional = self.columns.optional if split == "dev" else ()
         for path in self.paths(split):
+            self.record_version(path)
             for line, values in read_rows(
                 path,
                 names,
@@ -202,9 +207,14 @@ class Table(Source):
             notes += self._drop_or_refuse(unlabelled)
         raise_all(faults)
         if not rows:
-            files = self.files.get(split, split)
-            raise InputError(f"{files}: expected at least one row, got none")
+            name = self.files.get(split, split)
+            raise InputError(f"{name}: expected at least one row, got none")
         return Examples(rows, notes)
+
+    def record_version(self, path):
+        """Record the version of a file that is about to be read."""
+        if files.is_file(path):
+            self.versions[files.absolute(path)] = files.describe_version(path)
 
     def _drop_or_refuse(self, unlabelled) -> list[str]:
         """Return a note on unlabelled rows, or refuse the rows.

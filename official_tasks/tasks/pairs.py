@@ -120,6 +120,7 @@ class PairTable(Table):
         if not path:
             return None
         texts: dict[str, str] = {}
+        self.record_version(path)
         for line, (key, text) in read_rows(
             path,
             [self.options.id, "text"],

@@ -257,11 +257,16 @@ def _normalize(name):
     return name.lower().replace("-", "").replace("_", "")
 
 
-def find_task_file(task) -> list[str]:
-    """Return a list with the Python file of a user's own task, or []."""
-    module = type(task).__module__
-    is_file = module.startswith(PREFIX)
-    return [os.path.abspath(sys.modules[module].__file__)] if is_file else []
+def find_task_file(task) -> dict:
+    """Return {path: version} of the Python file of a user's own task, or {}.
+
+    The version is `files.describe_version` at the import of the file.
+    """
+    name = type(task).__module__
+    if not name.startswith(PREFIX):
+        return {}
+    module = sys.modules[name]
+    return {os.path.abspath(module.__file__): module.file_version}
 
 
 def load_task_class(path):
@@ -273,6 +278,7 @@ def load_task_class(path):
     name = f"{PREFIX}{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    module.file_version = files.describe_version(path)
     spec.loader.exec_module(module)
     classes = [
         value

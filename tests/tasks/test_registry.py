@@ -11,7 +11,7 @@ from glue_samples import write_glue
 from script_flags import parse_flags
 from task_samples import eager_functions, save_toy_model, write_reviews
 
-from bert_keras import BertPreprocessor, InputError
+from bert_keras import BertPreprocessor, InputError, files
 from bert_keras.run_folder import RunFolder
 from official_tasks import evaluate, predict
 from official_tasks.engine import leaderboard
@@ -147,8 +147,9 @@ def test_a_task_file_may_hold_dataclasses_and_be_called_like_a_module(tmp_path):
         path.write_text(f"from __future__ import annotations\n{row}{OWN}")
         cls = load_task_class(str(path))
         assert cls.name == "mine"
-        assert registry.find_task_file(cls.__new__(cls)) == [str(path)]
-    assert registry.find_task_file(glue_task(glue.RTE)) == []
+        found = registry.find_task_file(cls.__new__(cls))
+        assert found == {str(path): files.describe_version(path)}
+    assert registry.find_task_file(glue_task(glue.RTE)) == {}
     assert sys.modules["json"] is json
 
 

@@ -95,6 +95,24 @@ def test_inputs_are_compared_by_content_where_their_time_differs(tmp_path):
         RunFolder(run, {}, [data])
 
 
+def test_an_input_that_changes_while_it_is_read_is_named(tmp_path):
+    data, run = tmp_path / "data.csv", tmp_path / "run"
+    data.write_text("a,b")
+    before = {str(data): files.describe_version(data)}
+    refused = pytest.raises(InputError, match="data.csv changed while the run")
+    with refused, RunFolder(run, {}, [data]) as folder:
+        folder.check_inputs()
+        os.utime(data, ns=(0, 0))  # the same bytes
+        folder.check_inputs()
+        data.write_text("a,c")
+        folder.check_inputs()
+    refused = pytest.raises(InputError, match="data.csv changed while the run")
+    with refused, RunFolder(run, {}, [data]) as folder:
+        folder.check_inputs()
+        folder.check_inputs(before)  # the rows are those of "a,b"
+    assert not run.exists()  # so the next command is not refused
+
+
 @pytest.fixture
 def finished(tmp_path):
     """A run folder with a finished stage that wrote a file and a folder."""
