@@ -39,7 +39,7 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 from official_tasks.engine import prediction
 from official_tasks.engine.answer_formats import WRITERS
-from official_tasks.engine.answers import Answers
+from official_tasks.engine.answers import Answers, list_written
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.table import make_dialect
@@ -134,8 +134,8 @@ def _answer(values):
 
     progress.console.stderr = True
     paths = prediction.find_inputs(values.input)
-    if values.output != "-":
-        files.refuse_input_as_output(values.output, values.model, *paths)
+    for path in list_written(values.output):
+        files.refuse_input_as_output(path, values.model, *paths)
     served = load_saved_model(values.model)
     name, entry, columns = prediction.choose_signature(
         served, values.signature, values.columns
@@ -143,7 +143,7 @@ def _answer(values):
     if values.output.lower().endswith((".csv", ".tsv", ".parquet")):
         prediction.check_kept(entry, columns, values.keep)
     notes: list[str] = []
-    rows = (
+    rows = prediction.Rows(
         paths,
         values.format,
         [*columns, *values.keep],
@@ -151,7 +151,6 @@ def _answer(values):
         make_dialect(values.separator, values.encoding),
         notes,
     )
-    total = prediction.count_rows(*rows)
     progress.print_notes(notes)
     printed = len(notes)
     with Answers(
@@ -159,11 +158,10 @@ def _answer(values):
     ) as answers:
         progress.show_devices()
         before = answers.done
-        counts = answers.answer(
-            prediction.read_inputs(*rows), values.batch_size
-        )
+        counts = answers.answer(iter(rows), values.batch_size)
+        title = f"Answers of {name}"
         try:
-            with progress.bar(f"Answers of {name}", total, before) as update:
+            with progress.bar(title, rows.total, before) as update:
                 for done in counts:
                     update(done)
         except BrokenPipeError:
@@ -172,7 +170,7 @@ def _answer(values):
             script.drop_output()  # the pipe's reader, such as `head`, has ended
             return
         answers.finish()
-    if total is None:  # a pipe or a data set was first read just now
+    if rows.total is None:  # a pipe or a data set was first read just now
         progress.print_notes(notes[printed:])
     now = answers.done - before
     message = f"{answers.done} rows, {now} of them by this command"

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import functools
 import gc
+import itertools
 import os
 import platform
 import re
@@ -296,7 +297,8 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
             "replace it."
         )
     sources = [getattr(values, name, None) for name in inputs]
-    files.refuse_input_as_output(path, *sources)
+    parts = [files.split_paths(source) for source in sources if source]
+    files.refuse_input_as_output(path, *itertools.chain(sources, *parts))
     files.make_folder(os.path.dirname(files.absolute(path)))
 
 

@@ -24,6 +24,7 @@ from official_tasks.engine.answer_formats import (
     list_columns,
     write_npy,
 )
+from official_tasks.engine.prediction import encode_row
 
 try:
     import fcntl
@@ -36,6 +37,11 @@ BATCHES_AT_ONCE = 16  # the rows of this many batches are sorted by length
 MAX_LABELS = 100  # more labels make a line too long (73 kB for 5,000 labels)
 BEST_LABELS = 10  # labels to write if a model has more than `MAX_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an incomplete output
+
+
+def list_written(path) -> list[str]:
+    """Return the paths that `Answers` may write for the output `path`."""
+    return [] if path == "-" else [path, path + UNFINISHED]
 
 
 class Answers:
@@ -158,7 +164,7 @@ class Answers:
                     is_valid = False
                 if not is_valid:
                     self._refuse_line()
-                self.inputs_hash.update(_encode(row))
+                self.inputs_hash.update(encode_row(row))
                 self.done += 1
                 self.truncated += truncated
                 end += len(line)
@@ -220,7 +226,7 @@ class Answers:
         """
         inputs_hash, group = hashlib.sha256(), []
         for row in islice(rows, self.done):
-            inputs_hash.update(_encode(self._name_values(row)))
+            inputs_hash.update(encode_row(self._name_values(row)))
             group.append(row)
             if len(group) == size:
                 group = []
@@ -272,10 +278,6 @@ def _open_locked(path, output):
                     "ends, or name another --output."
                 )
         yield file
-
-
-def _encode(row):
-    return json.dumps(row).encode() + b"\n"
 
 
 def _answer_in_batches(signature, rows, batch_size, labels, encoders):

@@ -161,14 +161,14 @@ def write_features(path, features, shape, dtype, num_texts):
 
     Raises:
         InputError: the texts changed while they were read, so no file is
-            written. Only an npz is checked.
+            written.
     """
     dtype = np.dtype(dtype)
     with atomic_output(path) as partial:
         if str(path).endswith(".npz"):
             _write_npz(partial, features, shape, dtype, num_texts)
         else:
-            _write_records(partial, features, dtype)
+            _write_records(partial, features, shape, dtype, num_texts)
 
 
 def _write_npz(path, features, shape, dtype, num_texts):
@@ -182,12 +182,7 @@ def _write_npz(path, features, shape, dtype, num_texts):
                 vectors += len(text.vectors)
                 file.write(np.ascontiguousarray(text.vectors).data)
                 others.append((len(text.vectors), text.token_ids, text.words))
-        if (vectors, len(others)) != (shape[0], num_texts):
-            raise InputError(
-                f"The texts changed while they were read, from {shape[0]} "
-                f"vectors of {num_texts} texts to {vectors} vectors of "
-                f"{len(others)} texts. Run the command again."
-            )
+        _check_unchanged((shape[0], num_texts), (vectors, len(others)))
         counts, ids, words = zip(*others, strict=True)
         columns = {
             "row_splits": np.cumsum([0, *counts], dtype=np.int64),
@@ -198,6 +193,16 @@ def _write_npz(path, features, shape, dtype, num_texts):
         for name, values in columns.items():
             with _open_array(archive, name, values.shape, values.dtype) as file:
                 file.write(values.tobytes())
+
+
+def _check_unchanged(counted, written):
+    """Raise unless two pairs of (vectors, texts) are equal."""
+    if counted != written:
+        raise InputError(
+            f"The texts changed while they were read, from {counted[0]} "
+            f"vectors of {counted[1]} texts to {written[0]} vectors of "
+            f"{written[1]} texts. Run the command again."
+        )
 
 
 @contextlib.contextmanager
@@ -212,7 +217,7 @@ def _open_array(archive, name, shape, dtype):
         yield file
 
 
-def _write_records(path, features, dtype):
+def _write_records(path, features, shape, dtype, num_texts):
     import tensorflow as tf
 
     def integers(numbers):
@@ -221,8 +226,11 @@ def _write_records(path, features, dtype):
     def raw(value):
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
+    vectors = texts = 0
     with tf.io.TFRecordWriter(path) as file:
         for one in features:
+            texts += 1
+            vectors += len(one.vectors)
             columns = {
                 "features": raw(np.ascontiguousarray(one.vectors).tobytes()),
                 "shape": integers(one.vectors.shape),
@@ -234,3 +242,4 @@ def _write_records(path, features, dtype):
                 features=tf.train.Features(feature=columns)
             )
             file.write(example.SerializeToString())
+    _check_unchanged((shape[0], num_texts), (vectors, texts))

@@ -1,11 +1,14 @@
 """Reads the rows for `predict`: files, data sets or standard input."""
 
 import glob
+import hashlib
 import json
 import os
+from itertools import islice
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.table import (
     KINDS,
     Dialect,
@@ -96,21 +99,52 @@ def find_inputs(pattern) -> list[str]:
     return paths
 
 
-def count_rows(paths, *arguments) -> int | None:
-    """Check and count all rows.
+class Rows:
+    """The rows of `read_inputs`, as they are when this object is made.
 
-    If one of the paths is "-" or a data set, nothing is read and the result is
-    None.
+    All rows are checked and counted at once. Iteration reads them again, and
+    ends with an `InputError` if the files changed. Standard input and data sets
+    are read only by the iteration.
 
     Args:
         paths: see `read_inputs`.
         *arguments: the other arguments of `read_inputs`.
-    """
-    from bert_keras.data.data_sets import is_data_set
 
-    if any(path == "-" or is_data_set(path) for path in paths):
-        return None
-    return sum(1 for _ in read_inputs(paths, *arguments))
+    Attributes:
+        total: number of rows; None if one of the paths is "-" or a data set.
+    """
+
+    def __init__(self, paths, *arguments):
+        from bert_keras.data.data_sets import is_data_set
+
+        self.paths, self._arguments = paths, arguments
+        self.total = self._hash = None
+        if not any(path == "-" or is_data_set(path) for path in paths):
+            rows_hash, self.total = hashlib.sha256(), 0
+            for row in read_inputs(paths, *arguments):
+                rows_hash.update(encode_row(row))
+                self.total += 1
+            self._hash = rows_hash.digest()
+
+    def __iter__(self):
+        rows_hash, count = hashlib.sha256(), 0
+        # Do not read rows that were added to the files.
+        rows = islice(read_inputs(self.paths, *self._arguments), self.total)
+        for row in rows:
+            yield row
+            count += 1
+            rows_hash.update(encode_row(row))
+        if self.total is not None and rows_hash.digest() != self._hash:
+            raise InputError(
+                f"{', '.join(self.paths)} changed while it was read: expected "
+                f"the {self.total} rows from the start of the command, got "
+                f"{count} rows or other ones. Run the command again."
+            )
+
+
+def encode_row(row) -> bytes:
+    """Return a row of JSON values as bytes, for a hash of all rows."""
+    return json.dumps(row).encode() + b"\n"
 
 
 def read_inputs(paths, kind, columns, lists, dialect=None, notes=None):
@@ -153,11 +187,28 @@ def _read_file(path, kind, columns, lists, dialect, notes):
     with text:
         if kind == "lines":
             with plain_errors(path, dialect):
-                yield from ([line.rstrip("\r\n")] for line in text)
+                yield from _read_lines(path, text, dialect, notes)
         else:
             yield from _read_table(
                 path, text, f".{kind}", columns, lists, dialect, notes
             )
+
+
+def _read_lines(path, lines, dialect, notes):
+    """Yield [line]; note how many lines have bytes that cannot be decoded."""
+    first = count = 0
+    for number, line in enumerate(lines, 1):
+        text = encodable(line)  # the bytes become U+FFFD, which has no token
+        if text != line:
+            first, count = first or number, count + 1
+        yield [text.rstrip("\r\n")]
+    if count and notes is not None:
+        encoding = dialect.encoding.removesuffix("-sig").upper()
+        notes.append(
+            f"{path}, line {first}: bytes that are not {encoding} are left out "
+            f"of {count} texts. If the file has another encoding, give it, "
+            "such as --encoding=cp1252"
+        )
 
 
 def _read_table(path, stream, kind, columns, lists, dialect, notes):
@@ -198,8 +249,8 @@ def _open(path, kind, dialect, notes):
     if path != "-" and not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
     if kind == "lines":
-        # Invalid bytes become U+FFFD, which the tokenizer drops.
-        arguments = {"errors": "replace", "newline": "\n"}
+        # Invalid bytes become halves of surrogate pairs; see `_read_lines`.
+        arguments = {"errors": "surrogateescape", "newline": "\n"}
     else:
         arguments = {"newline": ""}
     return open_text(path, dialect, notes, **arguments)

@@ -138,10 +138,11 @@ def test_what_cannot_be_extracted_or_written_is_refused(tmp_path):
         extracted("concat:-9")
     with pytest.raises(InputError, match="per is 'sentence'"):
         extracted("last", per="sentence")
-    path = tmp_path / "x.npz"
-    with pytest.raises(InputError, match="changed while they were read"):
-        write_features(path, extracted("last"), (9, 8), "float32", 4)
-    assert not path.exists()
+    for name in ("x.npz", "x.tfrecord"):
+        path = tmp_path / name
+        with pytest.raises(InputError, match="changed while they were read"):
+            write_features(path, extracted("last"), (9, 8), "float32", 4)
+        assert not path.exists()
 
 
 def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):

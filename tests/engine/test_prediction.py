@@ -14,7 +14,7 @@ from run_script import call_script, run_script
 
 from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
-from official_tasks import predict, progress
+from official_tasks import predict, progress, script
 from official_tasks.engine import prediction
 from official_tasks.engine.answers import Answers, _as_json
 from official_tasks.engine.prediction import read_inputs
@@ -169,7 +169,14 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     content = "\ufeffcaf\u00e9, au lait\r\n\nb\rc".encode()
     assert read("a.txt", content) == lines
     assert read("a.txt.gz", content) == lines
-    assert read("a", b"a\xff\xfeb\n") == [["a\ufffd\ufffdb"]]
+    notes = []
+    (tmp_path / "a").write_bytes(b"a\nb\xff\xfec\nd\n\xe9\n")
+    asked = read_inputs(
+        [str(tmp_path / "a")], None, ["text"], [False], notes=notes
+    )
+    assert [x for (x,) in asked] == ["a", "b\ufffd\ufffdc", "d", "\ufffd"]
+    (note,) = notes
+    assert "/a, line 2: bytes that are not UTF-8" in note and "2 texts" in note
     table = b'\xef\xbb\xbfid,text\r\n1,"a, b"\r\n2,c\r\n'
     assert read("a.csv", table) == [["a, b"], ["c"]]
     assert read("a.data", table, kind="csv") == [["a, b"], ["c"]]
@@ -478,12 +485,74 @@ def test_a_pattern_names_files_and_rows_are_counted(tmp_path):
     arguments = (None, ["text"], [False])
     found = [row for (row,) in read_inputs(paths, *arguments)]
     assert found == ["a.csv", "", "b.csv", ""]
-    assert prediction.count_rows(paths, *arguments) == 4
-    assert prediction.count_rows(["-"], *arguments) is None
+    assert prediction.Rows(paths, *arguments).total == 4
+    assert prediction.Rows(["-"], *arguments).total is None
     named = f"{tmp_path}/x[1].csv"
     assert prediction.find_inputs(named) == [named]
     with pytest.raises(InputError, match="no such file"):
         prediction.find_inputs(f"{tmp_path}/*.tsv")
+
+
+@pytest.mark.parametrize(
+    ("after", "rows"),
+    [
+        ("a\nb\nc\n", "abc"),
+        ("a\nb\nc\nd\n", "abc"),  # a log that grows
+        ("a\nb\n", None),
+        ("a\nb\nd\n", None),
+        ("", None),
+    ],
+)
+def test_rows_that_changed_since_they_were_counted_end_the_command(
+    tmp_path, after, rows
+):
+    path = tmp_path / "a.txt"
+    path.write_text("a\nb\nc\n")
+    counted = prediction.Rows([str(path)], None, ["text"], [False])
+    path.write_text(after)
+    if rows:
+        assert [text for (text,) in counted] == list(rows)
+        return
+    with pytest.raises(InputError, match="a.txt changed .* the 3 rows"):
+        list(counted)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_not_finished(
+    tmp_path, classifier_export, monkeypatch
+):
+    (tmp_path / "in.txt").write_text("an hour\nwell\nspent\n")
+    cut = lambda: (tmp_path / "in.txt").write_text("an hour\n")  # noqa: E731
+    monkeypatch.setattr(progress, "show_devices", cut)
+    done = call_script(
+        *("-m", "official_tasks.predict", f"--model={classifier_export}"),
+        *("--input=in.txt", "--output=out.csv"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 2 and "changed while it was" in done.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_no_input_is_a_file_that_the_command_writes(
+    tmp_path, classifier_export
+):
+    path = tmp_path / "z.csv.unfinished"
+    path.write_text("text\nwell\n")
+    done = call_script(
+        *("-m", "official_tasks.predict", f"--model={classifier_export}"),
+        *(f"--input={path}", "--format=csv", "--output=z.csv", "--overwrite"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 2 and "is an input" in done.stderr
+    assert path.read_text() == "text\nwell\n"
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("text\n")
+    values = types.SimpleNamespace(
+        output=str(tmp_path / "b.csv"),
+        overwrite=True,
+        train=f"{tmp_path}/a.csv, {tmp_path}/b.csv",
+    )
+    with pytest.raises(InputError, match="is an input"):
+        script.prepare_output(values, inputs=("train", "model"))
 
 
 def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
