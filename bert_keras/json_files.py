@@ -76,7 +76,7 @@ def parse_json(text, **arguments):
         _check_depth(value)
     if _HALF_PAIR.search(text):
         # Raise UnicodeEncodeError, a ValueError, for an unpaired surrogate.
-        json.dumps(value, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False, default=repr).encode()
     return value
 
 

@@ -31,6 +31,8 @@ from official_tasks import progress, script
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 GRACE_SECONDS = 30  # maximum time for the requests in progress at the end
+IDLE_SECONDS = 10  # minimum time without a request before a connection closes
+MAX_FILES = 1024  # the usual limit of a process
 
 
 def define_flags():
@@ -124,16 +126,83 @@ def _make_server(values):
         Limits(values.max_rows, values.max_bytes, values.max_tokens),
         LOOPBACK if is_local else ["*"],
     )
+    connections = Connections(_count_files() // 4)
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=connections.open,
         ws="none",
         lifespan="off",
         log_level="error",
         access_log=False,
+        # asyncio accepts up to `backlog` connections at once.
+        limit_concurrency=connections.most + connections.backlog,
+        backlog=connections.backlog,
+        callback_notify=connections.close_idle,
+        timeout_notify=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return uvicorn.Server(config)
+
+
+def _count_files():
+    """Return how many files, and thus connections, the process may open."""
+    files = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
+    return min(files, MAX_FILES) if files > 0 else MAX_FILES
+
+
+class Connections:
+    """Open connections of uvicorn, and a limit on those without a request.
+
+    uvicorn limits only the time from an answer to the next byte. A connection
+    that sends no request, or a part of one, would stay open.
+    """
+
+    def __init__(self, backlog):
+        self.backlog, self.most, self.num_closed = backlog, 2 * backlog, 0
+        self.states = {}  # connection -> state at the last `close_idle`
+
+    def open(self, **arguments):
+        """Return a new connection; close idle ones if there are too many."""
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        for connection in list(self.states):  # the longest open one first
+            transport = connection.transport
+            if transport and transport.is_closing():
+                del self.states[connection]
+            elif len(self.states) >= self.most and _read_idle_state(connection):
+                self._close(connection)
+        connection = H11Protocol(**arguments)
+        self.states[connection] = None
+        return connection
+
+    async def close_idle(self):
+        """Close the connections that are idle since the last call; log it."""
+        for connection, earlier in list(self.states.items()):
+            state = _read_idle_state(connection)
+            self.states[connection] = state
+            if state and state == earlier:
+                self._close(connection)
+        if self.num_closed:
+            progress.console.print(f"closed {self.num_closed} idle connections")
+            self.num_closed = 0
+
+    def _close(self, connection):
+        connection.transport.abort()
+        del self.states[connection]
+        self.num_closed += 1
+
+
+def _read_idle_state(connection):
+    """Return last request and unsent bytes of an idle connection, or None.
+
+    A connection with a request is idle if its client does not read the answer.
+    """
+    if not connection.transport or connection.transport.is_closing():
+        return None
+    cycle = connection.cycle
+    num_unsent = connection.transport.get_write_buffer_size()
+    is_idle = num_unsent or cycle is None or cycle.response_complete
+    return (cycle, num_unsent) if is_idle else None
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ import asyncio
 import base64
 import concurrent.futures
 import dataclasses
+import functools
 import importlib.resources
 import json
-import re
 import reprlib
 
 import numpy as np
@@ -28,7 +28,6 @@ from bert_keras.serving.load import (
     to_tensors,
 )
 
-PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
 KEYS = {"signature_name", "instances", "inputs"}
 MAX_VALUES = 1 << 21  # values in an answer, with padding; 40 MB of JSON
 MAX_DROPPED = 64 << 20  # maximum bytes to read of a body that is too large
@@ -78,65 +77,69 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
         limits: `Limits` of a request.
         hosts: values that the `Host` header of a request may have.
     """
-    service = _Service(served, name, limits or Limits())
-    path = "/v1/models/{rest:path}"
+    service = _Service(served, limits or Limits())
+    predict = f"/v1/models/{name}:predict"
     page = importlib.resources.files("bert_keras.serving") / "page.html"
-    # Prevent DNS rebinding: refuse host names that are not in `hosts`.
-    allowed = {"allowed_hosts": hosts, "www_redirect": False}
     constant = {
         "/": HTMLResponse(page.read_bytes()),
         "/card": JSONResponse({**served.card, "name": name}),
         # Always "ok": tools/serve.py calls each signature before it serves.
         "/health": JSONResponse({"status": "ok"}),
     }
+    routes = []
+    for path in (f"/v1/models/{name}", f"/v1/models/{name}/versions/1"):
+        constant[path], constant[f"{path}/metadata"] = _describe(served, name)
+        routes.append(
+            Route(f"{path}:predict", service.predict, methods=["POST"])
+        )
+    routes += [Route(path, x, methods=["GET"]) for path, x in constant.items()]
+    # Prevent DNS rebinding: refuse host names that are not in `hosts`.
+    allowed = {"allowed_hosts": hosts, "www_redirect": False}
     return Starlette(
-        routes=[
-            *(Route(at, x, methods=["GET"]) for at, x in constant.items()),
-            Route(path, service.describe, methods=["GET"]),
-            Route(path, service.predict, methods=["POST"]),
-        ],
+        routes=routes,
         middleware=[Middleware(TrustedHostMiddleware, **allowed)],
-        exception_handlers=dict.fromkeys(REFUSED, service.refuse),
+        exception_handlers=dict.fromkeys(
+            REFUSED, functools.partial(_refuse, predict)
+        ),
     )
 
 
+def _describe(served, name):
+    """Return TensorFlow Serving's two descriptions: status and metadata."""
+    status = {"error_code": "OK", "error_message": ""}
+    version = {"version": "1", "state": "AVAILABLE", "status": status}
+    model = {"name": name, "signature_name": "", "version": "1"}
+    signatures = {"signature_def": read_signatures(served.folder)}
+    metadata = {"signature_def": signatures}
+    return (
+        JSONResponse({"model_version_status": [version]}),
+        JSONResponse({"model_spec": model, "metadata": metadata}),
+    )
+
+
+def _refuse(predict, request, error):
+    """Return the response to a request that failed."""
+    status, message = getattr(error, "status_code", 400), str(error)
+    if isinstance(error, HTTPException):
+        message = (
+            f"{error.detail}: {request.method} {request.url.path[:200]}. "
+            f"Expected POST {predict}."
+        )
+    message = clean_message(message)
+    # Without "close", the unread rest of a body would be read as the next
+    # request.
+    return JSONResponse({"error": message}, status, {"Connection": "close"})
+
+
 class _Service:
-    def __init__(self, served, name, limits):
-        self.served, self.name, self.limits = served, name, limits
-        self.signatures = read_signatures(served.folder)
+    def __init__(self, served, limits):
+        self.served, self.limits = served, limits
         # TensorFlow uses every core for one call, so calls run one at a time.
         self.worker = concurrent.futures.ThreadPoolExecutor(1)
         self.turn = asyncio.Lock()
         self.waiting = 0  # bytes of the requests that wait or run
 
-    def refuse(self, request, error):
-        """Return the response to a request that failed."""
-        status, message = getattr(error, "status_code", 400), str(error)
-        if isinstance(error, HTTPException):
-            message = (
-                f"{error.detail}: {request.method} {request.url.path[:200]}. "
-                f"Expected POST /v1/models/{self.name}:predict."
-            )
-        message = clean_message(message)
-        # Without "close", the unread rest of a body would be read as the next
-        # request.
-        return JSONResponse({"error": message}, status, {"Connection": "close"})
-
-    async def describe(self, request):
-        action = self._find_action(request)
-        if action == "/metadata":
-            model = {"name": self.name, "signature_name": "", "version": "1"}
-            signatures = {"signature_def": {"signature_def": self.signatures}}
-            return JSONResponse({"model_spec": model, "metadata": signatures})
-        if action:
-            raise HTTPException(405 if action == ":predict" else 404)
-        status = {"error_code": "OK", "error_message": ""}
-        version = {"version": "1", "state": "AVAILABLE", "status": status}
-        return JSONResponse({"model_version_status": [version]})
-
     async def predict(self, request):
-        if self._find_action(request) != ":predict":
-            raise HTTPException(404)
         origin = request.headers.get("origin", "://" + request.url.netloc)
         if origin.partition("://")[2] != request.url.netloc:
             raise RequestError(
@@ -145,7 +148,6 @@ class _Service:
                 403,
             )
         body = await self._read_body(request)
-        parsed = parse(body, self.served.card, self.limits)
         most = MAX_WAITING * self.limits.max_bytes
         if self.waiting and self.waiting + len(body) > most:
             raise RequestError("Too many requests wait. Try again.", 429)
@@ -154,18 +156,11 @@ class _Service:
             async with self.turn:
                 if await request.is_disconnected():
                     raise ClientDisconnect
-                answer = self.worker.submit(self._answer, *parsed)
+                answer = self.worker.submit(self._answer, body)
                 content = await asyncio.wrap_future(answer)
         finally:
             self.waiting -= len(body)
         return Response(content, media_type="application/json")
-
-    def _find_action(self, request):
-        """Return the action that ends the path, such as ":predict", or None."""
-        found = PATH.fullmatch(request.scope["path"])
-        if not found or found[1] != self.name or found[2] not in (None, "1"):
-            raise HTTPException(404)
-        return found[3]
 
     async def _read_body(self, request):
         """Return the body; raise `RequestError` if it is too large or slow."""
@@ -190,9 +185,10 @@ class _Service:
             raise RequestError(f"The body has more than {most} bytes.", 413)
         return b"".join(chunks)
 
-    def _answer(self, name, columns, by_row):
+    def _answer(self, body):
         """Return the answer as JSON. This runs in the thread of `worker`."""
         signatures, card = self.served.loaded.signatures, self.served.card
+        name, columns, by_row = parse(body, card, self.limits)
         counts = _count_tokens(name, columns, card, signatures["tokenize"])
         shapes = [x.shape for x in signatures[name].structured_outputs.values()]
         widths = [shape[-1] or 1 for shape in shapes if shape.rank == 3]
@@ -217,7 +213,7 @@ def parse(body, card, limits):
     `by_row` is True if the body has `instances`, False if it has `inputs`.
     """
     try:
-        content = json_files.parse_json(body)
+        content = json_files.parse_json(body, object_hook=_decode)
     except ValueError as error:
         raise RequestError(f"The body is not JSON: {error}.") from None
     if not isinstance(content, dict):
@@ -236,13 +232,15 @@ def parse(body, card, limits):
             f"The body has the keys {reprlib.repr(sorted(content))}. Expected "
             "`instances` or `inputs`, and optionally `signature_name`."
         )
-    content = _decode(content["instances" if by_row else "inputs"])
+    content = content["instances" if by_row else "inputs"]
+    # Count the rows before the checks of each row, which take longer.
+    lists = content.values() if isinstance(content, dict) else [content]
+    count = max((len(x) for x in lists if isinstance(x, list)), default=1)
+    if not 1 <= count <= limits.max_rows:
+        raise RequestError(f"{count} rows; expected 1 to {limits.max_rows}.")
     columns = _collect_columns(content, entry["input_order"], by_row)
     columns = read_columns(name, entry, columns)
     columns = {key: _encode(rows) for key, rows in columns.items()}
-    count = len(next(iter(columns.values())))
-    if not 1 <= count <= limits.max_rows:
-        raise RequestError(f"{count} rows; expected 1 to {limits.max_rows}.")
     size = sum(map(len, _list_texts(columns)))
     if size > limits.max_bytes:
         raise RequestError(
@@ -254,17 +252,13 @@ def parse(body, card, limits):
 
 
 def _decode(value):
-    """Decode each {"b64": ...} in a JSON value to bytes."""
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    if isinstance(value, dict) and set(value) == {"b64"}:
-        try:
-            return base64.b64decode(value["b64"], validate=True)
-        except (TypeError, ValueError):
-            raise RequestError("A value of `b64` is not base64.") from None
-    if isinstance(value, dict):
-        return {key: _decode(item) for key, item in value.items()}
-    return value
+    """Return the bytes of {"b64": ...}, or another JSON object as it is."""
+    if set(value) != {"b64"}:
+        return value
+    try:
+        return base64.b64decode(value["b64"], validate=True)
+    except (TypeError, ValueError):
+        raise ValueError("a value of `b64` is not base64") from None
 
 
 def _encode(value):

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 
@@ -13,22 +14,27 @@ from run_script import ROOT
 PREDICT = "/v1/models/model:predict"
 
 
-def start(folder, *flags):
+def start(folder, *flags, max_files=None):
     """Start the server; return the process, which may not be ready."""
     script = str(ROOT / "tools" / "serve.py")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
+
     return subprocess.Popen(
         [sys.executable, script, f"--model={folder}", "--port=0", *flags],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=limit if max_files else None,
     )
 
 
 @contextlib.contextmanager
-def server(folder, *flags):
+def server(folder, *flags, **limits):
     """Yield (port, process) of a server that has printed its address."""
-    process = start(folder, *flags)
+    process = start(folder, *flags, **limits)
     try:
         line = process.stdout.readline()
         found = re.fullmatch(r"ready: http://[^ ]+:(\d+)/\n", line)

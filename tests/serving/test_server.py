@@ -96,7 +96,7 @@ def test_the_model_describes_itself_as_tensorflow_serving_does(port):
         ("POST", "/v1/models/model/versions/999:predict", 404),
         ("POST", "/v1/models/other:predict", 404),
         ("POST", "/v1/models/model:classify", 404),
-        ("POST", "/v1/models/model", 404),
+        ("POST", "/v1/models/model", 405),
         ("GET", "/v1/models/other", 404),
         ("GET", "/v1/models/other/metadata", 404),
         ("GET", "/v1/models/model/versions/2/metadata", 404),
@@ -141,6 +141,8 @@ def asked(name, row):
         ({"inputs": {"txt": ["a"]}}, "text", 400),
         ({"instances": []}, "0 rows", 400),
         ({"instances": ["a"] * 65}, "65 rows", 400),
+        ({"instances": [3] * 99_999}, "99999 rows", 400),
+        ({"inputs": {"text": [[]] * 99_999}}, "99999 rows", 400),
         ({"instances": [3]}, "row 0", 400),
         ({"instances": [None]}, "row 0", 400),
         ({"instances": [["a"]]}, "row 0", 400),
@@ -194,6 +196,12 @@ def test_tokens_of_windows_count(name):
         card = {"signatures": {name: entry}, "sequence_length": 12}
         counts = _count_tokens(name, texts, card, function.function)
         assert counts == [expected]
+
+
+def test_bytes_in_base64_stand_beside_texts_with_surrogate_pairs(toy_export):
+    body = rb'{"inputs": {"text": [{"b64": "/w=="}, "\ud83d\ude00"]}}'
+    columns = parse(body, read_card(toy_export), Limits())[1]
+    assert columns == {"text": [b"\xff", "\U0001f600".encode()]}
 
 
 def test_answers_are_written_by_row_or_by_output():
@@ -274,11 +282,28 @@ def test_slow_and_dropped_clients_cost_nothing(port):
     slow.sendall(head)
     with socket.create_connection(("127.0.0.1", port)) as gone:
         gone.sendall(head)
-    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+    idle = open_connections(port, 100)
+    idle[0].sendall(b"POST")
     assert predict(port, {"instances": ["a"]})[0] == 200
     assert b" 408 " in slow.recv(200)
+    assert [client.recv(9) for client in idle] == [b""] * 100  # closed
     for client in (slow, *idle):
         client.close()
+
+
+def open_connections(port, count):
+    address = ("127.0.0.1", port)
+    return [socket.create_connection(address, 30) for _ in range(count)]
+
+
+def test_more_idle_connections_than_files_stop_nobody(toy_export):
+    with server(toy_export, max_files=100) as (port, process):
+        idle = open_connections(port, 120)
+        assert predict(port, {"instances": ["a"]})[0] == 200
+        for client in idle:
+            client.close()
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == 0
 
 
 def test_a_port_in_use_is_named(port, tmp_path):
