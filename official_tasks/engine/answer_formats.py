@@ -129,8 +129,11 @@ def _narrow(pa, dtype):
 def encode_vector(vector):
     """Return a float32 vector in base64; numbers in JSON are slower.
 
-    Only the temporary JSONL file of an .npy output has such text.
+    Only the temporary JSONL file of an .npy output has such text. A vector with
+    NaN or infinity is returned as a list, which `Answers` refuses.
     """
+    if not np.isfinite(vector).all():
+        return np.asarray(vector).tolist()
     return base64.b64encode(np.asarray(vector, "<f4")).decode()
 
 

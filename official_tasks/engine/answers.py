@@ -253,7 +253,15 @@ class Answers:
             **({"keep": keep} if keep else {}),
             "answer": answer,
         }
-        text = json.dumps(record, ensure_ascii=False).removesuffix("}")
+        try:
+            text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise InputError(
+                f"The model answers row {self.done + 1} of the input with NaN "
+                "or infinity. Use earlier weights, or train again with a lower "
+                f"learning rate. The inputs are {str(inputs)[:60]}"
+            ) from None
+        text = text.removesuffix("}")
         checksum = zlib.crc32(text.encode())
         line = f'{text}, "crc32": "{checksum:08x}"}}\n'
         return line if self.lines is None else line.encode()

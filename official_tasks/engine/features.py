@@ -49,6 +49,7 @@ class Extractor:
 
     Raises:
         InputError: the encoder lacks a layer of `recipe`, or `per` is unknown.
+            A call raises it if a feature is not a finite number of `dtype`.
     """
 
     def __init__(
@@ -90,8 +91,16 @@ class Extractor:
 
     def __call__(self, texts):
         """Yield the `TextFeatures` of each text; a text is a list of words."""
-        for chunk in _chunks(texts):
-            yield from self._extract(chunk)
+        chunks = itertools.chain.from_iterable(
+            map(self._extract, _chunks(texts))
+        )
+        for number, text in enumerate(chunks, 1):
+            if not np.isfinite(text.vectors).all():
+                raise InputError(
+                    f"Text {number} has features that are NaN or no finite "
+                    f"{self.dtype}. Use other weights, or --dtype=float32."
+                )
+            yield text
 
     def _extract(self, texts):
         from bert_keras.text.words import word_pieces

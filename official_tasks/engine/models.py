@@ -258,7 +258,8 @@ def average_outputs(task, models, examples):
     Each model stays in memory until the next one is loaded.
 
     Raises:
-        InputError: the models cut the texts into different rows.
+        InputError: the models cut the texts into different rows, or an output
+            is not finite.
     """
     first, outputs = None, []
     for preset in models:
@@ -266,8 +267,27 @@ def average_outputs(task, models, examples):
         encoded = task.encode(examples, preprocess)
         predictor = Predictor(model, task.per_token, preprocess.packer.pad_id)
         outputs.append(predictor(encoded))
+        _check_finite(preset, examples, outputs[-1])
         first = first or encoded
     return first, _mean(outputs)
+
+
+def _check_finite(preset, examples, outputs):
+    """Raise `InputError` that names the first row with NaN or infinity."""
+    columns = outputs.values() if isinstance(outputs, dict) else [outputs]
+    for column in columns:
+        for number, row in enumerate(column):
+            if np.isfinite(row).all():
+                continue
+            text = ""
+            if len(column) == len(examples):  # a text may have several rows
+                texts = getattr(examples[number], "texts", [""])
+                text = f", {texts[0][:60]!r}"
+            raise InputError(
+                f"The model {preset} answers row {number + 1}{text}, with NaN "
+                "or infinity. Use earlier weights, or train again with a lower "
+                "learning rate."
+            )
 
 
 def _mean(outputs):

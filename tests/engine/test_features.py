@@ -10,7 +10,7 @@ from run_script import ROOT, call_script
 from task_samples import eager_functions
 from toy_words import PIECES, preprocessor
 
-from bert_keras import InputError
+from bert_keras import BertEncoder, InputError
 from bert_keras.modeling.recipes import RECIPES, find_recipe
 from official_tasks.engine import features
 from official_tasks.engine.features import PER, Extractor, write_features
@@ -143,6 +143,32 @@ def test_what_cannot_be_extracted_or_written_is_refused(tmp_path):
         with pytest.raises(InputError, match="changed while they were read"):
             write_features(path, extracted("last"), (9, 8), "float32", 4)
         assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("weight", "row", "value", "dtype", "number"),
+    [
+        ("token/embeddings", PIECES.index("bern"), 3e38, "float32", 2),
+        ("norm/gamma", ..., 1e6, "float16", 1),  # float16 ends at 65,504
+    ],
+)
+def test_features_that_are_not_finite_are_named_with_their_text(
+    weight, row, value, dtype, number
+):
+    broken = BertEncoder.from_config(encoder().get_config())
+    broken.set_weights(encoder().get_weights())
+    (found,) = (x for x in broken.weights if f"embeddings/{weight}" in x.path)
+    values = found.numpy()
+    values[row] = value
+    found.assign(values)
+    extract = Extractor(
+        broken, preprocessor(32), find_recipe("embeddings"), dtype=dtype
+    )
+    with (
+        eager_functions(),
+        pytest.raises(InputError, match=f"Text {number} has .* NaN or no fini"),
+    ):
+        list(extract([["Ada"], ["in", "Bern"]]))
 
 
 def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):

@@ -73,6 +73,18 @@ def test_an_ensemble_is_the_mean_of_its_models(
     assert set(scores["classes"]) == {"bad", "good"}
 
 
+def test_an_output_that_is_not_finite_is_named_with_its_row(
+    place, task, tmp_path, eagerly
+):
+    preprocess = BertPreprocessor.from_preset(place / "init")
+    model = fill(load_model(task, place / "init"))
+    kernel = np.full(model.classifier.kernel.shape, 3e38)  # finite in float32
+    model.classifier.kernel.assign(kernel)
+    model.save_preset(tmp_path / "model", preprocess)
+    with pytest.raises(InputError, match="answers row 1, '.+', with NaN or"):
+        evaluate(task, [tmp_path / "model"])
+
+
 def test_a_model_of_other_labels_or_of_another_kind_is_refused(
     place, trained, tmp_path
 ):

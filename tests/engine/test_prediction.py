@@ -493,6 +493,31 @@ def test_a_pattern_names_files_and_rows_are_counted(tmp_path):
         prediction.find_inputs(f"{tmp_path}/*.tsv")
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.npy"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_answer_that_is_not_finite_is_named_with_its_row(
+    tmp_path, name, bad
+):
+    class Broken(Vectors):
+        def count(self, texts):
+            outputs = super().count(texts)
+            outputs["embedding"][np.array(texts) == "bad", 1] = bad
+            return outputs
+
+    if name == "a.parquet":
+        pytest.importorskip("pyarrow")
+    rows = [["ok"], ["fine"], ["bad"], ["good"]]
+    with pytest.raises(InputError, match="answers row 3 of .* 'bad'"):
+        answered(tmp_path / name, Broken(), rows)
+    if name == "a.jsonl":
+        assert [r["inputs"]["text"] for r in records(tmp_path / name)] == [
+            "ok",
+            "fine",
+        ]
+    else:
+        assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize(
     ("after", "rows"),
     [
