@@ -22,6 +22,12 @@ class UntrainedWarning(UserWarning):
     """Issued when some weights of a loaded model are newly initialized."""
 
 
+def get_first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the error's class."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
+
+
 def cut_middle(text, longest):
     """Return the text, cut in the middle to at most `longest` characters."""
     if len(text) <= longest:

@@ -3,14 +3,15 @@ r"""Fine-tunes BERT on a task and scores it.
     python -m official_tasks.finetune --task=custom --train=reviews.csv \
         --text=review --label=stars --init=runs/pretrain/model \
         --output=runs/reviews
-    python -m official_tasks.finetune --task=mrpc --data_dir=glue \
+    python -m official_tasks.finetune --task=mrpc \
         --init=hf://google-bert/bert-base-uncased --output=runs/mrpc --grid
     python -m official_tasks.finetune --task=glue --data_dir=glue \
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
 In: the data of a task, and --init, the weights to start from. --data_dir is a
-folder of official files, or a data set such as hf:nyu-mll/glue or
-hf:rajpurkar/squad. --task=custom reads any CSV, TSV, JSONL or Parquet file and
+folder of official files, or a data set such as hf:nyu-mll/glue. Without it,
+GLUE, SQuAD, conll2003 and wikiann are read from TensorFlow Datasets, which
+downloads them once. --task=custom reads any CSV, TSV, JSONL or Parquet file and
 any data set. --task=my_task.py is a Python file with your task. Out, in
 --output: model/ with the vocabulary, the labels and the weights with the best
 score on dev; results.json with all official metrics; predictions/ of the dev

@@ -6,7 +6,7 @@ r"""Runs an exported model on many texts and writes its answer to each text.
 In: --model, the folder of a SavedModel that tools/export.py made; and --input,
 one of: a text file, with one text on each line; a CSV, TSV, JSONL or Parquet
 file, with a column for each input of the signature; a pattern for several
-files, such as 'logs/*.csv'; a data set, as hf:NAME[/CONFIG][:SPLIT]; or "-",
+files, such as 'logs/*.csv'; a data set, such as tfds:imdb_reviews#test; or "-",
 which reads a pipe. All files but Parquet may be compressed (.gz). --separator
 is for CSV, and --encoding is for all text files.
 

@@ -4,10 +4,11 @@ r"""Turns text into pre-training data: tokens, sentence pairs and masks.
         --vocabulary=runs/vocab.txt --output=runs/data
 
 Input: a vocabulary and text. --input names files, a folder, a glob in quotes, a
-data set hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the
-documentation installed with Python and with this package's dependencies. A text
-file is one document, or has one sentence on each line and a blank line between
-documents. Each row of JSONL and Parquet files is a document.
+data set (tfds:NAME[/CONFIG][:VERSION][#SPLIT] or hf:NAME[/CONFIG][:SPLIT]), or
+"documentation:", which means the documentation installed with Python and with
+this package's dependencies. A text file is one document, or has one sentence on
+each line and a blank line between documents. Each row of a JSONL or Parquet
+file and of a data set is a document.
 
 Output: a folder. Its tokens/ has the tokenised text, from which pre-training
 draws new pairs and masks in each epoch. Its train/ and held_out/ have TFRecords

@@ -4,8 +4,9 @@ r"""Learns a WordPiece vocabulary from text.
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes, a data set
-hf:NAME[/CONFIG][:SPLIT], or "documentation:", which means the documentation
-installed with Python and with this package's dependencies. Out: a file with one
+(tfds:NAME[/CONFIG][:VERSION][#SPLIT] or hf:NAME[/CONFIG][:SPLIT]), or
+"documentation:", which means the documentation installed with Python and with
+this package's dependencies. Out: a file with one
 token on each line, first [PAD] [UNK] [CLS] [SEP] [MASK]. tokenizer_config.json
 in the same folder has the settings for case and accents, which tokenizers with
 this vocabulary use. Settings that are already in the folder apply, unless only

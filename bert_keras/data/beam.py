@@ -38,7 +38,7 @@ def create_pretraining_data_with_beam(
 
     A task tokenises one input file or writes one shard, so a corpus of many
     files uses many workers. This process assembles the stores, and tokenises
-    the sources `hf:...` and `documentation:` by itself. After an interruption,
+    data sets and `documentation:` by itself. After an interruption,
     a second call makes only the missing token files and shards.
 
     For `source`, `layout` and `text_field`, see `read_documents`. `beam_flags`

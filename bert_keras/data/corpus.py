@@ -1,6 +1,6 @@
 """Documents from text files, JSONL, Parquet, data sets or installed docs.
 
-A source is a string: a path, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`, or
+A source is a string: a path, a folder, a glob, the name of a data set, or
 `documentation:` for the documentation installed with Python and with some of
 this package's dependencies. Only one document, or a few hundred rows, is in
 memory at a time. The order is fixed: files are sorted by path.
@@ -90,8 +90,9 @@ def read_documents(
     """Yield the documents of a source.
 
     Args:
-        source: a text file, a folder, a glob, `hf:NAME[/CONFIG][:SPLIT]`
-            (without SPLIT, "train"), or `documentation:` (the documentation
+        source: a text file, a folder, a glob, a data set, such as
+            `tfds:wikipedia/20230601.en` or `hf:NAME/CONFIG:SPLIT` (without a
+            split, "train"), or `documentation:` (the documentation
             installed with Python and with some packages). In a folder and its
             subfolders, files that end in `.parquet`, `.txt`, `.text`, `.md`,
             `.jsonl` or `.json` are read, unless the name of the file or of a
@@ -149,7 +150,7 @@ def find_files(source: str) -> tuple[str, list[str]]:
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
             f"with files that end in {', '.join(SUFFIXES)}, a "
-            "glob in quotes, or hf:NAME[/CONFIG][:SPLIT]."
+            "glob in quotes, or a data set, tfds:NAME or hf:NAME."
         )
     return root, paths
 
@@ -350,7 +351,7 @@ _LONG = 200
 def _read_data_set(
     source: str, text_field: str, join_lines: bool
 ) -> Iterator[Document]:
-    name, split = parse_data_set(source)
+    _, name, split = parse_data_set(source)
     for number, text in _read_column_texts(source, text_field):
         passages = "\n".join(_select_passages(text, name, text_field))
         paragraphs = _split_paragraphs(passages, join_lines)
@@ -358,10 +359,18 @@ def _read_data_set(
             yield Document(f"{name}:{split}#{number - 1}", name, paragraphs)
 
 
+# wiki40b marks titles, sections and paragraphs in the text.
+_PARAGRAPH = re.compile(r"_START_PARAGRAPH_(.*?)(?=_START_[A-Z]+_|\Z)", re.S)
+_NEWLINE = re.compile(r"_NEWLINE_|\n")
+
+
 def _select_passages(text: str, name: str, text_field: str) -> list[str]:
     """Return a text's lines; for Wikipedia, without headings, lists, tables."""
-    lines = text.split("\n")
     known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
+    if "wiki40b" in known:
+        passages = _PARAGRAPH.findall(text)
+        return [line for part in passages for line in _NEWLINE.split(part)]
+    lines = text.split("\n")
     if "wikipedia" in known and text_field == "text":  # paper, section 3.1
         lines = list(filter(_is_passage, lines))
     return lines

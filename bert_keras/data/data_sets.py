@@ -1,7 +1,8 @@
-"""Read rows of Parquet files and of Hugging Face data sets.
+"""Read rows of Parquet files and of data sets: TFDS and Hugging Face.
 
-A data set is named `hf:NAME[/CONFIG][:SPLIT]`. Rows come one at a time, in a
-fixed order. pyarrow and `datasets` are imported at their first use.
+A data set of TensorFlow Datasets is named `tfds:NAME[/CONFIG][:VERSION]
+[#SPLIT]`, one of Hugging Face `hf:NAME[/CONFIG][:SPLIT]`. Rows come one at a
+time, in a fixed order. Each library is imported at its first use.
 """
 
 import contextlib
@@ -9,9 +10,11 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.data.tfds_sets import open_tfds
+from bert_keras.errors import InputError, get_first_line
 
 PARQUET = ".parquet"
 # Name of a split in this package -> possible names of the split in data sets.
@@ -20,7 +23,19 @@ SPLIT_NAMES = {
     "dev": ("validation", "dev"),
     "test": ("test",),
 }
-_SOURCE = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>.+))?")
+# Library -> form of the names, the form as text, and an example.
+_FORMS = {
+    "tfds": (
+        re.compile(r"tfds:([^:#]+(?::[\d.*]+)?)(?:#(.+))?"),
+        "tfds:NAME[/CONFIG][:VERSION][#SPLIT]",
+        "tfds:imdb_reviews#train",
+    ),
+    "hf": (
+        re.compile(r"hf:([^:]+)(?::(.+))?"),
+        "hf:NAME[/CONFIG][:SPLIT]",
+        "hf:stanfordnlp/imdb:train",
+    ),
+}
 # Extra of bert_keras -> the library that it installs.
 _PACKAGES = {"hf": "datasets", "parquet": "pyarrow"}
 # First major version of `datasets` that does not run the scripts of data sets.
@@ -29,22 +44,40 @@ _AT_ONCE = 256  # rows that are converted to Python values at a time
 _READ_AHEAD = 1 << 20  # bytes to read ahead in each column
 
 
+class DataSet(NamedTuple):
+    """Name of a data set: library, "tfds" or "hf", name in it, and split."""
+
+    library: str
+    name: str
+    split: str
+
+    @property
+    def source(self) -> str:
+        """The name without the split."""
+        return f"{self.library}:{self.name}"
+
+
 def is_data_set(source) -> bool:
     """Return True if a source is the name of a data set, not of a file."""
-    return str(source).startswith("hf:")
+    return _find_library(source) in _FORMS
 
 
-def parse_data_set(source: str, split="train") -> tuple[str, str]:
-    """Return the name and split in `source`; `split` is the default split."""
-    match = _SOURCE.fullmatch(source)
+def parse_data_set(source: str, split="train") -> DataSet:
+    """Return the `DataSet` that `source` names; `split` is the default."""
+    library = _find_library(source)
+    form, text, example = _FORMS[library]
+    match = form.fullmatch(source)
     if match is None:
         raise InputError(
-            f"{source!r} names no data set; expected hf:NAME[/CONFIG][:SPLIT], "
-            "for instance hf:stanfordnlp/imdb:train."
+            f"{source!r} names no data set; expected {text}, for instance "
+            f"{example}."
         )
     # Accept hf://OWNER/NAME too, because weights are named in this form.
-    name = match["name"].removeprefix("//")
-    return name, match["split"] or split
+    return DataSet(library, match[1].removeprefix("//"), match[2] or split)
+
+
+def _find_library(source):
+    return str(source).partition(":")[0]
 
 
 def column_rows(
@@ -58,8 +91,7 @@ def column_rows(
     becomes None. A few hundred rows are in memory at a time.
 
     Args:
-        source: a local or remote `.parquet` file, or
-            `hf:NAME[/CONFIG][:SPLIT]`.
+        source: a local or remote `.parquet` file, or the name of a data set.
         columns: names of the columns to read.
         optional: names in `columns` that may be missing in the source. The
             values of a missing column are None.
@@ -145,14 +177,9 @@ def _raise_input_errors(source):
         ArithmeticError,
     ) as error:
         raise InputError(
-            f"{source} cannot be read: {_get_first_line(error)}. Write it "
+            f"{source} cannot be read: {get_first_line(error)}. Write it "
             "again, or fetch it again."
         ) from error
-
-
-def _get_first_line(error):
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]
 
 
 def data_set_rows(
@@ -161,7 +188,7 @@ def data_set_rows(
     """Yield the rows of a data set, as dicts of all columns.
 
     Args:
-        source: `hf:NAME[/CONFIG][:SPLIT]`.
+        source: name of a data set.
         columns: names of the columns that the data set must have.
         split: split to read if `source` does not name a split. "dev" also
             finds the split "validation".
@@ -179,7 +206,7 @@ def data_set_rows(
 
 
 def data_set_features(source: str, split="train") -> dict:
-    """Return a dict of column name -> feature of the `datasets` library.
+    """Return a dict of column name -> feature of the data set's library.
 
     If the features are unknown, the values are those of the first row.
     """
@@ -217,6 +244,7 @@ def _decode_classes(value, names):
 
 
 def _find_split(source, available, split):
+    """Return the name that a data set has for a split, such as "dev"."""
     names = SPLIT_NAMES.get(split, (split,))
     present = [name for name in names if name in available]
     if not present:
@@ -228,8 +256,27 @@ def _find_split(source, available, split):
 
 def _open(source, split):
     """Return the features, as `data_set_features` does, and the rows."""
-    name, split = parse_data_set(source, split)
-    source = f"hf:{name}"
+    data_set = parse_data_set(source, split)
+    if data_set.library == "hf":
+        return _open_hf(data_set)
+    return open_tfds(
+        data_set.name, lambda available: _find_slices(data_set, available)
+    )
+
+
+def _find_slices(data_set, available):
+    """Return TFDS's split, such as "train[:10%]" or "train+validation"."""
+    slices = []
+    for part in data_set.split.split("+"):
+        name, bracket, rest = part.partition("[")
+        if name != "all":  # TFDS's name of all splits together
+            name = _find_split(data_set.source, available, name)
+        slices.append(name + bracket + rest)
+    return "+".join(slices)
+
+
+def _open_hf(data_set):
+    source = data_set.source
     datasets = import_extra("hf", source)
     if int(datasets.__version__.partition(".")[0]) < WITHOUT_SCRIPTS:
         raise InputError(
@@ -238,14 +285,14 @@ def _open(source, split):
             "pip install 'bert_keras[hf]'"
         )
     try:
-        splits = _open_hugging_face(datasets, name)
+        splits = _open_hugging_face(datasets, data_set.name)
     except (ValueError, RuntimeError, OSError) as error:
         raise InputError(
-            f"{source} cannot be opened: {_get_first_line(error)}. Expected "
+            f"{source} cannot be opened: {get_first_line(error)}. Expected "
             "hf:OWNER/NAME[/CONFIG] of huggingface.co or hf:FOLDER with data "
             "files. A data set that needs a script is not read."
         ) from error
-    rows = splits[_find_split(source, splits, split)]
+    rows = splits[_find_split(source, splits, data_set.split)]
     with _raise_input_errors(source):
         return rows.features or dict(next(iter(rows), {})), rows
 

@@ -69,11 +69,11 @@ def read_tagged_data_set(row, source, split, notes):
     from bert_keras.data.data_sets import data_set_features
 
     features = data_set_features(source, split)
-    fields = [field for field in ("ner", "ner_tags") if field in features]
+    fields = [f for f in ("ner", "ner_tags", "tags") if f in features]
     if not fields or "tokens" not in features:
         raise InputError(
             f"{source} has the fields {', '.join(features)}: expected a field "
-            "'tokens', and a field 'ner' or 'ner_tags'"
+            "'tokens', and a field 'ner', 'ner_tags' or 'tags'"
         )
     columns, texts = ["tokens", fields[0]], []
     for number, (words, labels) in read_rows(
@@ -215,6 +215,7 @@ class TagRow(NamedTuple):
 
     name: str
     files: dict = {}
+    tfds: str | None = None
     read_file: Callable = read_tagged_file
     read_data_set: Callable = read_tagged_data_set
 
@@ -227,6 +228,7 @@ CONLL_2003 = TagRow(
         "dev": ("eng.testa", "valid.txt"),
         "test": ("eng.testb", "test.txt"),
     },
+    "tfds:conll2003",
 )
 WNUT_17 = TagRow(
     "wnut17",
@@ -237,6 +239,8 @@ WNUT_17 = TagRow(
     },
 )
 WIKI_ANN = TagRow(
-    "wikiann", {"train": ("train",), "dev": ("dev",), "test": ("test",)}
+    "wikiann",
+    {"train": ("train",), "dev": ("dev",), "test": ("test",)},
+    "tfds:wikiann/en",
 )
 ROWS = (NER, CONLL_2003, WNUT_17, WIKI_ANN)

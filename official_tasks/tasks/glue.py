@@ -29,10 +29,10 @@ class GlueRow(NamedTuple):
     """Description of a task of GLUE; see also `Source`.
 
     Attributes:
-        name: name of the task, and of its configuration on the Hub.
+        name: name of the task, and of its configuration in data sets.
         folder: folder of the task's files in the official distribution.
-        labels: names of the classes, in the order of the logits, as on the Hub;
-            None for regression.
+        labels: names of the classes, in the order of the logits and of data
+            sets; None for regression.
         spelled: names of the classes in the official files and submissions, in
             the order of `labels`.
         text, text_pair: columns of the texts in the official files;
@@ -45,7 +45,7 @@ class GlueRow(NamedTuple):
         header: the columns of train and dev files without a header line.
         parts: split -> names of its official files, without .tsv. A split
             without an entry has one file, which has the split's name.
-        data_set_texts: fields of the texts on the Hub; None: as in the files.
+        data_set_texts: fields of the texts in data sets; None: as in the files.
         submission_parts: file names of a submission; () for `folder`.tsv.
         raw: split -> name of the original file, from which GLUE made its file.
         index: the column that numbers the rows of the test file.
@@ -71,6 +71,11 @@ class GlueRow(NamedTuple):
     may_be_ragged: bool = False
     read_file: Callable = read_tsv
     read_data_set: Callable = read_data_set
+
+    @property
+    def tfds(self) -> str:
+        """The task's data set in TensorFlow Datasets."""
+        return f"tfds:glue/{self.name}"
 
     @property
     def submission(self) -> tuple[str, ...]:

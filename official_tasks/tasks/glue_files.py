@@ -50,27 +50,43 @@ def read_tsv(row, path, split, notes, part=0):
 
 
 def read_data_set(row, source, split, notes, part=0):
-    """Return the examples of a data set, such as "hf:nyu-mll/glue"."""
+    """Return the examples of a data set, such as "tfds:glue", by their idx."""
     from bert_keras.data.data_sets import data_set_rows
 
-    if source.removeprefix("hf:").rpartition("/")[2] == "glue":
-        source = f"{source}/{row.name}"
+    source = _add_config(source, row.name)
     if len(row.parts.get(split, ())) > 1:
         split = row.parts[split][part].replace("dev", "validation")
     text, pair = row.data_set_texts or (row.text, row.text_pair)
     columns = [text, *([pair] if row.text_pair else []), "label", "idx"]
     number = float if row.labels is None else int
+    # TFDS shuffles the rows; the official files have them in this order.
+    rows = sorted(
+        data_set_rows(source, columns, split), key=lambda row: row["idx"]
+    )
+    # The official train and dev files of MRPC do not number their rows, and
+    # data sets number the rows of the file that has both.
+    is_numbered = split == "test" or not row.raw
     return [
         Example(
             values[text],
             values[pair] if row.text_pair else None,
             # A hidden test label is -1.
             None if values["label"] < 0 else number(values["label"]),
-            str(int(values["idx"])),
+            str(int(values["idx"]) if is_numbered else position),
             part,
         )
-        for values in data_set_rows(source, columns, split)
+        for position, values in enumerate(rows)
     ]
+
+
+def _add_config(source, name):
+    """Return the data set of one task: "tfds:glue" is "tfds:glue/mrpc"."""
+    path, colon, version = source.removeprefix("tfds:").partition(":")
+    if source.startswith("tfds:"):
+        is_glue = path == "glue"
+        return f"tfds:{path}/{name}{colon}{version}" if is_glue else source
+    is_glue = source.removeprefix("hf:").rpartition("/")[2] == "glue"
+    return f"{source}/{name}" if is_glue else source
 
 
 def read_lines(path):

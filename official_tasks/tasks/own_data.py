@@ -19,7 +19,9 @@ from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import make_dialect, read_rows, to_text
 
 HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
-_OR_DATA_SET = " CSV, TSV, JSONL or Parquet, or a data set hf:NAME."
+_OR_DATA_SET = (
+    " CSV, TSV, JSONL or Parquet, or a data set: tfds:NAME or hf:NAME."
+)
 TABLE_OPTIONS = {
     **{
         split: Option(None, FILE_OPTIONS[split].help + _OR_DATA_SET)

@@ -11,7 +11,10 @@ from official_tasks.tasks.base import Defaults, Examples, Option, Task
 
 FILE_OPTIONS = {
     "data_dir": Option(
-        None, "Folder of the official files, or hf:NAME[/CONFIG]."
+        None,
+        "Folder of the official files, or a data set, tfds:NAME or hf:NAME. "
+        "Default for GLUE, SQuAD, conll2003 and wikiann, if no file is given: "
+        "the data set of TensorFlow Datasets.",
     ),
     "train": Option(None, "Training file; separate several files by commas."),
     "dev": Option(None, "File to score on."),
@@ -30,15 +33,16 @@ RECIPE_OPTIONS = {
 
 
 class Source:
-    """The examples of a task, from files or a Hugging Face data set.
+    """The examples of a task, from files or from a data set.
 
     Args:
         row: NamedTuple that describes the task's data. `name` is the name of
             the task. `files` maps a split or part to possible names of its
             official file. `read_file(row, path, split, notes)` returns examples
             and appends to the list of notes. `read_data_set` does the same. In
-            place of `path`, it gets the name of a data set.
-        data_dir: folder of the official files, or `hf:NAME[/CONFIG]`.
+            place of `path`, it gets the name of a data set. `tfds` names the
+            data set to read if no file or folder is given; it may be missing.
+        data_dir: folder of the official files, or the name of a data set.
         train, dev, test: a path, or several paths separated by commas, to read
             instead of the split's files in `data_dir`.
     """
@@ -47,16 +51,19 @@ class Source:
     to_score = ""  # see `Task`
 
     def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
-        self.row, self.name, self.data_dir = row, row.name, data_dir
-        if is_data_set(data_dir):
-            name, named_split = parse_data_set(data_dir, "")
-            if named_split:
-                raise InputError(
-                    f"--data_dir={data_dir} names one split, but a task reads "
-                    f"several: give --data_dir=hf:{name}"
-                )
+        self.row, self.name = row, row.name
         paths = {"train": train, "dev": dev, "test": test}
         self.files = {split: str(path) for split, path in paths.items() if path}
+        if data_dir is None and not self.files:
+            data_dir = getattr(row, "tfds", None)
+        self.data_dir = data_dir
+        if is_data_set(data_dir):
+            data_set = parse_data_set(data_dir, "")
+            if data_set.split:
+                raise InputError(
+                    f"--data_dir={data_dir} names one split, but a task reads "
+                    f"several: give --data_dir={data_set.source}"
+                )
 
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.
@@ -148,7 +155,7 @@ class Source:
             raise InputError(
                 f"{path} is a data set, but --train, --dev and --test of the "
                 f"task {self.name} expect files: give "
-                f"--data_dir=hf:{parse_data_set(path)[0]}"
+                f"--data_dir={parse_data_set(path).source}"
             )
         if not Path(path).is_file():
             raise InputError(f"{path}: no such file")

@@ -17,13 +17,13 @@ def read_squad_file(row, path, split, notes):
 
 
 def read_squad_data_set(row, source, split, notes):
-    """Yield the questions of a data set such as "hf:rajpurkar/squad"."""
+    """Yield the questions of a data set such as "tfds:squad/v1.1"."""
     from bert_keras.data.data_sets import data_set_rows
 
     columns = ["id", "question", "context", "answers"]
     for qa in data_set_rows(source, columns, split):
         answers = qa["answers"]
-        if isinstance(answers, dict):  # a dict of lists, as on the Hub
+        if isinstance(answers, dict):  # a dict of lists, as in data sets
             pairs = zip(answers["text"], answers["answer_start"], strict=True)
             answers = [{"text": t, "answer_start": n} for t, n in pairs]
         yield _make_question(qa["context"], qa, answers, qa.get("title"))
@@ -101,12 +101,14 @@ class SquadRow(NamedTuple):
 
     Attributes:
         may_be_none: True if a question may have no answer.
+        tfds: the data set in TensorFlow Datasets, or None.
     """
 
     name: str
     files: dict
     defaults: Defaults
     may_be_none: bool
+    tfds: str | None = None
     read_file: Callable = read_squad_file
     read_data_set: Callable = read_squad_data_set
 
@@ -116,12 +118,14 @@ SQUAD_1 = SquadRow(
     {"train": ("train-v1.1.json",), "dev": ("dev-v1.1.json",)},
     Defaults(32, 3.0, 5e-5, 384),
     may_be_none=False,
+    tfds="tfds:squad/v1.1",
 )
 SQUAD_2 = SquadRow(
     "squad2",
     {"train": ("train-v2.0.json",), "dev": ("dev-v2.0.json",)},
     Defaults(48, 2.0, 5e-5, 384),
     may_be_none=True,
+    tfds="tfds:squad/v2.0",
 )
 # TriviaQA's files have no usual names.
 TRIVIA_QA = SquadRow(

@@ -215,7 +215,8 @@ def _find_kind(path):
     if kind not in KINDS:
         raise InputError(
             f"{path}: expected a file that ends in {', '.join(KINDS)} (with "
-            ".gz after it if compressed) or .parquet, or a data set hf:NAME, "
+            ".gz after it if compressed) or .parquet, or a data set, tfds:NAME "
+            f"or hf:NAME, "
             f"got {Path(path).name!r}"
         )
     return kind

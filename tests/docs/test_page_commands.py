@@ -28,6 +28,7 @@ from page_commands import commands, script_of
 from run_script import ROOT, call_script
 from served_samples import encoder, preprocessor, spread
 from task_samples import save_toy_model, sentences, write_csv, write_reviews
+from tfds_samples import write
 from toy_pretraining import documents, save_pretrainer
 from weight_names import CLASSIFIER
 
@@ -162,6 +163,31 @@ def prepare_tasks(folder):
     for name in ("train.txt", "dev.txt", "conll2003/train.txt"):
         (folder / name).write_text(columns)
     (folder / "conll2003" / "valid.txt").write_text(columns)
+
+
+def prepare_data_sets(folder):
+    prepare_data(folder)
+    save_toy_model(folder / "toy")
+    texts = [text for text, _ in sentences(24)]
+    news = [{"title": "", "description": text} for text in texts]
+    news = [row | {"label": n % 4} for n, row in enumerate(news)]
+    pairs = [{"sentence1": text, "sentence2": text} for text in texts]
+    pairs = [row | {"label": n % 2, "idx": n} for n, row in enumerate(pairs)]
+    books = ["\n".join(document.paragraphs) for document in corpus(20)]
+    pages = [{"title": "", "text": text} for text in books]
+    for name, lines, splits in (
+        ("ag_news_subset", news, ("train", "test")),
+        ("glue/mrpc", pairs, ("train", "validation")),
+        ("wikipedia/20230601.en", pages, ("train",)),
+    ):
+        write(name, {split: enumerate(lines) for split in splits})
+
+
+def check_data_sets(folder, _):
+    model = folder / "runs/news/model"
+    labels = bert_keras.BertClassifier.from_preset(model).labels
+    assert labels == ["Business", "Sci/Tech", "Sports", "World"]
+    check_source(str(folder / "runs/wikipedia/tokens/train"))
 
 
 def squad_questions():
@@ -355,6 +381,15 @@ PAGES = {
         },
         check=check_data,
     ),
+    "data_sets": Page(
+        prepare_data_sets,
+        {
+            "finetune": "--epochs=1",
+            "create_pretraining_data": "--held_out_share=0.2 --workers=1",
+        },
+        TOY,
+        check_data_sets,
+    ),
     "domain": Page(
         prepare_domain,
         {
@@ -427,7 +462,7 @@ PAGES = {
         check_benchmarks,
     ),
 }
-QUICK = {"data", "domain", "paper", "tokenizer"}
+QUICK = {"data", "data_sets", "domain", "paper", "tokenizer"}
 
 
 @pytest.fixture
@@ -452,8 +487,10 @@ def small_rows(monkeypatch):
         for name in PAGES
     ],
 )
-def test_the_commands_of_a_page_run(name, tmp_path, small_rows):
+def test_the_commands_of_a_page_run(name, tmp_path, small_rows, monkeypatch):
     page = PAGES[name]
+    folder = str(tmp_path / "tfds")
+    monkeypatch.setattr("tensorflow_datasets.core.constants.DATA_DIR", folder)
     page.prepare(tmp_path)
     printed = []
     for command in commands(f"docs/{name}.md"):

@@ -46,7 +46,7 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
     with pytest.raises(InputError, match=r"give --dev=FILE or a --data_dir"):
         tag_task(TOY).source.paths("dev")
     with pytest.raises(InputError, match=r"dev_matched file.*give --dev=FILE"):
-        glue_task(glue.MNLI).source.paths("dev_matched")
+        glue_task(glue.MNLI, train="a.tsv").source.paths("dev_matched")
     with pytest.raises(InputError, match=r"or give --test=FILE"):
         glue_task(glue.AX, data_dir=tmp_path).source.paths("diagnostic")
     with pytest.raises(InputError, match=r"no dev file: give --dev=FILE"):

@@ -1,0 +1,117 @@
+"""Read rows of TensorFlow Datasets, which is imported at the first use.
+
+The folder of the data is that of TFDS: `TFDS_DATA_DIR`, or
+`~/tensorflow_datasets`.
+"""
+
+import contextlib
+import logging
+import os
+import urllib.error
+import urllib.request
+
+from bert_keras.errors import InputError, get_first_line
+
+logger = logging.getLogger(__name__)
+
+_PROBE = "https://storage.googleapis.com/tfds-data"
+_PROBE_SECONDS = 10
+
+
+def open_tfds(name: str, find_split):
+    """Return the features of a data set, as a dict, and an iterator of rows.
+
+    Rows come in the order of the data set's files, not shuffled. A row is a
+    dict of Python values: text is str, an array is a list.
+
+    Args:
+        name: `NAME[/CONFIG][:VERSION]`, or a folder that TFDS prepared.
+        find_split: function of the names of the splits; it returns the split,
+            or a part of it such as "train[:10%]".
+
+    Raises:
+        InputError: TFDS has no such data set or split, or cannot prepare it.
+    """
+    import tensorflow_datasets as tfds
+
+    builder = _find_builder(tfds, name)
+    _prepare(builder, name)
+    split = find_split(list(builder.info.splits))
+    try:
+        data = builder.as_dataset(
+            split=split,
+            shuffle_files=False,
+            # One file after the other, and no copy of the data in memory.
+            read_config=tfds.ReadConfig(
+                interleave_cycle_length=1, try_autocache=False
+            ),
+        )
+    except (ValueError, AssertionError) as error:
+        raise InputError(
+            f"tfds:{name} has no split {split!r}: {get_first_line(error)} It "
+            f"has {', '.join(builder.info.splits)}"
+        ) from error
+    return dict(builder.info.features.items()), _read_rows(tfds, data)
+
+
+def _read_rows(tfds, data):
+    import tensorflow as tf
+
+    try:
+        yield from map(_to_python, tfds.as_numpy(data))
+    except tf.errors.OpError as error:  # such as a damaged file
+        raise OSError(error.message) from error
+
+
+def _find_builder(tfds, name):
+    try:
+        if os.path.isdir(name):
+            return tfds.builder_from_directory(name)
+        return tfds.builder(name)
+    # A missing version is an AssertionError, a folder without data an OSError.
+    except (ValueError, AssertionError, OSError, ImportError) as error:
+        raise InputError(
+            f"tfds:{name}: TensorFlow Datasets has no such data set: "
+            f"{get_first_line(error)} Expected tfds:NAME[/CONFIG][:VERSION]"
+            "[#SPLIT], such as tfds:glue/mrpc#train"
+        ) from error
+
+
+def _prepare(builder, name):
+    """Download and prepare a data set, unless its folder has it."""
+    path = os.fspath(builder.data_path)
+    if os.path.isdir(path) and builder.is_prepared():
+        return
+    size = builder.info.download_size
+    size = f"{size} " if size else ""
+    logger.warning("tfds:%s: downloading %sto %s", name, size, path)
+    try:
+        if builder.url_infos:  # a builder of the user may need no network
+            _check_network()
+        builder.download_and_prepare()
+    # A data set that needs files from the user raises an AssertionError.
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"tfds:{name} is not in {path} and cannot be downloaded: "
+            f"{get_first_line(error)}. Give a folder or files, a data set of "
+            "the Hugging Face Hub (hf:NAME), or a TFDS_DATA_DIR that has it"
+        ) from error
+
+
+def _check_network():
+    """Raise OSError without a network; TFDS would try for minutes."""
+    with contextlib.suppress(urllib.error.HTTPError):  # any answer will do
+        urllib.request.urlopen(_PROBE, timeout=_PROBE_SECONDS).close()
+
+
+def _to_python(value):
+    """Return a value of `tfds.as_numpy` as Python values."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _to_python(part) for key, part in value.items()}
+    if hasattr(value, "to_list"):  # a tf.RaggedTensor
+        return _to_python(value.to_list())
+    if isinstance(value, list):
+        return [_to_python(part) for part in value]
+    return _to_python(value.tolist()) if hasattr(value, "tolist") else value
