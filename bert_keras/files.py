@@ -31,6 +31,9 @@ REPLACED = "-before"
 # Names of manifests. A remote manifest is written last and removed first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 HUB = "hf://"
+# Errors of a disk or a network that may be temporary. They say nothing about
+# the file. `remote_files.gfile` raises EIO for most errors of TensorFlow.
+TEMPORARY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -104,7 +107,7 @@ def cache_folder():
 def is_file(path):
     """Return True if there is a file at a path."""
     if not is_remote(path):
-        return os.path.isfile(path)
+        return stat.S_ISREG(_find_mode(path))
     status = remote_files.find_status(path)
     return status is not None and not status.is_directory
 
@@ -112,9 +115,25 @@ def is_file(path):
 def is_folder(path):
     """Return True if there is a folder at a path."""
     if not is_remote(path):
-        return os.path.isdir(path)
+        return stat.S_ISDIR(_find_mode(path))
     status = remote_files.find_status(path)
     return status is not None and status.is_directory
+
+
+def _find_mode(path):
+    """Return the mode of a local file or folder; 0 if the path is missing.
+
+    Raises:
+        OSError: the disk gave no answer, so the path may exist.
+    """
+    try:
+        return os.stat(path).st_mode
+    except ValueError:  # for instance, NUL in the path
+        return 0
+    except OSError as error:
+        if error.errno in TEMPORARY:
+            raise
+        return 0
 
 
 def exists(path):

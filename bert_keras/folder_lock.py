@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import threading
 import time
 import uuid
 
@@ -17,6 +18,10 @@ from bert_keras.errors import InputError
 LOCK = ".lock"
 SETTLED_AFTER = 0.5  # seconds from writing a marker to reading it again
 MAX_MARKER_BYTES = 4096
+RENEWED_AFTER = 60  # seconds from writing a marker to writing it again
+# Seconds without renewal after which a marker is free. Clocks of two machines
+# may differ by minutes.
+FREE_AFTER = 600
 # Errors of network disks without locks.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
@@ -26,12 +31,13 @@ class FolderLock:
 
     On a local disk, the operating system frees the lock when the process ends,
     even after a kill. Remote file systems and some mounted disks have no locks.
-    There, a marker file names the process that holds the folder. If two
-    processes write markers within half a second, the later marker wins. If
-    the process named in a marker has ended, the next process with the same
-    `files.process_space` replaces the marker. A process on another machine, in
-    another container or after a reboot cannot know this. It raises `InputError`
-    until a user removes the marker.
+    There, a marker file names the process that holds the folder, and a thread
+    renews the marker every minute. If two processes write markers within half a
+    second, the later marker wins. A marker is replaced if its process:
+    - has ended, and had the same `files.process_space`;
+    - ran on a host of the same name before its reboot or in another container;
+    - has not renewed the marker for ten minutes.
+    If it runs after all, its next `check` raises `InputError`.
 
     Args:
         folder: an existing folder, local or remote.
@@ -50,35 +56,56 @@ class FolderLock:
             "space": files.process_space(),
             "token": uuid.uuid4().hex,
         }
-        self._lock = None
+        self._lock = self._renewer = None
+        self._released = threading.Event()
         if files.is_remote(self.path):
             self._take_marker()
         else:
             self._take_lock()
 
     def check(self):
-        """Raise `InputError` if another process may have taken the folder."""
-        holder = _read_marker(self.path) or {}
+        """Raise `InputError` if another process may have taken the folder.
+
+        A lock file that cannot be read now proves nothing, so nothing is
+        raised.
+        """
+        try:
+            if self._is_held():
+                return
+        except OSError:
+            return
+        raise InputError(
+            f"{self.folder} may have been taken over by "
+            f"{_name(_read_holder(self.path))}, because {self.path} was "
+            "removed or replaced. This process stops. Start it again when no "
+            "other process uses the folder."
+        )
+
+    def _is_held(self):
         if self._lock is None:
-            is_held = holder.get("token") == self._marker["token"]
-        else:
-            try:
-                is_held = os.stat(self.path).st_ino == self._inode
-            except OSError:
-                is_held = False
-        if not is_held:
-            raise InputError(
-                f"{self.folder} may have been taken over by {_name(holder)}, "
-                f"because {self.path} was removed or replaced. This process "
-                "stops. Start it again when no other process uses the folder."
+            holder = _read_marker(self.path)
+            # A damaged marker, {}, may be one of ours, half written.
+            return holder == {} or (
+                holder is not None
+                and holder.get("token") == self._marker["token"]
             )
+        try:
+            return os.stat(self.path).st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def release(self):
         """Free the folder for the next process."""
+        self._released.set()
         if self._lock is not None:
             self._lock.release()
-        elif _read_marker(self.path) == self._marker:
-            files.remove(self.path)
+            return
+        if self._renewer is not None:
+            self._renewer.join(RENEWED_AFTER)  # it must not write after this
+        # A marker that cannot be removed now is free after `FREE_AFTER`.
+        with contextlib.suppress(OSError):
+            if self._is_held():
+                files.remove(self.path)
 
     def remove(self):
         """Free the folder and remove the lock file."""
@@ -100,7 +127,7 @@ class FolderLock:
         try:
             lock.acquire()
         except (filelock.Timeout, RuntimeError):
-            self._refuse(_read_marker(self.path) or {})
+            self._refuse(_read_holder(self.path))
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
@@ -115,14 +142,40 @@ class FolderLock:
 
     def _take_marker(self):
         holder = _read_marker(self.path)
-        if holder is not None and not _is_stale(holder):
-            self._refuse(holder, f". If it has ended, remove {self.path}")
-        with files.atomic_output(self.path) as partial:
-            json_files.write_json(self._marker, partial)
+        if holder is not None and not self._is_stale(holder):
+            self._refuse(
+                holder,
+                ". If it has ended, start again when its marker is "
+                f"{FREE_AFTER // 60} minutes old, or remove {self.path}",
+            )
+        self._write_marker()
         time.sleep(SETTLED_AFTER)
-        holder = _read_marker(self.path)
-        if holder != self._marker:
-            self._refuse(holder or {})
+        if not self._is_held():
+            self._refuse(_read_holder(self.path))
+        self._renewer = threading.Thread(target=self._renew, daemon=True)
+        self._renewer.start()
+
+    def _is_stale(self, holder):
+        if holder.get("space") == self._marker["space"]:
+            return not files.is_running(holder["pid"])
+        # Some file systems have no modification time, so the marker has it.
+        renewed = holder.get("renewed")
+        if type(renewed) is int and renewed < time.time() - FREE_AFTER:
+            return True
+        return holder.get("host") == self._marker["host"]
+
+    def _write_marker(self):
+        with files.atomic_output(self.path) as partial:
+            marker = {**self._marker, "renewed": int(time.time())}
+            json_files.write_json(marker, partial)
+
+    def _renew(self):
+        while not self._released.wait(RENEWED_AFTER):
+            # After an error, try again a minute later.
+            with contextlib.suppress(OSError, InputError):
+                if not self._is_held():
+                    return
+                self._write_marker()
 
     def _refuse(self, holder, fix=""):
         raise InputError(
@@ -137,10 +190,20 @@ def _name(holder):
     return f"process {holder['pid']} on host {holder.get('host')}"
 
 
+def _read_holder(path):
+    """Return the marker for a message; {} if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return _read_marker(path) or {}
+    return {}
+
+
 def _read_marker(path):
     """Return the marker in a file; {} if damaged, None if missing or empty.
 
     On a disk without locks, `filelock` leaves an empty file.
+
+    Raises:
+        OSError: the file cannot be read, so its content is unknown.
     """
     try:
         content = files.read_bytes(path, MAX_MARKER_BYTES)
@@ -149,12 +212,7 @@ def _read_marker(path):
         holder = json_files.parse_json(content)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):  # InputError is a ValueError
+    except (IsADirectoryError, ValueError):  # InputError is a ValueError
         return {}
     is_marker = isinstance(holder, dict) and type(holder.get("pid")) is int
     return holder if is_marker else {}
-
-
-def _is_stale(holder):
-    is_ours = holder.get("space") == files.process_space()
-    return is_ours and not files.is_running(holder["pid"])

@@ -143,12 +143,13 @@ def find_size_fault(path: str, entry: dict) -> str | None:
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
+        OSError: the file cannot be read now, so it may be right.
     """
     try:
         found = files.check_file(path, inside=os.path.dirname(path))
     except FileNotFoundError:
         return "is missing"
-    except OSError as error:
+    except (IsADirectoryError, NotADirectoryError) as error:
         return f"cannot be read ({error.strerror})"
     if found == entry["bytes"]:
         return None
@@ -162,6 +163,7 @@ def find_fault(path: str, entry: dict) -> str | None:
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
+        OSError: the file cannot be read now, so it may be right.
     """
     fault = find_size_fault(path, entry)
     if fault is None and files.sha256(path) != entry["sha256"]:

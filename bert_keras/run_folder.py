@@ -61,6 +61,9 @@ class RunFolder:
         settings = json.loads(json.dumps(settings))
         self._made = files.make_folder(self.path)
         self._refuse_foreign()
+        # A command with other settings must not take the folder from a run.
+        if old := _read_run(self.path):
+            check_same_settings(old["settings"], settings, self.path)
         self._lock = FolderLock(self.path)
         try:
             self._take(settings, list(map(str, inputs)))

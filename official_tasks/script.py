@@ -23,6 +23,7 @@ from logging import Formatter
 
 from absl import app, flags, logging
 
+from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interrupts import Stopped
 from official_tasks import loading, stopping
@@ -44,9 +45,6 @@ PATH_ERRORS = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
-# Errors of a disk or a network that may be temporary. `remote_files.gfile`
-# raises EIO for most errors of TensorFlow.
-TEMPORARY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # After this call, a flag that a function of this file defines belongs to the
 # calling script. Otherwise the script's --help would not list the flag.
@@ -258,7 +256,7 @@ def load_tokenizer(values):
     setting of a folder or of weights, but must equal a setting stored next to a
     vocabulary file.
     """
-    from bert_keras import WordPieceTokenizer, files
+    from bert_keras import WordPieceTokenizer
 
     source, names = values.vocabulary, ("lowercase", "strip_accents")
     options = {name: getattr(values, name) for name in names}
@@ -281,8 +279,6 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
         is_folder: True if --output is a folder. It may exist if it is empty.
         inputs: names of input flags; the script may lack some of these flags.
     """
-    from bert_keras import files
-
     path = values.output
     if not path:
         return
@@ -423,7 +419,7 @@ def _run(main, words):
                 f"{error.strerror}. Check the path and its permissions."
             )
         reason = _find_full_disk(error)
-        if reason is None and number not in TEMPORARY:
+        if reason is None and number not in files.TEMPORARY:
             raise
         drop_output()
         if reason is None:

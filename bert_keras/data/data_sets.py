@@ -176,6 +176,8 @@ def _raise_input_errors(source):
         LookupError,
         ArithmeticError,
     ) as error:
+        if getattr(error, "errno", None) in files.TEMPORARY:
+            raise
         raise InputError(
             f"{source} cannot be read: {get_first_line(error)}. Write it "
             "again, or fetch it again."

@@ -244,6 +244,8 @@ def read_h5(path):
     except InputError:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        if getattr(error, "errno", None) in files.TEMPORARY:
+            raise
         reason = str(error).splitlines()[0][:200]
         raise WeightsError(
             path, f"the file is not HDF5, or is damaged ({reason})"

@@ -67,7 +67,9 @@ def _read_start(folder, name):
         path = os.path.join(folder, name)
         with files.open_file(path, inside=folder) as file:
             return file.read(MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
+    except OSError as error:
+        if error.errno in files.TEMPORARY:
+            raise  # the license may be there
         return None
 
 

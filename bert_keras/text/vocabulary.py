@@ -127,7 +127,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
 
     Raises:
         InputError: an argument contradicts the settings file, or the settings
-            file is invalid or cannot be read.
+            file is invalid.
     """
     arguments = {"lowercase": lowercase, "strip_accents": strip_accents}
     saved = _read_settings(path)
@@ -169,7 +169,7 @@ def _read_settings(path):
         return {}
     try:
         settings = read_json(path)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise InputError(
             f"{path} cannot be read. Correct or remove the file. Error: {error}"
         ) from None

@@ -95,6 +95,7 @@ def read(folder, step):
     Raises:
         DamagedError: a file or the manifest is missing, unreadable or changed.
         InputError: a newer version of this package wrote the checkpoint.
+        OSError: a file cannot be read now, so it may be intact.
     """
     path = step_path(folder, step)
     manifest = _read_manifest(path)
@@ -111,6 +112,9 @@ def read(folder, step):
             fault = find_fault(file, expected)
             tensors = None if fault else read_tensors(file)
         except (OSError, ValueError, SafetensorError) as error:
+            # An error with an errno is of the disk; the file may be intact.
+            if getattr(error, "errno", None):
+                raise
             raise DamagedError(f"{name} cannot be read ({error})") from None
         if fault:
             raise DamagedError(f"{name} {fault}")
@@ -122,7 +126,7 @@ def _read_manifest(path):
     path = os.path.join(path, MANIFEST)
     try:
         return read_manifest(path, "checkpoint", _check_manifest)
-    except (OSError, InputError) as error:
+    except InputError as error:
         raise DamagedError(str(error)) from None
 
 

@@ -1,6 +1,7 @@
 """A checkpoint is sound or reported as damaged after any interruption."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -114,6 +115,26 @@ def test_a_damaged_newest_is_named_and_the_one_before_used(
     _, manifest = checkpoint.read_newest(tmp_path)
     assert manifest["step"] == 2
     assert "step-00000004 is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
+def test_a_checkpoint_that_cannot_be_read_now_is_not_called_damaged(
+    tmp_path, monkeypatch, name
+):
+    for step in (1, 2):
+        write(tmp_path, step)
+    check_file = files.check_file
+
+    def fail(path, *args, **options):
+        if str(path).endswith(f"step-00000002/{name}"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return check_file(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "check_file", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            checkpoint.read_newest(str(tmp_path))
+    assert checkpoint.read_newest(str(tmp_path))[1]["step"] == 2
 
 
 def test_a_newer_format_is_refused_not_taken_for_damage(tmp_path, monkeypatch):

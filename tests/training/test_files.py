@@ -4,10 +4,11 @@ import errno
 import hashlib
 import itertools
 import os
+import time
 import uuid
 
 import pytest
-from remote_folder import Killed, object_store
+from remote_folder import DOWN, Killed, object_store
 
 from bert_keras import files, folder_lock, json_files, manifest
 from bert_keras.errors import InputError
@@ -256,15 +257,17 @@ ENDED = 2**30  # above every process ID
     [
         ({"pid": ENDED}, True),
         ({"pid": ENDED, "host": "renamed"}, True),
-        # Another machine or container may have the same host name.
-        ({"pid": ENDED, "space": "other"}, False),
-        ({"pid": ENDED, "space": None}, False),
-        ({"pid": 1}, False),
+        # The host was restarted, or a container on it.
+        ({"pid": 1, "space": "other"}, True),
+        ({"pid": ENDED, "space": "other", "host": "b"}, False),
+        ({"pid": ENDED, "space": None, "host": "b"}, False),
+        ({"space": "other", "host": "b", "renewed": "1"}, False),
+        ({"pid": 1, "renewed": 1}, False),
         ({"pid": "1"}, False),
         ({"host": 1, "pid": [], "space": {}}, False),
     ],
 )
-def test_a_marker_is_replaced_where_its_process_surely_ended(
+def test_a_marker_is_replaced_where_its_process_has_ended(
     marked, changes, is_free
 ):
     remote, write = marked
@@ -272,8 +275,90 @@ def test_a_marker_is_replaced_where_its_process_surely_ended(
     if is_free:
         FolderLock(remote)
         return
-    with pytest.raises(InputError, match="If it has ended, remove ram://"):
+    with pytest.raises(InputError, match="10 minutes old, or remove ram://"):
         FolderLock(remote)
+
+
+def test_a_marker_of_another_machine_is_replaced_when_it_is_old(
+    marked, monkeypatch
+):
+    remote, write = marked
+    lock = write(space="other", host="b", renewed=int(time.time()))
+    with pytest.raises(InputError, match="is in use by process"):
+        FolderLock(remote)
+    later = time.time() + folder_lock.FREE_AFTER + 60
+    monkeypatch.setattr(folder_lock.time, "time", lambda: later)
+    FolderLock(remote).check()
+    with pytest.raises(InputError, match="taken over by process"):
+        lock.check()
+
+
+def test_a_marker_is_renewed_until_its_lock_is_released(marked, monkeypatch):
+    remote, _ = marked
+    monkeypatch.setattr(folder_lock, "RENEWED_AFTER", 0.01)
+    with object_store(monkeypatch, 1, DOWN) as changes:
+        lock = FolderLock(remote)
+        for _ in range(1000):
+            if len(changes) > 3:  # the first renewal fails
+                break
+            time.sleep(0.01)
+        lock.check()
+        lock.release()
+        done = len(changes)
+        time.sleep(0.05)
+        assert len(changes) == done > 3
+    assert files.list_folder(remote) == []
+
+
+def fail_to_read(monkeypatch, code=errno.EIO):
+    def fail(path, *_, **__):
+        raise OSError(code, os.strerror(code), str(path))
+
+    monkeypatch.setattr(os, "stat", fail)
+    monkeypatch.setattr(files, "size", fail)
+
+
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_a_lock_that_cannot_be_read_now_is_not_called_taken(
+    kind, remote, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
+    folder = str(tmp_path) if kind == "local" else remote
+    files.make_folder(folder)
+    lock = FolderLock(folder)
+    with monkeypatch.context() as patch:
+        fail_to_read(patch)
+        lock.check()
+    lock.check()
+    files.remove(lock.path)
+    with pytest.raises(InputError, match="taken over by another process"):
+        lock.check()
+    lock.release()
+
+
+def test_a_file_that_cannot_be_read_now_is_neither_missing_nor_damaged(
+    tmp_path, monkeypatch
+):
+    path = str(tmp_path / "a.json")
+    manifest.write_manifest(path, {"x": 1})
+    entry = manifest.describe_file(path)
+    calls = (
+        lambda: files.is_file(path),
+        lambda: files.is_folder(path),
+        lambda: manifest.read_manifest(path, "run", len),
+        lambda: manifest.find_fault(path, entry),
+        lambda: manifest.check_files(str(tmp_path), {"a.json": entry}, ""),
+    )
+    for call in calls:
+        with monkeypatch.context() as patch:
+            fail_to_read(patch)
+            with pytest.raises(OSError, match="a.json"):
+                call()
+    assert manifest.find_fault(path, entry) is None
+    with monkeypatch.context() as patch:
+        fail_to_read(patch, errno.EACCES)
+        assert not files.is_file(path)
+    assert not files.is_file("a\0b")
 
 
 def test_of_two_that_come_to_a_remote_folder_at_once_one_gets_it(
@@ -283,7 +368,7 @@ def test_of_two_that_come_to_a_remote_folder_at_once_one_gets_it(
 
     def other_comes(_):
         monkeypatch.setattr(folder_lock.time, "sleep", lambda _: None)
-        monkeypatch.setattr(folder_lock, "_is_stale", lambda _: True)
+        monkeypatch.setattr(FolderLock, "_is_stale", lambda *_: True)
         FolderLock(remote)
 
     monkeypatch.setattr(folder_lock.time, "sleep", other_comes)
