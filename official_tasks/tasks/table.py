@@ -5,6 +5,7 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import json
 import math
 import re
@@ -278,11 +279,12 @@ def _read_json_rows(lines, columns, optional):
 
 def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     csv.field_size_limit(MAX_CELL_LENGTH)
+    separator = (dialect and dialect.separator) or None
+    separator, lines, skipped = _read_separator(path, lines, kind, separator)
     if kind == ".tsv":
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        separator = (dialect and dialect.separator) or ","
-        rows = csv.reader(lines, strict=True, delimiter=separator)
+        rows = csv.reader(lines, strict=True, delimiter=separator or ",")
     header = next(rows, None)
     if not header:
         line = "an empty line" if header == [] else "none"
@@ -302,10 +304,10 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     indices = [
         header.index(name) if name in header else None for name in columns
     ]
-    line = rows.line_num
+    line = skipped + rows.line_num
     try:
         for row in rows:
-            line = rows.line_num
+            line = skipped + rows.line_num
             if not row and len(header) > 1:
                 continue
             row = row or [""]  # with one column, an empty line is an empty cell
@@ -316,6 +318,28 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     except csv.Error as error:
         # Reading stops: after a wrong quote, it is unclear where rows begin.
         yield line + 1, f"the row that begins here {_quote_fault(error)}"
+
+
+def _read_separator(path, lines, kind, separator):
+    """Return the separator, the lines of the table, and how many are skipped.
+
+    Excel reads a first line `sep=;` as the separator, and so does this
+    function. `separator` is that of --separator, or None.
+    """
+    lines = iter(lines)
+    first = next(lines, "")
+    found = re.fullmatch('"?sep=(.)"?[\r\n]*', first, re.IGNORECASE)
+    if not found:
+        return separator, itertools.chain([first] if first else [], lines), 0
+    wanted = "\t" if kind == ".tsv" else separator
+    if wanted not in (None, found[1]):
+        fix = "name the file .csv" if kind == ".tsv" else "leave the flag out"
+        raise InputError(
+            f"{path}: its first line names the separator {found[1]!r}, and "
+            f"{'.tsv' if kind == '.tsv' else '--separator'} means {wanted!r}: "
+            f"{fix}, or delete the line"
+        )
+    return found[1], lines, 1
 
 
 def _quote_fault(error):

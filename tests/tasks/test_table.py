@@ -11,8 +11,8 @@ from official_tasks.engine.prediction import find_kind, read_inputs
 from official_tasks.tasks.table import make_dialect, read_rows
 
 
-def rows(path, columns):
-    return [values for _, values in read_rows(path, columns)]
+def rows(path, columns, **arguments):
+    return [values for _, values in read_rows(path, columns, **arguments)]
 
 
 def test_csv_keeps_quotes_commas_and_line_breaks_inside_quotes(tmp_path):
@@ -27,6 +27,39 @@ def test_a_cell_may_be_a_long_document(tmp_path):
         path = tmp_path / name
         path.write_text(f"text{between}label\n{text}{between}1\n")
         assert rows(path, ["text", "label"]) == [[text, "1"]]
+
+
+@pytest.mark.parametrize("separator", [";", ",", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("first", ["sep={}\r\n", '"sep={}"\n', "SEP={}\r"])
+def test_excels_first_line_names_the_separator(
+    tmp_path, separator, encoding, first
+):
+    path = tmp_path / "a.csv"
+    lines = [f"text{separator}label", f'"a{separator}b"{separator}x', "c"]
+    path.write_bytes(
+        (first.format(separator) + "\n".join(lines)).encode(encoding)
+    )
+    dialect = make_dialect(None, encoding)
+    read, faults = [], []
+    for row in read_rows(path, ["text"], dialect=dialect, faults=faults):
+        read.append(row)
+    assert read == [(3, [f"a{separator}b"])]
+    assert faults == [f"{path}, line 4: expected 2 columns, got 1"]
+    asked = read_inputs([str(path)], None, ["label"], [False], dialect)
+    assert next(asked) == ["x"]
+
+
+def test_a_first_line_that_contradicts_the_separator_is_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\ntext;label\na;x\n")
+    with pytest.raises(InputError, match="';', and --separator means ','"):
+        rows(path, ["text"], dialect=make_dialect(","))
+    path = path.rename(tmp_path / "a.tsv")
+    with pytest.raises(InputError, match="';', and .tsv means .*name the file"):
+        rows(path, ["text"])
+    path.write_text("sep=\t\ntext\tlabel\na\tx\n")
+    assert rows(path, ["text", "label"]) == [["a", "x"]]
 
 
 def test_tsv_is_split_at_tabs_and_nowhere_else(tmp_path):
