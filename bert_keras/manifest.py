@@ -151,6 +151,10 @@ def find_size_fault(path: str, entry: dict) -> str | None:
         return "is missing"
     except (IsADirectoryError, NotADirectoryError) as error:
         return f"cannot be read ({error.strerror})"
+    return _compare_size(found, entry)
+
+
+def _compare_size(found, entry):
     if found == entry["bytes"]:
         return None
     if not found:
@@ -158,15 +162,28 @@ def find_size_fault(path: str, entry: dict) -> str | None:
     return f"has {found} bytes instead of {entry['bytes']}"
 
 
-def find_fault(path: str, entry: dict) -> str | None:
+def find_fault(path: str, entry: dict, source=None) -> str | None:
     """Return None if size and hash are right, else a phrase like "is missing".
+
+    Args:
+        path: the file.
+        entry: dict of the file's "bytes" and "sha256".
+        source: object with `sha256()` that has opened the file, or None. The
+            path may lead to another file now.
 
     Raises:
         InputError: the file is a link out of its folder, or not regular.
         OSError: the file cannot be read now, so it may be right.
     """
-    fault = find_size_fault(path, entry)
-    if fault is None and files.sha256(path) != entry["sha256"]:
+    if source is not None:
+        fault = _compare_size(source.size, entry)
+    else:
+        fault = find_size_fault(path, entry)
+    if (
+        fault is None
+        and (source.sha256() if source else files.sha256(path))
+        != entry["sha256"]
+    ):
         fault = "is damaged: its bytes have changed since it was written"
     return fault
 

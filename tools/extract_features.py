@@ -31,6 +31,7 @@ from absl import flags
 import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
 from official_tasks.engine.features import PER, Extractor, write_features
@@ -87,10 +88,11 @@ def main(values):
     if os.path.exists(values.input):
         files.check_file(values.input)  # a pipe can be read only once
     count = sum(1 for _ in texts())
+    checkpoint = open_checkpoint(values.model)  # both are of one save
     extract = Extractor(
-        bert_keras.BertEncoder.from_preset(values.model),
+        bert_keras.BertEncoder.from_preset(checkpoint),
         bert_keras.BertPreprocessor.from_preset(
-            values.model,
+            checkpoint,
             sequence_length=values.sequence_length,
             pad_to_longest=True,
         ),

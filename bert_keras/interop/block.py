@@ -115,8 +115,11 @@ def read_block(folder, config):
     return block
 
 
-def check_file(folder, block, name):
-    """Raise `WeightsError` if a file differs from its hash in the block."""
+def check_file(folder, block, name, source=None):
+    """Raise `WeightsError` if a file differs from its hash in the block.
+
+    If the file is open, `source` is its `OpenFile`.
+    """
     entry = block.object("files").object(name)
     parts = name.split("/")
     if len(parts) > 2 or not all(map(files.is_plain_name, parts)):
@@ -127,7 +130,7 @@ def check_file(folder, block, name):
         "sha256": entry.text("sha256"),
     }
     path = os.path.join(folder, *parts)
-    fault = find_fault(path, expected)
+    fault = find_fault(path, expected, source)
     if fault is not None:
         raise WeightsError(path, f"the file {fault}", SAVE_AGAIN)
 
@@ -138,8 +141,9 @@ def add_check(found, folder, block):
     `load_model` runs the checks before it loads a tensor. The hash is computed
     once for all copies.
     """
+    sources = [tensor.source for tensor in found.values()]
     check = functools.cache(
-        functools.partial(check_file, folder, block, WEIGHTS)
+        functools.partial(check_file, folder, block, WEIGHTS, *sources[:1])
     )
     return {name: tensor.with_check(check) for name, tensor in found.items()}
 

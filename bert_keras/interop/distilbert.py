@@ -6,12 +6,12 @@ the first token. This layer becomes the pooler, so the encoder's
 `pooler_activation` is "relu".
 """
 
+import dataclasses
 import re
 
 import numpy as np
 
 from bert_keras.interop.tensor_files import Fields
-from bert_keras.interop.tensors import Tensor
 
 MODEL_TYPE = "distilbert"
 # BERT's setting -> (DistilBERT's setting, DistilBERT's default).
@@ -77,9 +77,11 @@ def translate_tensors(stored, encoder):
     found = {translate_name(name): tensor for name, tensor in stored.items()}
     shape = encoder["num_segments"], encoder["hidden_dim"]
     if stored:
-        file = next(iter(stored.values())).file
-        zeros = Tensor(
-            file, _SEGMENTS, shape, lambda: np.zeros(shape, "float32")
+        found[_SEGMENTS] = dataclasses.replace(
+            next(iter(stored.values())),
+            name=_SEGMENTS,
+            shape=shape,
+            read=lambda: np.zeros(shape, "float32"),
+            rows=None,
         )
-        found[_SEGMENTS] = zeros
     return found

@@ -10,7 +10,7 @@ import json
 import os
 import warnings
 
-from bert_keras import json_files
+from bert_keras import json_files, versions
 from bert_keras.interop import text_settings
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
@@ -139,7 +139,7 @@ def read_folder(folder):
         return None
     # Ignore lengths from 2**31 on: without a length, transformers writes 1e30.
     read = make_reader(folder, Fields({}, folder), 2**31)
-    return None if read is None else read()
+    return None if read is None else versions.read_unchanged(folder, read)
 
 
 def _read_text(folder, config, positions):

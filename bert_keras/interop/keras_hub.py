@@ -14,7 +14,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import tensor_files, tensors, text_settings
 from bert_keras.interop.head_table import layers_in
-from bert_keras.interop.tensor_files import shorten, stored_tensor
+from bert_keras.interop.tensor_files import OpenFile, shorten, stored_tensor
 from bert_keras.interop.tensors import FETCH, WeightsError
 from bert_keras.modeling.sizes import DIMENSIONS
 
@@ -232,14 +232,14 @@ def read_h5(path):
     import h5py
 
     try:
-        files.check_file(path, inside=os.path.dirname(path))
+        source = OpenFile(path)
         with h5py.File(path, "r") as file:
             if file.userblock_size:
                 raise WeightsError(
                     path, "the file has a user block before its data"
                 )
             found = {}
-            _walk(path, file, "", found, [0])
+            _walk(source, file, "", found, [0])
             return found
     except InputError:
         raise
@@ -252,8 +252,10 @@ def read_h5(path):
         ) from None
 
 
-def _walk(path, group, prefix, found, seen):
+def _walk(source, group, prefix, found, seen):
     import h5py
+
+    path = source.path
 
     for key in group:
         name = f"{prefix}{key}"
@@ -275,11 +277,11 @@ def _walk(path, group, prefix, found, seen):
             )
         node = group[key]
         if isinstance(node, h5py.Group):
-            _walk(path, node, f"{name}/", found, seen)
+            _walk(source, node, f"{name}/", found, seen)
         elif isinstance(node, h5py.Dataset):
             dtype = _find_float_dtype(node)
             if dtype is not None:
-                found[name] = _tensor(path, name, node, dtype)
+                found[name] = _tensor(source, name, node, dtype)
 
 
 def _find_float_dtype(dataset):
@@ -296,7 +298,7 @@ def _find_float_dtype(dataset):
     return None
 
 
-def _tensor(path, name, dataset, dtype):
+def _tensor(source, name, dataset, dtype):
     shape = dataset.shape
     size, offset = math.prod(shape) * dtype.itemsize, dataset.id.get_offset()
     problem, fix = None, "Store the values uncompressed in this file"
@@ -306,11 +308,11 @@ def _tensor(path, name, dataset, dtype):
         problem = "the values are compressed or in chunks"
     elif (
         offset is None
-        or offset + size > os.path.getsize(path)
+        or offset + size > source.size
         or dataset.id.get_storage_size() != size
     ):
         problem = f"the stored bytes do not fit the shape {shape}"
         fix = FETCH
     if problem:
-        raise WeightsError(path, problem, fix, tensor=shorten(name))
-    return stored_tensor(path, name, dtype, shape, offset)
+        raise WeightsError(source.path, problem, fix, tensor=shorten(name))
+    return stored_tensor(source, name, dtype, shape, offset)

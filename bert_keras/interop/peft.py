@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_keras import files, json_files
+from bert_keras import files, json_files, versions
 from bert_keras.errors import InputError
 from bert_keras.interop import distilbert, huggingface, tensor_files
 from bert_keras.interop.head_table import HEADS
@@ -206,7 +206,9 @@ def load_lora(
         for layer in model._flatten_layers()
         if hasattr(layer, "enable_lora")
     }
-    config, found, adapted = _read_folder(model, folder, bases)
+    config, found, adapted = versions.read_unchanged(
+        folder, lambda: _read_folder(model, folder, bases)
+    )
     path = os.path.join(folder, WEIGHTS)
     ranks = _read_ranks(found, adapted)
     _check_shapes(path, found, _expect_shapes(bases, layers, found, ranks))

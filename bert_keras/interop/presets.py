@@ -9,7 +9,7 @@ import inspect
 import logging
 import os
 
-from bert_keras import files
+from bert_keras import files, versions
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface_tokenizer, tensors
 from bert_keras.interop.block import CONFIG
@@ -72,6 +72,8 @@ def load_model(cls, preset, *, revision=None, **arguments):
         encoder.sentence_embedding = checkpoint.embedding
     model = encoder if cls is encoder_class else cls(encoder, **head_arguments)
     report = _assign(model, checkpoint, found)
+    if any(tensor.source is None for tensor in found.values()):
+        _check_unchanged(checkpoint)
     model.load_report = encoder.load_report = report
     if not why:
         _check_complete(model, checkpoint, report)
@@ -207,12 +209,8 @@ def _open_path(path):
             f"{path} is not a local path, but weights are only read from "
             "local folders. Copy the folder here and pass the copy's path."
         )
-    if os.path.isdir(path):
-        checkpoint = _open_folder(path)
-        checkpoint.license = checkpoint.license or read_license(path)
-        return checkpoint
-    if os.path.isfile(f"{path}.index"):
-        return _open_tensorflow(path, path)
+    if os.path.isdir(path) or os.path.isfile(f"{path}.index"):
+        return versions.read_unchanged(path, lambda: _read_path(path))
     if os.path.exists(path):
         files.check_file(path)
     from bert_keras.interop.downloads import suggest_names
@@ -223,6 +221,17 @@ def _open_path(path):
         f"{' Unpack the archive and pass its folder.' if is_archive else ''} "
         f"Expected {KNOWN}."
     )
+
+
+def _read_path(path):
+    if os.path.isdir(path):
+        checkpoint = _open_folder(path)
+        checkpoint.license = checkpoint.license or read_license(path)
+    else:
+        checkpoint = _open_tensorflow(path, path)
+    data = {tensor.file for tensor in checkpoint.tensors.values()}
+    checkpoint.check_unchanged = versions.make_check(path, data)
+    return checkpoint
 
 
 def _open_folder(folder):
@@ -286,9 +295,9 @@ def choose_class(name, checkpoint):
     read = checkpoint.by_class.get(name)
     if read is None:
         return checkpoint
-    # `read` reads the folder again, so copy the fields that were set after the
-    # folder was read.
+    # Copy the fields that were set after `checkpoint` was made.
     names = ("source", "format", "origin", "license", "embedding", "read_text")
+    names = (*names, "check_unchanged")
     kept = {field: getattr(checkpoint, field) for field in names}
     return dataclasses.replace(read(), **kept)
 
@@ -481,13 +490,22 @@ def _check_complete(model, checkpoint, report):
         _refuse_missing(checkpoint, missing[0], "a tensor")
 
 
+def _check_unchanged(checkpoint):
+    if checkpoint.check_unchanged is not None:
+        checkpoint.check_unchanged()
+
+
 def _read_text(checkpoint):
     fix = f"Put the model's {checkpoint.vocabulary_file} next to the weights"
     if checkpoint.read_text is None:
         raise WeightsError(
             checkpoint.source, "there is no vocabulary next to the weights", fix
         )
-    text, size = checkpoint.read_text(), checkpoint.encoder["vocabulary_size"]
+    try:
+        text = checkpoint.read_text()
+    finally:
+        _check_unchanged(checkpoint)
+    size = checkpoint.encoder["vocabulary_size"]
     if len(text.pieces) > size:
         raise WeightsError(
             checkpoint.source,

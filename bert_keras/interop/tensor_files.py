@@ -4,8 +4,11 @@
 """
 
 import functools
+import hashlib
 import math
 import os
+import threading
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -177,21 +180,56 @@ def shorten(value):
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def stored_tensor(path, name, dtype, shape, offset):
+class OpenFile:
+    """A file that is opened once, so that all reads are from the same file.
+
+    Another program may put a new file at the path meanwhile. The file is closed
+    when the object is no longer used.
+
+    Attributes:
+        path: the path; a link that leads out of its folder is refused.
+        size: number of bytes.
+    """
+
+    def __init__(self, path):
+        files.check_file(path, inside=os.path.dirname(path))
+        # Without a buffer, a file that is cut later is noticed.
+        file = open(path, "rb", buffering=0)  # noqa: SIM115
+        weakref.finalize(self, file.close)
+        self.path, self._file, self._lock = path, file, threading.Lock()
+        self.size = os.fstat(file.fileno()).st_size
+
+    def read_into(self, offset, buffer):
+        """Read bytes at `offset` into a buffer; return their number."""
+        with self._lock:
+            self._file.seek(offset)
+            view, count = memoryview(buffer), 0
+            # The system may return less than is asked for.
+            while read := self._file.readinto(view[count:]):
+                count += read
+            return count
+
+    def sha256(self):
+        """Return the SHA-256 of the content, in hexadecimal."""
+        with self._lock:
+            self._file.seek(0)
+            return hashlib.file_digest(self._file, "sha256").hexdigest()
+
+
+def stored_tensor(file, name, dtype, shape, offset):
     """Return the `Tensor` whose values start at byte `offset`, in C order.
 
-    The caller must check that the values lie inside the file.
+    The caller must check that the values lie inside the `OpenFile` `file`.
     """
     width = math.prod(shape[1:])
 
     def rows(first, last):
         array = np.empty((last - first, *shape[1:]), dtype)
-        with open(path, "rb") as file:
-            file.seek(offset + first * width * dtype.itemsize)
-            count = file.readinto(array.reshape(-1).view("uint8"))
+        start = offset + first * width * dtype.itemsize
+        count = file.read_into(start, array.reshape(-1).view("uint8"))
         if count != array.nbytes:
             raise WeightsError(
-                path,
+                file.path,
                 "the file was cut while it was read",
                 tensor=name,
                 expected=f"{array.nbytes} bytes",
@@ -203,8 +241,8 @@ def stored_tensor(path, name, dtype, shape, offset):
         return rows(0, shape[0]) if shape else rows(0, 1).reshape(())
 
     # A scalar and an empty tensor have no rows.
-    by_rows = bool(shape) and all(shape)
-    return Tensor(path, name, shape, whole, rows if by_rows else None)
+    some = rows if shape and all(shape) else None
+    return Tensor(file.path, name, shape, whole, some, source=file)
 
 
 # Safetensors files. The `safetensors` package checks the header. It refuses
@@ -232,10 +270,10 @@ MAX_HEADER = 4 * 1024 * 1024
 def read_safetensors(path):
     """Return dict of name -> `Tensor`; only the header is read."""
     try:
-        size = files.check_file(path, inside=os.path.dirname(path))
-        with files.open_file(path) as file:
-            length = int.from_bytes(file.read(8), "little")
-        largest = min(size - 8, MAX_HEADER)
+        source, start = OpenFile(path), bytearray(8)
+        source.read_into(0, start)
+        length = int.from_bytes(start, "little")
+        largest = min(source.size - 8, MAX_HEADER)
         if length > largest:
             raise WeightsError(
                 path,
@@ -273,7 +311,7 @@ def read_safetensors(path):
                 found=dtype,
             )
         dtype = DTYPES[dtype]
-        tensor = stored_tensor(path, name, dtype, shape, offset)
+        tensor = stored_tensor(source, name, dtype, shape, offset)
         if dtype.kind in "iub":
             tensor = tensor.with_check(
                 functools.partial(_refuse_integers, tensor)

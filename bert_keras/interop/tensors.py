@@ -126,6 +126,8 @@ class Tensor:
             for example if the file's hash is wrong. `load_model` calls it
             before the model is built. None means no check.
         is_transposed: True if the file stores the array transposed.
+        source: `OpenFile` that the values are read from; None if a reader
+            opens the file by its path.
     """
 
     file: str
@@ -135,6 +137,7 @@ class Tensor:
     rows: Callable[[int, int], np.ndarray] | None = None
     check: Callable[[], None] | None = None
     is_transposed: bool = False
+    source: object = None
 
     def load(self):
         """Return the values as float32 or float64; refuse NaN and infinity.
@@ -247,6 +250,8 @@ class Checkpoint:
         by_class: dict of class name -> function that returns the `Checkpoint`
             with the head of that class. Used if the files name no class and
             several classes fit the tensors. `head` is then "BertEncoder".
+        check_unchanged: function that raises `WeightsError` if the files have
+            changed since they were opened, or None.
     """
 
     source: str
@@ -265,6 +270,7 @@ class Checkpoint:
     untrained: list = dataclasses.field(default_factory=list)
     head_fault: InputError | None = None
     by_class: dict = dataclasses.field(default_factory=dict)
+    check_unchanged: Callable | None = None
 
 
 def hide_default_label(labels, problem):

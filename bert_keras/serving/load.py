@@ -12,7 +12,7 @@ import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras import files
+from bert_keras import files, versions
 from bert_keras.errors import InputError, refuse_fork
 from bert_keras.manifest import (
     check_entries,
@@ -45,7 +45,8 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
 
     Raises:
         InputError: the folder does not exist or is not an export of this
-            package, or one of its files is missing or was changed.
+            package, or one of its files is missing or was changed, maybe while
+            it was read.
 
     Examples:
         >>> served = load_saved_model("served")
@@ -53,12 +54,15 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
         ['positive']
     """
     folder = files.absolute(folder)
+    check_unchanged = versions.make_check(folder)
     card = read_card(folder)
     check_files(folder, card["files"], "Export the model again.")
     if "tensorflow_text" in card["needs"]:
         import tensorflow_text  # noqa: F401  (registers its operations)
     with files.plain_link(folder) as plain:
-        return ServedModel(tf.saved_model.load(plain), card, folder)
+        model = ServedModel(tf.saved_model.load(plain), card, folder)
+    check_unchanged()
+    return model
 
 
 def read_card(folder):

@@ -1,0 +1,94 @@
+"""Checks that the files of a checkpoint do not change while they are read.
+
+Another process may replace a folder by a newer save meanwhile. Then files of
+both saves would be read.
+"""
+
+import glob
+import os
+
+from bert_keras.errors import InputError
+
+# Files that a reader may read in a folder, except TensorFlow's checkpoints:
+# a training may write the next one into the same folder.
+PATTERNS = (
+    *("*.json", "*.txt", "*.safetensors", "*.h5", "*.pb", "*.md"),
+    *("*/*.json", "*/*.txt", "*/*.safetensors", "assets/*", "assets/*/*"),
+    "variables/*",
+)
+ATTEMPTS = 5
+
+
+def list_versions(path):
+    """Return dict of file -> its identity, size and modification time.
+
+    Args:
+        path: a local folder, or the prefix of a TensorFlow checkpoint.
+    """
+    if os.path.isdir(path):
+        found, root = [os.fspath(path)], glob.escape(os.fspath(path))
+        for pattern in PATTERNS:
+            found += glob.glob(os.path.join(root, pattern))
+    else:
+        found = glob.glob(f"{glob.escape(os.fspath(path))}.*")
+    return {name: _identify(name) for name in found}
+
+
+def _identify(path):
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    identity = status.st_dev, status.st_ino
+    if os.path.isdir(path):  # new files change a folder's size and time
+        return identity
+    return *identity, status.st_size, status.st_mtime_ns
+
+
+def read_unchanged(path, read):
+    """Return `read()`, which reads files at `path`, all of one version.
+
+    If a file changes meanwhile, everything is read again.
+
+    Raises:
+        InputError: the files have changed each time.
+    """
+    for _ in range(ATTEMPTS):
+        before, fault, result = list_versions(path), None, None
+        try:
+            result = read()
+        except (ValueError, OSError) as error:  # may be due to the change
+            fault = error
+        if list_versions(path) == before:
+            if fault is not None:
+                raise fault
+            return result
+    raise change_error(path)
+
+
+def make_check(path, data=()):
+    """Return a function that raises `InputError` if files have changed.
+
+    Args:
+        path: see `list_versions`.
+        data: paths of more files.
+    """
+
+    def describe():
+        return list_versions(path) | {name: _identify(name) for name in data}
+
+    before = describe()
+
+    def check():
+        if describe() != before:
+            raise change_error(path)
+
+    return check
+
+
+def change_error(path):
+    """Return the error about files that changed."""
+    return InputError(
+        f"{path}: the files were replaced while they were read. Load them "
+        "again when nothing writes them."
+    )
