@@ -142,11 +142,11 @@ def embed(model, preprocess, texts, kind):
         texts: N strings.
         kind: "query" or "document", whose prompt is put before the texts.
     """
+    from bert_keras.modeling.heads import normalize_vectors
     from bert_keras.text.preprocessor import with_search_prompt
 
     vectors = model.encode(texts, with_search_prompt(preprocess, kind))
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(lengths, 1e-12)
+    return np.array(normalize_vectors(vectors))
 
 
 def mine(

@@ -374,16 +374,21 @@ POOLINGS = {
 }
 
 
-def normalize_vectors(vectors):
-    """Scale the vectors (..., D) to length 1, but keep zero vectors.
+# The shortest length to divide by, as in PyTorch and sentence-transformers.
+MIN_LENGTH = 1e-12
 
-    This function replaces Keras's `normalize`, which overflows in float16 and
-    has the gradient NaN at zero vectors.
+
+def normalize_vectors(vectors):
+    """Divide each vector (..., D) by its length, or by `MIN_LENGTH` if shorter.
+
+    Models, losses, exports and metrics use this function. Keras's `normalize`
+    overflows in float16 and has the gradient NaN at zero vectors.
     """
+    vectors = ops.convert_to_tensor(vectors)
     dtype = keras.backend.result_type(vectors.dtype, "float32")
     x = ops.cast(vectors, dtype)
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
-    x = x * ops.rsqrt(ops.maximum(squares, 1e-24))
+    x = x * ops.rsqrt(ops.maximum(squares, MIN_LENGTH**2))
     return ops.cast(x, vectors.dtype)
 
 

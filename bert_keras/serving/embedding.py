@@ -156,7 +156,7 @@ class _Texts:
 
     def _scale(self, embedding):
         if self.normalize:
-            embedding = tf.math.l2_normalize(embedding, axis=-1)
+            embedding = heads.normalize_vectors(embedding)
         return embedding[:, : self.truncate_dim]
 
 

@@ -268,8 +268,9 @@ class EmbeddingTask(RetrievalTask):
 
     def decode(self, examples, encoded, outputs):
         """Return the cosines of pairs, (R,), or a `Ranking` for queries."""
-        lengths = np.linalg.norm(outputs, axis=-1, keepdims=True)
-        vectors = outputs / np.maximum(lengths, 1e-12)
+        from bert_keras.modeling.heads import normalize_vectors
+
+        vectors = np.array(normalize_vectors(outputs))
         if not isinstance(examples[0], Query):
             return np.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         queries, passages = np.split(vectors, [len(examples)])

@@ -112,6 +112,24 @@ def test_a_vector_of_zeros_has_a_gradient_and_stays_so_in_float16():
     np.testing.assert_allclose(halves, [[0.6, 0.8], [0, 0]], atol=1e-3)
 
 
+@pytest.mark.parametrize("length", [1e-8, 1e-13])
+def test_short_vectors_are_scaled_as_by_pytorch_everywhere(length):
+    encoder, preprocess = tiny.encoder(), tiny.preprocessor()
+    norm = encoder.transformer_layers[-1].output_norm
+    vector = np.linspace(1, 2, 8)
+    vector *= length / np.linalg.norm(vector)
+    norm.gamma.assign(np.zeros(8))
+    norm.beta.assign(vector)
+    expected = vector / max(length, 1e-12)  # torch.nn.functional.normalize
+    model = BertEmbedder(encoder)
+    for found in (
+        model(preprocess(["good"])),
+        model.encode(["good"], preprocess),
+        normalize_vectors(vector[np.newaxis]),
+    ):
+        np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+
+
 def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
     model, preprocess = BertEmbedder(tiny.encoder()), tiny.preprocessor()
     texts = ["bad", "good bad badly good", "", "badly good"]
