@@ -71,6 +71,10 @@ def load_model(cls, preset, *, revision=None, **arguments):
     if checkpoint.embedding:
         encoder.sentence_embedding = checkpoint.embedding
     model = encoder if cls is encoder_class else cls(encoder, **head_arguments)
+    if getattr(model, "recipe", None):
+        # A recipe's model does not train its encoder. No other model shares
+        # this encoder, so no optimizer needs variables for it.
+        encoder.trainable = False
     report = _assign(model, checkpoint, found)
     if any(tensor.source is None for tensor in found.values()):
         _check_unchanged(checkpoint)

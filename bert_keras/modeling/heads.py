@@ -290,7 +290,7 @@ class LayerMix(KeepsArguments):
     """Combination of a token's hidden states into one vector, by a recipe.
 
     In a weighted sum, layer i of the recipe's L layers has the coefficient
-    scale * softmax(mix)[i], initially 1 / L.
+    scale * softmax(mix)[i], initially 1 / L. The states get no gradient.
 
     Weights, by path, for a weighted sum only: mix (L,) and scale ().
 
@@ -319,6 +319,8 @@ class LayerMix(KeepsArguments):
             self.scale = self.add_weight((), "ones", name="scale")
 
     def call(self, states):
+        # Features are constants (the paper, section 5.3).
+        states = [ops.stop_gradient(state) for state in states]
         if self.how != "weighted_sum":
             return find_recipe(self.recipe).vectors(states)
         chosen = [states[index] for index in self.indices]

@@ -4,6 +4,7 @@ tests/modeling/test_keras_adapter.py checks this API in Keras 3.15. This module
 is in `modeling`, because task models inherit from `TaskTrainer`.
 """
 
+import contextlib
 import functools
 import types
 from typing import Any
@@ -77,14 +78,23 @@ class DropsWeights:
 # models of this package sum first, so their optimizers must not sum again.
 
 
-def take_summed_gradients(optimizer):
-    """Make an optimizer expect gradients already summed over replicas."""
+@contextlib.contextmanager
+def summed_gradients(optimizer):
+    """Make an optimizer expect gradients already summed over replicas.
+
+    After the `with` block, the optimizer sums again, as other models need it.
+    """
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     optimizer._all_reduce_sum_gradients = _return_pairs
+    try:
+        yield
+    finally:
+        # Threads of several replicas leave the block.
+        vars(optimizer).pop("_all_reduce_sum_gradients", None)
 
 
 def takes_summed_gradients(optimizer):
-    """Return True if `take_summed_gradients` changed this optimizer."""
+    """Return True inside of `summed_gradients` of this optimizer."""
     return "_all_reduce_sum_gradients" in vars(optimizer)
 
 
@@ -101,6 +111,18 @@ class SumsGradients:
 
     def _all_reduce_sum_gradients(self, pairs):
         return _return_pairs(pairs)
+
+
+def reset_averages(optimizer, weights):
+    """Set the moving averages of these weights to the weights themselves.
+
+    At the end of `fit`, Keras replaces all trainable weights by their averages,
+    also weights that no step of this optimizer has updated.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    for weight in weights if optimizer.use_ema else ():
+        index = optimizer._get_variable_index(weight)
+        optimizer._model_variables_moving_average[index].assign(weight)
 
 
 def learning_rate_schedule(optimizer):

@@ -19,7 +19,6 @@ from bert_keras.modeling.weights import (
     get_adaptation,
     mark_new_weights,
     published_weights,
-    switch_pooler,
 )
 
 
@@ -54,9 +53,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     each replica splits its rows. A subclass that defines `compute_loss` is
     trained by Keras's own step.
 
-    If `pools` is False, the pooler has no gradient. The constructor then
-    freezes the pooler, and so do `fit` and `train_on_batch`. A model with
-    `pools` True that shares the encoder unfreezes the pooler again.
+    Models may share an encoder: the constructor changes nothing in it. If
+    `pools` is False, or with a recipe, a step neither updates nor decays the
+    weights that the outputs do not depend on, although they stay trainable.
 
     Examples:
         >>> @keras.saving.register_keras_serializable("mine")
@@ -83,7 +82,6 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
-        switch_pooler(self)
         # Without this line, the model would have Keras's global policy.
         self.dtype_policy = encoder.dtype_policy
         if hasattr(encoder, "load_report"):  # the encoder was loaded
@@ -164,9 +162,6 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         )
 
     def _prepare_training(self, class_weight):
-        # A user's `encoder.trainable = True` unfreezes an unused pooler. Freeze
-        # the pooler again.
-        switch_pooler(self)
         if class_weight is not None:
             self._check_class_weight()
 
@@ -264,13 +259,12 @@ def encode(
     and `pooled_output` is the LSTM's first vector.
 
     `recipe` names the layers whose features replace `sequence_output`; see
-    `find_recipe`. The encoder is then frozen. `pooling`, one of `POOLINGS`
-    except "pooled", computes `pooled_output` from `sequence_output`. With
-    `recipe` alone, there is no `pooled_output`. For `examples_per_row`, see
-    `BertEncoder`.
+    `mix_features`. `pooling`, one of `POOLINGS` except "pooled", computes
+    `pooled_output` from `sequence_output`. With `recipe` alone, there is no
+    `pooled_output`. For `examples_per_row`, see `BertEncoder`.
     """
     if recipe:
-        features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
+        features = mix_features(encoder, inputs, recipe)  # (B, T, F)
         outputs = {"sequence_output": features}
     else:
         outputs = encoder(
@@ -292,12 +286,11 @@ def encode(
     return {"sequence_output": sequence, "pooled_output": sequence[:, 0]}
 
 
-def freeze_and_mix(encoder, inputs, recipe):
-    """Freeze the encoder and return a recipe's features, (B, T, F).
+def mix_features(encoder, inputs, recipe):
+    """Return a recipe's features, (B, T, F).
 
-    The encoder runs without dropout, even in training.
+    The encoder runs without dropout, even in training, and gets no gradient.
     """
-    encoder.trainable = False
     states = encoder(inputs, training=False, hidden_states=True)
     mix = LayerMix(
         recipe,

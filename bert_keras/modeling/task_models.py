@@ -43,8 +43,10 @@ class BertClassifier(TaskModel):
     unless `bilstm_dim` or `recipe` is set.
 
     With `recipe` the model is the paper's feature-based approach (section 5.3).
-    The encoder is frozen, also in models that share it, and runs without
-    dropout. The dense layer reads pooled features.
+    The dense layer reads pooled features. The encoder runs without dropout, and
+    `fit` does not train it. `from_preset` also freezes the encoder. To save the
+    optimizer's memory for an encoder that you pass, set its `trainable` to
+    False before `compile`.
 
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
     `bilstm_dim`, also the weights of `BiLSTM` under bilstm/; with a `recipe`
@@ -72,7 +74,7 @@ class BertClassifier(TaskModel):
             None: 0.5 for each. A text gets the labels whose probability is at
             least their threshold. Exports read this argument; the logits do not
             depend on it.
-        recipe: name of the recipe that makes features from layers of the frozen
+        recipe: name of the recipe that makes features from layers of the
             encoder, such as "concat_last_four" or "concat:-1,-2"; None to
             fine-tune the encoder.
         pooling: with `recipe`, the pooling of the features of a text's tokens:
@@ -345,8 +347,8 @@ class BertChooser(TaskModel):
     Each row is a pair: the example's first text and one choice. A dense layer
     on the row's pooled output computes the score, with dropout before
     this layer (the paper, section 4.4). With `recipe`, the layer reads pooled
-    features of the frozen encoder. Without `recipe`, on an encoder with
-    `attention="left_to_right"`, it reads the last token's vector.
+    features of an encoder that is not trained. Without `recipe`, on an encoder
+    with `attention="left_to_right"`, it reads the last token's vector.
 
     Weights, by path: the encoder's, chooser/{kernel,bias}; with a `recipe` that
     is a weighted sum, also features/{mix,scale}.

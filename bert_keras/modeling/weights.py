@@ -89,17 +89,25 @@ def untrained_weights(model):
     return sorted(k for k, v in hashes.items() if _hash_values(weights[k]) == v)
 
 
-def switch_pooler(model):
-    """Freeze the encoder's pooler if `model.pools` is False, else unfreeze it.
+def split_trainable(model):
+    """Return two lists of trainable weights: updated ones, and left out ones.
 
-    A pooler that the user froze stays frozen.
+    A training step of a task model leaves out weights that its loss does not
+    depend on: the pooler's if `model.pools` is False, and the encoder's if the
+    model reads features by a recipe. Such weights stay trainable, because other
+    models may share the encoder. The loss depends on all weights that have a
+    regularizer.
     """
-    pooler = model.encoder.pooler
-    if not model.pools:
-        if pooler.trainable:
-            pooler.trainable, pooler.is_unused = False, True
-    elif getattr(pooler, "is_unused", False):
-        pooler.trainable, pooler.is_unused = True, False
+    left_out = set()
+    if getattr(model, "recipe", None):
+        left_out = {id(weight) for weight in model.encoder.weights}
+    elif not getattr(model, "pools", True):
+        left_out = {id(weight) for weight in model.encoder.pooler.weights}
+    updated, others = [], []
+    for weight in model.trainable_weights:
+        is_unused = id(weight) in left_out and weight.regularizer is None
+        (others if is_unused else updated).append(weight)
+    return updated, others
 
 
 def drop_unused_pooler(model, names):
@@ -213,13 +221,18 @@ def enable_lora(
             "The model has LoRA already. Enable LoRA once, on a model without "
             "LoRA, such as one from from_preset."
         )
-    if not any(layer.trainable for layer in encoder.transformer_layers):
+    updated = {id(weight) for weight in split_trainable(model)[0]}
+    if not any(
+        id(weight) in updated
+        for layer in encoder.transformer_layers
+        for weight in layer.weights
+    ):
         raise InputError(
-            "The encoder is frozen, so LoRA's matrices would not be trained. "
+            "The encoder is not trained, so neither would be LoRA's matrices. "
             "Make the model without the argument recipe, and leave the encoder "
             "trainable. enable_lora freezes it, except LoRA's matrices."
         )
-    new = untrained_weights(model)
+    new = drop_unused_pooler(model, untrained_weights(model))
     # `untrained_weights` lists random weights only. New biases are 0, so the
     # list lacks them, but they need training too.
     new += [name.replace("/kernel", "/bias") for name in new]
@@ -290,7 +303,7 @@ def get_adaptation(model):
 
     Returns:
         `{"adaptation": arguments of adapt}`; `{}` if all weights are trainable
-        and no layer has LoRA. A pooler frozen by `switch_pooler` is left out.
+        and no layer has LoRA.
     """
     frozen = list(dict.fromkeys(_list_frozen(model)))
     lora = {
@@ -329,8 +342,6 @@ def adapt(model, frozen=(), lora=()):
 
 def _list_frozen(layer):
     """Yield paths of frozen layers, and of frozen weights in other layers."""
-    if getattr(layer, "is_unused", False):  # see `switch_pooler`
-        return
     if not layer.trainable and layer.path:  # an input layer has no path
         yield layer.path
         return

@@ -9,7 +9,8 @@ import keras
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
-from bert_keras.modeling.keras_adapter import build_metrics
+from bert_keras.modeling.keras_adapter import build_metrics, reset_averages
+from bert_keras.modeling.weights import split_trainable
 from bert_keras.training.state import strategy_scope
 
 logger = logging.getLogger(__name__)
@@ -78,42 +79,56 @@ def fit(
         _add_missing_line(history, model, state, callbacks, epoch)
     most_at_once = model.steps_per_execution
     should_end = should_end or (lambda lines: False)
-    # At the end of `model.fit`, Keras would replace the weights by their moving
-    # averages. But the next `model.fit` must not start from the averages.
-    model.optimizer.finalize_variable_values = lambda weights: None
 
     def end_run(*_):
         if should_end(history.lines):
             model.stop_training = True
 
     stop = keras.callbacks.LambdaCallback(on_epoch_end=end_run)
-    while step < steps and not should_end(history.lines):
-        end = min(end for end in ends if end > step)
-        length, epochs = _plan_fit(step, end, steps_per_epoch)
-        _set_steps_per_execution(model, most_at_once, length)
-        epoch = step // steps_per_epoch
-        try:
-            model.fit(
-                batches(step),
-                steps_per_epoch=length,
-                initial_epoch=epoch,
-                epochs=epoch + epochs,
-                # The order matters: `history` writes the logs that `callbacks`
-                # add, and `stop` reads the lines that `history` wrote.
-                callbacks=[*callbacks, state, history, stop],
-                shuffle=False,
-                verbose=0,
-            )
-        finally:
-            state.release_signals()
-        if model.stop_training:
-            break
-        step += length * epochs
-        if step in ends:
-            # The batches change their shape. Without this line, TensorFlow
-            # would trace one graph for both shapes, with unknown sizes.
-            model.train_function = model.test_function = None
+    with _changed_model(model):
+        while step < steps and not should_end(history.lines):
+            end = min(end for end in ends if end > step)
+            length, epochs = _plan_fit(step, end, steps_per_epoch)
+            _set_steps_per_execution(model, most_at_once, length)
+            epoch = step // steps_per_epoch
+            try:
+                model.fit(
+                    batches(step),
+                    steps_per_epoch=length,
+                    initial_epoch=epoch,
+                    epochs=epoch + epochs,
+                    # The order matters: `history` writes the logs that
+                    # `callbacks` add, and `stop` reads the lines of `history`.
+                    callbacks=[*callbacks, state, history, stop],
+                    shuffle=False,
+                    verbose=0,
+                )
+            finally:
+                state.release_signals()
+            if model.stop_training:
+                break
+            step += length * epochs
+            if step in ends:
+                # The batches change their shape. Without this line, TensorFlow
+                # would trace one graph for both shapes, with unknown sizes.
+                model.train_function = model.test_function = None
     return history.lines
+
+
+@contextlib.contextmanager
+def _changed_model(model):
+    """Undo the loop's changes of the model and its optimizer at the end."""
+    steps, optimizer = model.steps_per_execution, model.optimizer
+    # At the end of `model.fit`, Keras would replace the weights by their moving
+    # averages. But the next `model.fit` must not start from the averages.
+    optimizer.finalize_variable_values = lambda weights: None
+    try:
+        yield
+    finally:
+        del optimizer.finalize_variable_values
+        if steps != model.steps_per_execution:
+            model.steps_per_execution = steps
+            model.train_function = model.test_function = None
 
 
 @contextlib.contextmanager
@@ -142,8 +157,9 @@ def take_averages(model):
     optimizer = _find_averaging_optimizer(model)
     if optimizer:
         with strategy_scope(model):
-            # Call the method of the class: `fit` has replaced this method of
-            # the instance by a function that does nothing.
+            reset_averages(optimizer, split_trainable(model)[1])
+            # Call the method of the class, because `fit` replaces the method of
+            # the instance.
             type(optimizer).finalize_variable_values(
                 optimizer, model.trainable_weights
             )

@@ -18,6 +18,8 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interrupts import Stopped, StopRequest
 from bert_keras.manifest import check_same_settings
+from bert_keras.modeling import keras_adapter
+from bert_keras.modeling.weights import split_trainable
 from bert_keras.training import checkpoint
 
 # Folder -> future of the last save to this folder. After an interrupted `fit`,
@@ -153,11 +155,15 @@ class TrainingState(keras.callbacks.Callback):
                 "folder."
             )
         check_same_settings(manifest["settings"], self.settings, self.folder)
+        saved = groups.get("optimizer", {})
+        if len(saved) < len(variables["optimizer"]):
+            variables["optimizer"] = _without_unused_weights(model)
         # Compare all tensors first, so that an error changes no variable.
         for group, named in variables.items():
             _check_same_tensors(groups.get(group, {}), named, self.folder)
         for group, named in variables.items():
             _assign(named.values(), groups[group])
+        keras_adapter.reset_averages(model.optimizer, split_trainable(model)[1])
         self.step = self._saved_step = manifest["step"]
         self._metrics = groups.get("metrics", {})
         self._epoch_ended = manifest.get("epoch_ended", True)
@@ -333,6 +339,19 @@ def _collect_variables(model):
         "model": _name_variables(model.variables),
         "optimizer": _name_variables(optimizer.variables),
     }
+
+
+def _without_unused_weights(model):
+    """Return the optimizer's variables, without those of unused weights.
+
+    An earlier version froze weights that a model's outputs do not depend on, so
+    its checkpoints lack these variables.
+    """
+    weights = split_trainable(model)[1]
+    paths = tuple(weight.path.replace("/", "_") + "_" for weight in weights)
+    return _name_variables(
+        v for v in model.optimizer.variables if not v.name.startswith(paths)
+    )
 
 
 def strategy_scope(model):

@@ -122,7 +122,10 @@ def _check_metric_takes_logits(metric):
 
 
 def prepare_optimizer(model, replicas=1):
-    """Make the optimizer expect gradients summed over the global batch.
+    """Check the optimizer, and build it.
+
+    As in Keras, the optimizer is built for all trainable weights, also for
+    those that the step leaves out.
 
     Raises:
         InputError: a trainable weight is in half precision, or
@@ -136,7 +139,8 @@ def prepare_optimizer(model, replicas=1):
             "Use adamw(accumulate=...), which splits each batch."
         )
     _check_dtypes(model.trainable_variables)
-    keras_adapter.take_summed_gradients(optimizer)
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
 
 
 def _check_dtypes(variables):

@@ -4,12 +4,16 @@ Under `keras.distribution.DataParallel`, each sum over the batch is a sum over
 all devices. So the code does not depend on the number of devices.
 """
 
+import warnings
+
 import jax
 import keras
 from jax import numpy as jnp
 from keras import tree
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import keras_adapter
+from bert_keras.modeling.weights import split_trainable
 from bert_keras.training import step
 
 
@@ -56,8 +60,8 @@ def train_step(model, state, data):
             add, sums, _split_micro_batches(batch, accumulate)
         )
     values, gradients, non_trainable, metrics = sums
-    trainable, optimizer_variables = model.optimizer.stateless_apply(
-        optimizer_variables, gradients, trainable
+    trainable, optimizer_variables = _apply(
+        model, optimizer_variables, gradients, trainable
     )
     logs, metrics = _track(model, metrics, values, divisors)
     return logs, (trainable, non_trainable, optimizer_variables, metrics)
@@ -74,6 +78,45 @@ def test_step(model, state, data):
     non_trainable, metrics = _read_scope(model, scope)
     logs, metrics = _track(model, metrics, values, divisors)
     return logs, (trainable, non_trainable, metrics)
+
+
+def _apply(model, optimizer_variables, gradients, trainable):
+    """Return the new weights and optimizer variables.
+
+    Weights that the step leaves out stay the same, and so do their averages.
+    """
+    optimizer, left_out = model.optimizer, split_trainable(model)[1]
+    ids = {id(weight) for weight in left_out}
+    gradients = [
+        None if id(weight) in ids else gradient
+        for weight, gradient in zip(
+            model.trainable_variables, gradients, strict=True
+        )
+    ]
+
+    def reset_averages(values):
+        mapping = [
+            *zip(model.trainable_variables, trainable, strict=True),
+            *zip(optimizer.variables, values, strict=True),
+        ]
+        with keras.StatelessScope(mapping) as scope:
+            keras_adapter.reset_averages(optimizer, left_out)
+        return [scope.get_current_value(v) for v in optimizer.variables]
+
+    with (
+        warnings.catch_warnings(),
+        keras_adapter.summed_gradients(optimizer),
+    ):
+        # Keras leaves out weights without a gradient, but with a warning.
+        warnings.filterwarnings("ignore", "Gradients do not exist")
+        new, values = optimizer.stateless_apply(
+            reset_averages(optimizer_variables), gradients, trainable
+        )
+    new = [
+        old if gradient is None else value
+        for old, gradient, value in zip(trainable, gradients, new, strict=True)
+    ]
+    return new, reset_averages(values)
 
 
 def _compute_losses(model, batch, divisors, training):

@@ -11,7 +11,8 @@ import tensorflow as tf
 from keras import tree
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import modes
+from bert_keras.modeling import keras_adapter, modes
+from bert_keras.modeling.weights import split_trainable
 from bert_keras.training import step
 from bert_keras.training.optimizers_tensorflow import (
     runs_on_cpu,
@@ -40,13 +41,21 @@ def train_step(model, data):
     # Sum the gradients before `apply_gradients` clips them. `apply_gradients`
     # also undoes the loss scaling of float16.
     gradients = sum_over_replicas(gradients)
-    weights = model.trainable_weights
-    if weights:
-        model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    if compute.weights:
+        _apply(model.optimizer, gradients, compute)
     else:
         warnings.warn("The model has no trainable weights.", stacklevel=2)
     step.track(model, values, divisors, _count_replicas())
     return model.get_metrics_result()
+
+
+def _apply(optimizer, gradients, compute):
+    # Reset before and after, because `apply_gradients` updates averages and may
+    # replace weights by them.
+    keras_adapter.reset_averages(optimizer, compute.left_out)
+    with keras_adapter.summed_gradients(optimizer):
+        optimizer.apply_gradients(zip(gradients, compute.weights, strict=True))
+    keras_adapter.reset_averages(optimizer, compute.left_out)
 
 
 def test_step(model, data):
@@ -71,6 +80,7 @@ class _Gradients:
 
     def __init__(self, model, divisors):
         self.model, self.divisors = model, divisors
+        self.weights, self.left_out = split_trainable(model)
         # Indices of weights that no loss depends on. Tracing fills the set.
         self.missing = set()
         self.compute = self._compute
@@ -94,7 +104,7 @@ class _Gradients:
             )
             # In float16, a large factor keeps small gradients from being 0.
             loss = model.optimizer.scale_loss(loss)
-        gradients = tape.gradient(loss, model.trainable_weights)
+        gradients = tape.gradient(loss, self.weights)
         # Metrics need no gradient, so they are computed outside of the tape.
         model.compute_metrics(x, y, outputs, weights)
         self.missing |= {i for i, g in enumerate(gradients) if g is None}
@@ -147,9 +157,7 @@ def _accumulate(compute, batch, accumulate):
     # Initial sums: one tensor (1 + losses,) for the losses, then one tensor for
     # each gradient.
     zeros = [tf.zeros_like(compute.divisors)]
-    zeros += [
-        tf.zeros(v.shape, v.dtype) for v in compute.model.trainable_weights
-    ]
+    zeros += [tf.zeros(v.shape, v.dtype) for v in compute.weights]
     _, values, *gradients = tf.while_loop(
         lambda i, *_: i < number,
         add,

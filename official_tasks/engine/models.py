@@ -114,6 +114,8 @@ def load_trained(task, preset):
 
 def _build_model(task, encoder, bilstm_dim):
     model = task.build(encoder)
+    if getattr(model, "recipe", None):
+        encoder.trainable = False  # as `from_preset` does
     if not bilstm_dim:
         return model
     arguments = model.arguments()

@@ -5,7 +5,7 @@ import keras
 from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
 from bert_keras.modeling.task_base import (
     TaskModel,
-    freeze_and_mix,
+    mix_features,
     symbolic_inputs,
 )
 
@@ -14,11 +14,11 @@ LSTM_LAYERS = 2  # the paper, section 5.3
 
 @keras.saving.register_keras_serializable("bert_keras")
 class FeatureTagger(TaskModel):
-    """Model that labels each token from the features of a frozen encoder.
+    """Model that labels each token from features of an encoder.
 
-    The encoder runs without dropout, and is frozen in all models that share it.
-    Two bidirectional LSTMs read the features. Dropout and a dense layer follow
-    (the paper, section 5.3).
+    The encoder runs without dropout and is not trained. Two bidirectional LSTMs
+    read the features. Dropout and a dense layer follow (the paper, section
+    5.3).
 
     Weights by path: the encoder's paths; features/{mix,scale} for a weighted
     sum; bilstm_0/ and bilstm_1/ with paths of `BiLSTM`; tagger/{kernel,bias}.
@@ -59,7 +59,7 @@ class FeatureTagger(TaskModel):
         self.dropout = encoder.dropout if dropout is None else dropout
         policy = encoder.dtype_policy
         inputs = symbolic_inputs()
-        vectors = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
+        vectors = mix_features(encoder, inputs, recipe)  # (B, T, F)
         for number in range(LSTM_LAYERS):
             bilstm = BiLSTM(lstm_dim, name=f"bilstm_{number}", dtype=policy)
             vectors = bilstm(vectors, inputs["padding_mask"])

@@ -36,8 +36,9 @@ def test_an_optimizer_sums_gradients_in_one_place(optimizer):
     assert "self._all_reduce_sum_gradients(" in update, VERSION
     assert not keras_adapter.takes_summed_gradients(optimizer)
     scaled = keras.optimizers.LossScaleOptimizer(optimizer)
-    keras_adapter.take_summed_gradients(scaled)
-    assert keras_adapter.takes_summed_gradients(optimizer)
+    with keras_adapter.summed_gradients(scaled):
+        assert keras_adapter.takes_summed_gradients(optimizer)
+    assert not keras_adapter.takes_summed_gradients(optimizer)
 
 
 def test_the_trainer_has_what_is_replaced():

@@ -1,5 +1,6 @@
 """An interrupted run ends with the same bits as an uninterrupted run."""
 
+import contextlib
 import shutil
 import signal
 import time
@@ -155,6 +156,31 @@ def test_averages_are_in_the_model_for_a_block_and_resume_to_the_bit(tmp_path):
     history = tmp_path / "metrics.jsonl"
     fit(model, batches, STEPS, PER_EPOCH, state, history, evaluate, [average])
     assert len(means) == 4
+    # Afterwards, Keras's own `fit` takes the averages again.
+    data = batches(STEPS - 2)
+    model.fit(data, callbacks=[average], shuffle=False, verbose=0)
+    found = np.concatenate([w.ravel() for w in model.get_weights()])
+    np.testing.assert_allclose(found, average.average, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stop_after", [0, 3])
+def test_the_loop_leaves_the_model_as_it_was_compiled(tmp_path, stop_after):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(
+        keras.optimizers.Adam(use_ema=True), "mse", steps_per_execution=4
+    )
+    before = set(vars(model.optimizer))
+    state, history = TrainingState(tmp_path / "state"), tmp_path / "m.jsonl"
+    arguments = (batches, STEPS, PER_EPOCH, state, history, lambda step: {})
+    with (
+        pytest.raises(KeyboardInterrupt)
+        if stop_after
+        else contextlib.nullcontext()
+    ):
+        fit(model, *arguments, [Stop(stop_after)])
+    assert model.steps_per_execution == 4
+    added = set(vars(model.optimizer)) - before
+    assert "finalize_variable_values" not in added
 
 
 def test_weights_without_averages_are_not_copied(monkeypatch):

@@ -11,12 +11,14 @@ import forks
 import keras
 import numpy as np
 import pytest
+from model_samples import STILL, fill, make_model, random_inputs
 from remote_folder import object_store
 
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interrupts import EXIT_CODE
 from bert_keras.training import checkpoint
+from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import Preempted, TrainingState
 
 
@@ -317,6 +319,38 @@ def test_other_settings_models_and_uses_are_refused(tmp_path):
     (tmp_path / "step-00000002" / "manifest.json").write_text("")
     with pytest.raises(InputError, match="Every checkpoint .* is damaged"):
         restore(small_model(), seed=1)
+
+
+def test_a_checkpoint_without_variables_of_an_unused_pooler_resumes(tmp_path):
+    """An earlier version froze the pooler, so its checkpoints lack them."""
+    x = random_inputs()
+
+    def train(model, state, steps):
+        model.fit(
+            x,
+            x["segment_ids"],
+            epochs=steps,
+            callbacks=[state],
+            verbose=0,
+            shuffle=False,
+        )
+
+    models = [fill(make_model("tagger", **STILL), seed) for seed in range(2)]
+    models[0].encoder.pooler.trainable = False
+    for model in models:
+        model.compile(
+            adamw(1e-2, ema=0.9),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            run_eagerly=True,
+        )
+    train(models[0], TrainingState(tmp_path), 2)
+    state = TrainingState(tmp_path)
+    assert state.restore(models[1]) == 2
+    train(models[0], keras.callbacks.Callback(), 2)
+    train(models[1], state, 2)
+    weights = [model.get_weights() for model in models]
+    for old, new in zip(*weights, strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 def test_saving_stops_where_the_check_raises(tmp_path):

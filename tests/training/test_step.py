@@ -21,9 +21,11 @@ from model_samples import (
 from numpy_bert import pretraining_loss
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import keras_adapter
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.modeling.task_models import BertClassifier, BertTagger
+from bert_keras.modeling.weights import enable_lora
 from bert_keras.training.optimizers import adamw
 
 pytest.importorskip("tensorflow")
@@ -407,28 +409,120 @@ def test_float16_scales_the_loss_and_skips_overflows(optimizer):
     )
 
 
-def test_a_pooler_trains_in_the_models_that_read_it():
-    encoder = make_encoder(**STILL)
-    both = {"tagger": fill(BertTagger(encoder, LABELS))}
-    both["classifier"] = fill(BertClassifier(encoder, LABELS))
-    targets = {"tagger": IDS % 3, "classifier": Y}
+SHARED = {"tagger": BertTagger, "classifier": BertClassifier}
+TARGETS = {"tagger": IDS % 3, "classifier": Y}
+READS = {"tagger": "sequence_output", "classifier": "pooled_output"}
+
+
+def shared_models(order):
+    """Return two task models on one encoder, and Keras layers on a copy."""
+    encoder = fill(make_encoder(**STILL), scale=0.2)
+    models = {name: SHARED[name](encoder, LABELS) for name in order}
+    copy, plain = BertEncoder.from_config(encoder.get_config()), {}
+    copy.set_weights(encoder.get_weights())
+    for name in order:
+        inputs = {k: keras.Input((6,), dtype="int32", name=k) for k in X}
+        head = keras.layers.Dense(len(LABELS))
+        plain[name] = keras.Model(inputs, head(copy(inputs)[READS[name]]))
+        head.set_weights(models[name].layers[-1].get_weights())
+    return models, plain
+
+
+def averaging(**arguments):
+    return keras.optimizers.AdamW(
+        1e-2, weight_decay=0.1, global_clipnorm=0.5, **arguments
+    )
+
+
+def assert_trains_alike(left, right, **arguments):
+    losses = [
+        model.fit(X, epochs=3, verbose=0, **arguments).history["loss"]
+        for model in (left, right)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    for a, b in zip(left.get_weights(), right.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.filterwarnings("error:.*Skipping variable loading")
+@pytest.mark.parametrize("order", [[*SHARED], [*SHARED][::-1]])
+def test_models_on_one_encoder_train_like_keras_layers(order, tmp_path):
+    models, plain = shared_models(order)
+    encoder = models["tagger"].encoder
+    assert all(layer.trainable for layer in encoder._flatten_layers())
+    for name, model in models.items():
+        is_eager = name == "classifier"
+        for each in (model, plain[name]):
+            each.compile(averaging(), sparse("mean"), run_eagerly=is_eager)
     for name in ("tagger", "classifier", "tagger"):
-        model = both[name]
-        # Keras's recipe: train the head first, then all weights.
-        encoder.trainable = False
-        encoder.trainable = True
         old = encoder.pooler.get_weights()[0]
-        model.compile("adam", sparse("mean"), run_eagerly=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Gradients do not exist")
-            model.fit(X, targets[name], verbose=0)
+            models[name].fit(X, TARGETS[name], epochs=0, verbose=0)
+            models[name].train_on_batch(X, TARGETS[name])
+        plain[name].train_on_batch(X, TARGETS[name])
+        assert_trains_alike(models[name], plain[name], y=TARGETS[name])
         moved = (encoder.pooler.get_weights()[0] != old).any()
         assert moved == (name == "classifier")
-    assert "adaptation" not in both["tagger"].get_config()
-    again = BertClassifier(
-        BertEncoder.from_config(encoder.get_config()), LABELS
-    )
-    assert again.encoder.pooler.trainable
+    for name, model in models.items():
+        count = 2 * len(model.trainable_weights) + 2
+        assert len(model.optimizer.variables) == count
+        model.save(tmp_path / "model.keras")
+        model.save_weights(tmp_path / "my.weights.h5")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        new = type(model)(make_encoder(**STILL), LABELS)
+        new.load_weights(tmp_path / "my.weights.h5")
+        for a, b in zip(new.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+        # The loaded optimizer has the moments too.
+        assert_trains_alike(again, model, y=TARGETS[name])
+    models, plain = shared_models(order)
+    joint = []
+    for group in (models, plain):
+        inputs = {k: keras.Input((6,), dtype="int32", name=k) for k in X}
+        joint.append(keras.Model(inputs, {k: group[k](inputs) for k in SHARED}))
+        joint[-1].compile(averaging(), {k: sparse("mean") for k in SHARED})
+    assert_trains_alike(*joint, y=TARGETS)
+    assert len(joint[0].optimizer.variables) == 2 * 27 + 2
+
+
+@pytest.mark.parametrize("frequency", [None, 1])
+def test_averages_do_not_undo_what_another_model_trained(frequency):
+    models, _ = shared_models(SHARED)
+    pooler = models["tagger"].encoder.pooler
+    for model in models.values():
+        optimizer = averaging(use_ema=True, ema_overwrite_frequency=frequency)
+        if frequency is None:
+            optimizer = adamw(1e-2, ema=0.9)
+        model.compile(optimizer, sparse("mean"), run_eagerly=True)
+    for name in ("tagger", "classifier", "tagger"):
+        old = pooler.get_weights()[0]
+        models[name].fit(X, TARGETS[name], epochs=3, verbose=0)
+        change = np.abs(pooler.get_weights()[0] - old).max()
+        assert change > 1e-3 if name == "classifier" else change < 1e-7
+
+
+def test_an_optimizer_sums_over_replicas_after_fit():
+    model, optimizer = classifier(), averaging()
+    model.compile(optimizer, sparse("mean"), run_eagerly=True)
+    model.fit(X, Y, verbose=0)
+    assert not keras_adapter.takes_summed_gradients(optimizer)
+
+
+def test_a_model_of_features_changes_nothing_in_an_encoder():
+    encoder = fill(make_encoder(**STILL))
+    before = encoder.get_weights()
+    model = BertClassifier(encoder, LABELS, recipe="weighted_sum_all")
+    assert all(layer.trainable for layer in encoder._flatten_layers())
+    with pytest.raises(InputError, match="encoder is not trained"):
+        enable_lora(model, 2)
+    optimizer = averaging(use_ema=True)
+    model.compile(optimizer, sparse("mean"), run_eagerly=True)
+    head = model.layers[-1].get_weights()[0]
+    model.fit(X, Y, epochs=2, verbose=0)
+    for old, weight in zip(before, encoder.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, weight)
+    assert (model.layers[-1].get_weights()[0] != head).any()
 
 
 def test_a_pooler_that_the_user_froze_stays_frozen():
