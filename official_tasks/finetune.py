@@ -17,7 +17,7 @@ any data set. --task=my_task.py is a Python file with your task. Out, in
 score on dev; results.json with all official metrics; predictions/ of the dev
 split; report.html; TensorBoard logs. tools/export.py exports model/, except a
 tagger that was trained with --recipe. The same command resumes an interrupted
-run.
+run. If a run of several fails, the others go on, and the exit code is 3.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
@@ -212,6 +212,19 @@ def _define_training_flags():
 
 
 def main(values):
+    from official_tasks.engine.training import DivergedError
+
+    results = _train(values)
+    if errors := results.get("errors"):
+        raise DivergedError(
+            f"{len(errors)} runs failed: {', '.join(errors)}. The results of "
+            f"the others are in {values.output}. Try a lower learning rate in "
+            "a new folder."
+        )
+
+
+def _train(values) -> dict:
+    """Train the runs that the flags name; return the results."""
     from official_tasks.engine.models import scale_rate
 
     arguments = {name: getattr(values, name) for name in RUN_FLAGS}
@@ -225,19 +238,18 @@ def main(values):
     if values.task.lower() == "glue":
         from official_tasks.engine import leaderboard
 
-        leaderboard.run_glue(
+        return leaderboard.run_glue(
             lambda name: task_from_flags(values, name),
             values.init,
             values.output,
             **plan,
             **arguments,
         )
-        return
     from official_tasks.engine import folds, grid
 
     task, settings = task_from_flags(values)
     if values.folds:
-        folds.cross_validate(
+        return folds.cross_validate(
             task,
             values.init,
             values.output,
@@ -245,9 +257,10 @@ def main(values):
             settings=settings,
             **arguments,
         )
-        return
     output = None if values.check else values.output
-    grid.run(task, values.init, output, settings=settings, **plan, **arguments)
+    return grid.run(
+        task, values.init, output, settings=settings, **plan, **arguments
+    )
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from absl import flags
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
+from bert_keras.run_folder import STAGES
 from official_tasks import script
 
 MASK_FLAG = re.compile(
@@ -333,7 +334,8 @@ class Commands:
         """Return mean ± standard deviation over finished seeds, in percent.
 
         Return "-" if the row lacks the column, "not run" if no seed has
-        finished, and "failed" if a score is not finite. One seed has no "±".
+        finished, and "failed" if a seed has no finite score. One seed has no
+        "±".
         """
         scores = []
         for seed in range(self.values.seeds):
@@ -341,9 +343,11 @@ class Commands:
             path = os.path.join(folder, RESULTS)
             if files.is_file(path):
                 scores.append(json_files.read_json(path)[column.metric])
+            elif files.is_file(os.path.join(folder, STAGES, "failed.json")):
+                scores.append(None)
         if not scores:
             return "-" if row.only not in (None, column.name) else "not run"
-        if None in scores:  # a score was not finite
+        if None in scores:  # not finite, or training failed
             return "failed"
         scores = [100 * score for score in scores]
         std = f" ± {statistics.stdev(scores):.1f}" if scores[1:] else ""
@@ -400,7 +404,11 @@ def main(values):
         print(f"python -m {shlex.join(words)}", flush=True)
         if not values.dry_run:
             # For a finished run, the command only checks settings and files.
-            script.run_module(words)
+            try:
+                script.run_module(words)
+            except SystemExit as error:
+                if error.code != script.FAILED_RUN:
+                    raise
     if not values.dry_run:
         text = commands.format_table()
         path = Path(values.output, f"{commands.name}.md")

@@ -1,9 +1,10 @@
 """Flags, one-line messages and exit codes that all scripts share.
 
 `--help` prints a script's module docstring and its flags. Exit code 0 means
-success. Code 2 means a user error, a full disk or an I/O error. Code 75 means
-that Ctrl-C or SIGTERM stopped the script. The same command then resumes from
-saved work, or starts again.
+success. Code 2 means a user error, a full disk or an I/O error. Code 3 means
+that the training of a run failed; the same command does not repeat this run.
+Code 75 means that Ctrl-C or SIGTERM stopped the script. The same command then
+resumes from saved work, or starts again.
 """
 
 import atexit
@@ -29,6 +30,7 @@ from bert_keras.interrupts import Stopped
 from official_tasks import loading, stopping
 
 USER_ERROR = 2
+FAILED_RUN = 3  # `exit_code` of an `InputError`
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
 # Values of --dtype in training. The default is float32, not "auto", so that the
 # dtype does not depend on the processor.
@@ -410,7 +412,8 @@ def _run(main, words):
         _print_error(str(error))
         raise
     except InputError as error:
-        return _print_error(with_flags(str(error)))
+        _print_error(with_flags(str(error)))
+        return getattr(error, "exit_code", USER_ERROR)
     except Exception as error:
         number = getattr(error, "errno", None)
         if number in PATH_ERRORS and error.filename:

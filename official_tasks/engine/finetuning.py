@@ -43,6 +43,7 @@ from official_tasks.tasks import registry
 
 RESULTS = "results.json"
 ADAPTERS = "adapter"
+FAILED = "failed"  # stage of a run whose training diverged
 SAVE_EVERY = 1000  # steps between two checkpoints
 
 
@@ -73,9 +74,9 @@ def run(
         task: a `Task`.
         init: model folder, folder of an earlier run, or name of a preset.
         output: local run folder. The same call resumes an interrupted run and
-            does not repeat a finished run. Changed data or changed initial
-            weights raise an InputError. If `output` is None, `run` only prints
-            the sizes of the run and the notes on its data.
+            does not repeat a finished or failed run. Changed data or changed
+            initial weights raise an InputError. If `output` is None, `run`
+            only prints the sizes of the run and the notes on its data.
         from_scratch: True to use only the sizes and vocabulary of `init`.
         epochs: passes over the training rows. For this and the next three
             arguments, None means the task's default.
@@ -106,6 +107,9 @@ def run(
         (the logs of each epoch, a list of dicts). The dict is empty if
         `output` is None. After training, the dict is also empty in all workers
         but the chief, because only the chief has the best weights.
+
+    Raises:
+        DivergedError: training failed, now or in an earlier call.
     """
     require_tensorflow("Fine-tuning")
     if output is not None and files.is_remote(output):
@@ -147,16 +151,35 @@ def run(
     with RunFolder(output, identity, inputs, strategy.is_chief) as folder:
         results = folder.read_results("finetune")
         if results is None:
+            _refuse_failed(folder)
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
             folder.check_inputs(read_versions(task))
-            results = run.finish(callbacks)
+            try:
+                results = run.finish(callbacks)
+            except training.DivergedError as error:
+                folder.finish(FAILED, {"error": str(error)})
+                _remove_state(folder, strategy)
+                raise
             folder.finish("finetune", results, run.outputs())
         else:
             page.note_finished(folder)
-        if strategy.is_chief:
-            # Free disk space: the state is three times as large as the model.
-            files.remove(folder.file("state"))
+        _remove_state(folder, strategy)
         return results
+
+
+def _refuse_failed(folder):
+    """Raise the error of a run that failed: it would fail again."""
+    if failed := folder.read_results(FAILED):
+        raise training.DivergedError(
+            f"{failed['error']} The run in {folder.path} failed before, and "
+            "would fail again. To repeat it anyway, remove this folder."
+        )
+
+
+def _remove_state(folder, strategy):
+    # Free disk space: the state is three times as large as the model.
+    if strategy.is_chief:
+        files.remove(folder.file("state"))
 
 
 def choose_arguments(

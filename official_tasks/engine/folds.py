@@ -6,7 +6,9 @@ similar class frequencies.
 """
 
 import copy
+import functools
 import hashlib
+import itertools
 
 import numpy as np
 
@@ -30,7 +32,8 @@ def cross_validate(
 
     Writes a run folder for each fold (runs/fold-1, ...), the predictions of all
     rows, results.json and a report. Each run folder keeps its model. No model
-    is trained on all rows. The same call resumes after an interruption.
+    is trained on all rows. The same call resumes after an interruption. If the
+    training of a fold fails, its rows have no predictions.
 
     Args:
         task: a `TextTask` without a dev file.
@@ -44,8 +47,8 @@ def cross_validate(
     Returns:
         dict with the scores of all predictions together; "runs" (name of a run
         -> its metrics); "mean" and "deviation" (metric -> mean and standard
-        deviation over the folds); and, if each text has one class,
-        "wrong_labels" (number of labels that look wrong).
+        deviation over the folds); "errors", see `grid.run`; and, if each text
+        has one class, "wrong_labels" (number of labels that look wrong).
     """
     check(task, folds, arguments)
     settings = {**(settings or {}), "folds": folds}
@@ -62,21 +65,28 @@ def cross_validate(
             f"fold-{number + 1}": make_fold(task, examples, numbers, number)
             for number in range(folds)
         }
-        runs = {
-            name: finetuning.run(
-                fold,
-                init,
-                folder.file("runs", name),
-                seed=seed,
-                settings={**settings, "fold": name},
-                **arguments,
-            )
-            for name, fold in tasks.items()
-        }
+        runs, errors = grid.run_each(
+            {
+                name: functools.partial(
+                    finetuning.run,
+                    fold,
+                    init,
+                    folder.file("runs", name),
+                    seed=seed,
+                    settings={**settings, "fold": name},
+                    **arguments,
+                )
+                for name, fold in tasks.items()
+            },
+            least=2,
+        )
         results = folder.read_results("folds")
-        if results is None:
-            results = _finish(task, folder, examples, numbers, tasks, runs)
-        rows = {**runs, "mean": results["mean"], "std": results["deviation"]}
+        if results is None or results.get("errors", {}) != errors:
+            results = _finish(
+                task, folder, examples, numbers, tasks, runs, errors
+            )
+        rows = {**runs, **{f"{name} (failed)": {} for name in errors}}
+        rows |= {"mean": results["mean"], "std": results["deviation"]}
         progress.console.print(grid.make_table(task.name, rows))
         if "wrong_labels" in results:
             progress.console.print(
@@ -211,15 +221,22 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
     return rows[np.argsort(given[rows], kind="stable")]
 
 
-def _finish(task, folder, examples, numbers, tasks, runs):
-    predictions = None
+def _finish(task, folder, examples, numbers, tasks, runs, errors):
+    predictions, done = None, np.zeros(len(examples), bool)
     for number, (name, fold) in enumerate(tasks.items()):
+        if name in errors:
+            continue
         path = folder.file("runs", name)
         _, outputs = models.predict_split(fold, [path], "dev")
         if predictions is None:
             predictions = np.zeros((len(examples), outputs.shape[1]))
         predictions[numbers == number] = outputs
+        done |= numbers == number
+    # The rows of a failed fold have no predictions.
+    examples = list(itertools.compress(examples, done))
+    numbers, predictions = numbers[done], predictions[done]
     results = {**task.score(examples, predictions), **summarize(runs)}
+    results["errors"] = errors
     columns, wrong = {"fold": numbers + 1}, []
     if task.problem == "single":
         more, wrong = _describe_labels(task, examples, predictions)

@@ -1,5 +1,7 @@
 """Runs a task with several rates and seeds; copies the best run's outputs."""
 
+import functools
+import math
 import os
 import shutil
 
@@ -18,6 +20,7 @@ from official_tasks.engine import finetuning, task_report
 from official_tasks.engine.dev_metric import rank_value
 from official_tasks.engine.finetuning import scalars
 from official_tasks.engine.notes import has_failed
+from official_tasks.engine.training import DivergedError
 from official_tasks.script import LARGEST_SEED
 
 # Arguments that may change when a run resumes.
@@ -56,7 +59,9 @@ def run(
 
     Returns:
         The results of the best run, see `finetuning.run`. For several runs they
-        include the summary of `summarize`.
+        include the summary of `summarize`, and "errors": name of a run whose
+        training failed -> message. Such a run does not end the others, and the
+        same call does not repeat it.
     """
     if learning_rates and learning_rate is not None:
         raise InputError(
@@ -114,17 +119,54 @@ def _run_all(task, metric, output, identity, run_one):
     plan = identity["plan"]
     with RunFolder(output, identity, task.data_files()) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
-        runs = {
-            run: run_one(folder.file("runs", run), rate, seed)
-            for run, (rate, seed) in zip(rates, plan, strict=True)
-        }
-        results = summarize(metric, runs, rates)
-        if folder.read_results("several") is None:
+        runs, errors = run_each(
+            {
+                run: functools.partial(
+                    run_one, folder.file("runs", run), rate, seed
+                )
+                for run, (rate, seed) in zip(rates, plan, strict=True)
+            }
+        )
+        # In the order of the plan; a failed run has no score.
+        runs = {name: runs.get(name, {metric: math.nan}) for name in rates}
+        results = {**summarize(metric, runs, rates), "errors": errors}
+        if folder.read_results("several") != errors:
             _copy_best(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
-            folder.finish("several", {}, outputs)
+            folder.finish("several", errors, outputs)
         _show(task.name, metric, runs, results)
         return results
+
+
+def run_each(runs, least=1):
+    """Call each function in `runs`, a dict of name -> function.
+
+    A run whose training fails does not end the others, and is noted.
+
+    Args:
+        runs: name of the run -> function without arguments.
+        least: number of runs that must succeed.
+
+    Returns:
+        Two dicts: name -> results of a successful run, and name -> error
+        message of a failed run.
+
+    Raises:
+        DivergedError: fewer than `least` runs succeeded.
+    """
+    results, errors = {}, {}
+    for name, run in runs.items():
+        try:
+            results[name] = run()
+        except DivergedError as error:
+            errors[name] = str(error)
+            progress.print_notes([f"{name} failed. {error}"])
+    if len(results) < least:
+        raise DivergedError(
+            f"{len(errors)} of {len(runs)} runs failed, so there are no "
+            f"results. {next(iter(errors))}: {next(iter(errors.values()))}"
+        )
+    return results, errors
 
 
 def refuse_several_hosts(distribution):

@@ -1,6 +1,7 @@
 """Writes a task's official prediction files, and the zip file for GLUE."""
 
 import contextlib
+import functools
 import os
 import shutil
 import tempfile
@@ -96,8 +97,10 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         **arguments: further arguments of `grid.run`.
 
     Returns:
-        dict with "scores" (task -> results on dev) and "average" (mean of the
-        nine scores of table 1 in BERT's paper, which has no WNLI).
+        dict with "scores" (task -> results on dev), "average" (mean of the
+        nine scores of table 1 in BERT's paper, which has no WNLI) and "errors"
+        (task or TASK/RUN -> message of a failed run). If no run of a task
+        succeeds, "average" is None, and the zip file is not written.
     """
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in BENCHMARK}
@@ -105,19 +108,11 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         # Read all files now: a missing one would stop the run days later.
         for split in ("test",) if name == AX.name else SPLITS:
             task.read(split)
-    scores = {
-        name: grid.run(
-            task,
-            init,
-            os.path.join(output, name),
-            settings=settings,
-            **arguments,
-        )
-        for name, (task, settings) in tasks.items()
-        if name != AX.name
-    }
+    scores, errors = _train_all(tasks, init, output, arguments)
     for name, (task, _) in tasks.items():
         trained = MNLI.name if name == AX.name else name
+        if trained not in scores:
+            continue
         predict_task(
             task,
             [os.path.join(output, trained)],
@@ -125,13 +120,40 @@ def run_glue(make_task, init, output, **arguments) -> dict:
             # A resumed command replaces its own submission files.
             overwrite=True,
         )
-    write_zip(output)
-    results = {"scores": scores, "average": average(scores)}
-    json_files.write_json(
-        json_files.without_nan(results), os.path.join(output, "results.json")
-    )
+    is_complete = len(scores) == len(tasks) - (AX.name in tasks)
+    if is_complete:
+        write_zip(output)
+    results = {
+        "scores": scores,
+        "average": average(scores) if is_complete else None,
+        "errors": errors,
+    }
+    with files.atomic_output(os.path.join(output, "results.json")) as path:
+        json_files.write_json(json_files.without_nan(results), path)
     _show(results)
     return results
+
+
+def _train_all(tasks, init, output, arguments):
+    """Return the results and the errors of all tasks, see `grid.run_each`."""
+    scores, errors = grid.run_each(
+        {
+            name: functools.partial(
+                grid.run,
+                task,
+                init,
+                os.path.join(output, name),
+                settings=settings,
+                **arguments,
+            )
+            for name, (task, settings) in tasks.items()
+            if name != AX.name
+        }
+    )
+    for name, results in scores.items():
+        for run, error in results.get("errors", {}).items():
+            errors[f"{name}/{run}"] = error
+    return scores, errors
 
 
 def columns(scores) -> dict[str, float]:
@@ -180,5 +202,6 @@ def _show(results):
     table.add_column("score", justify="right")
     for name, value in columns(results["scores"]).items():
         table.add_row(name, f"{100 * value:.1f}")
-    table.add_row("average", f"{100 * results['average']:.1f}")
+    if results["average"] is not None:
+        table.add_row("average", f"{100 * results['average']:.1f}")
     progress.console.print(table)

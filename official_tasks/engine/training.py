@@ -9,11 +9,20 @@ from bert_keras.errors import InputError
 from bert_keras.training import loop, not_finite
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import any_worker
-from official_tasks import progress
+from official_tasks import progress, script
 
 BAR_EVERY = 1.0  # seconds between bar updates; an update waits for the loss
 BOARD_EVERY = 50  # steps between two points of a TensorBoard curve
 MAX_SKIPPED = 0.5  # fraction of a run's steps that may be skipped
+
+
+class DivergedError(InputError):
+    """Raised when the gradients of a run are not finite, so that it failed.
+
+    The same settings and files would give the same result.
+    """
+
+    exit_code = script.FAILED_RUN
 
 
 def training_state(folder, strategy, every, **options):
@@ -73,8 +82,8 @@ def train(
         The logs of each epoch, in order, as dicts with "step".
 
     Raises:
-        InputError: the gradients were not finite for many steps in a row, or
-            for more than half of the steps.
+        DivergedError: the gradients were not finite for many steps in a row,
+            or for more than half of the steps.
     """
     with progress.bar(title, steps) as update:
         meter = Meter(update, state, steps, tokens_until)
@@ -95,10 +104,10 @@ def train(
                 should_end=should_end,
             )
         except not_finite.NotFiniteError as error:
-            raise InputError(str(error)) from error
+            raise DivergedError(str(error)) from error
     skipped = curve[-1].get("skipped_steps", 0) if curve else 0
     if skipped > MAX_SKIPPED * steps:
-        raise InputError(
+        raise DivergedError(
             f"{skipped:.0f} of {steps} steps were skipped, because their "
             f"gradients were not finite; expected at most {MAX_SKIPPED:.0%}. "
             "Train in a new folder with a lower learning rate, or in float32 "

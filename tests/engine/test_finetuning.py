@@ -149,6 +149,10 @@ def test_gradients_that_stay_broken_end_the_run_with_advice(
     with pytest.raises(InputError, match="not finite; .* lower learning rate"):
         finetuning.run(task, place / "init", run, epochs=1, **QUICK)
     assert not (run / "results.json").exists()
+    # The same command would fail again, so it does not train again.
+    monkeypatch.setattr(training, "train", None)
+    with pytest.raises(training.DivergedError, match="failed before"):
+        finetuning.run(task, place / "init", run, epochs=1, **QUICK)
 
 
 def test_a_run_whose_steps_were_mostly_skipped_is_refused(monkeypatch):

@@ -11,6 +11,7 @@ from task_samples import QUICK, sentences, write_csv
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, folds, models
+from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.custom import custom_tags, custom_task
 
@@ -117,6 +118,43 @@ def test_a_killed_call_resumes_by_fold(place, tmp_path, monkeypatch, eagerly):
     found = [i for i, x in enumerate(lines) if x["looks_wrong"] == "1"]
     assert found == sorted(expected)
     assert len(found) == results["wrong_labels"]
+
+
+def test_a_fold_that_fails_leaves_the_scores_of_the_others(
+    place, tmp_path, monkeypatch, eagerly
+):
+    rows = [(text, ("bad", "good")[label]) for text, label in sentences(60)]
+    task = custom_task(str(write_csv(tmp_path / "rows.csv", rows)))
+    train, failing = finetuning.run, {"fold-2", "fold-3"}
+
+    def run(*words, **named):
+        if named["settings"]["fold"] in failing:
+            raise DivergedError("not finite")
+        return train(*words, **named)
+
+    def cross_validate():
+        arguments = {**QUICK, "epochs": 1}
+        return folds.cross_validate(
+            task, place / "init", tmp_path / "run", 3, **arguments
+        )
+
+    monkeypatch.setattr(finetuning, "run", run)
+    with pytest.raises(DivergedError, match="2 of 3 runs failed"):
+        cross_validate()
+    failing.remove("fold-3")
+    for _ in range(2):
+        results = cross_validate()
+        assert results["errors"] == {"fold-2": "not finite"}
+        assert results["runs"].keys() == {"fold-1", "fold-3"}
+    with open(tmp_path / "run/predictions/predictions.csv") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["fold"] for line in lines} == {"1", "3"}
+    texts = {line["text"]: line["label"] for line in lines}
+    assert texts.items() <= dict(rows).items()
+    accuracy = np.mean([x["label"] == x["predicted"] for x in lines])
+    assert results["accuracy"] == pytest.approx(accuracy)
+    failing.clear()  # as if the folder of the fold was removed
+    assert cross_validate()["runs"].keys() == {"fold-1", "fold-2", "fold-3"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from test_devices import tf_configs
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, grid, leaderboard
+from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.custom import custom_task
 from official_tasks.tasks.registry import read_run_record
 
@@ -62,6 +63,42 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
             grid.run(
                 Task, "init", output, learning_rates=(1, 2), learning_rate=1.0
             )
+
+
+def test_a_failed_run_is_a_result_and_ends_no_other(
+    tmp_path, monkeypatch, capsys
+):
+    failing = {1}
+
+    def pretended(task, init, output, *, learning_rate, seed, **rest):
+        if seed in failing:
+            raise DivergedError("not finite")
+        for name in ("model", "predictions"):
+            (Path(output) / name).mkdir(parents=True, exist_ok=True)
+            (Path(output) / name / "file").write_text(f"{seed}")
+        return {"accuracy": seed / 10, "rows": 3}
+
+    monkeypatch.setattr(finetuning, "run", pretended)
+    task = custom_task(str(write_reviews(tmp_path / "a.csv", 8)))
+    run = tmp_path / "run"
+    for _ in range(2):
+        results = grid.run(task, "init", run, seeds=3)
+        assert results["errors"] == {"seed-1": "not finite"}
+        assert results["failed"] == ["seed-1"]
+        assert results["best_run"] == "seed-2"
+        assert results["mean"] == pytest.approx(0.1)
+        said = capsys.readouterr().out
+        assert "seed-1 failed. not finite" in said
+        assert "seed-1 (failed)" in said and "failed runs: 1" in said
+    written = json.loads((run / "results.json").read_text())
+    assert written["runs"]["seed-1"] == {"accuracy": None}
+    failing.clear()  # as if the run's folder was removed
+    assert grid.run(task, "init", run, seeds=3)["errors"] == {}
+    written = json.loads((run / "results.json").read_text())
+    assert written["runs"]["seed-1"]["accuracy"] == 0.1
+    failing |= {0, 1, 2}
+    with pytest.raises(DivergedError, match="3 of 3 runs failed.* seed-0: not"):
+        grid.run(task, "init", tmp_path / "other", seeds=3)
 
 
 def test_a_check_of_several_runs_checks_the_first(monkeypatch):

@@ -14,6 +14,7 @@ from run_script import run_script
 
 from bert_keras import InputError
 from official_tasks.engine import grid, leaderboard
+from official_tasks.engine.training import DivergedError
 from official_tasks.tasks import glue
 from official_tasks.tasks.custom import custom_task
 from official_tasks.tasks.glue import glue_task
@@ -87,6 +88,32 @@ def test_all_is_trained_and_the_zip_is_the_leaderboards(
             assert len(lines) == 10 and lines[-1] == ""
     ax = (tmp_path / "run" / "submission" / "AX.tsv").read_text().split()
     assert set(ax[3::2]) <= set(glue.NLI)
+
+
+def test_a_task_that_fails_ends_no_other(
+    data, toy_model, tmp_path, monkeypatch, capsys
+):
+    def untrained(task, init, output, settings, **rest):
+        if task.name == "mnli":
+            raise DivergedError("not finite")
+        errors = {"seed-1": "not finite"} if task.name == "rte" else {}
+        return {**PAPER[task.name], "errors": errors}
+
+    predicted = []
+    monkeypatch.setattr(grid, "run", untrained)
+
+    def predict(task, *_, **__):
+        predicted.append(task)
+
+    monkeypatch.setattr(leaderboard, "predict_task", predict)
+    results = leaderboard.run_glue(tasks_of(data), toy_model, tmp_path / "run")
+    assert results["average"] is None
+    assert results["errors"].keys() == {"mnli", "rte/seed-1"}
+    trained = {row.name for row in glue.ROWS} - {"mnli", "ax"}
+    assert results["scores"].keys() == trained
+    assert {task.name for task in predicted} == trained
+    assert not (tmp_path / "run" / "glue.zip").exists()
+    assert "average" not in capsys.readouterr().out
 
 
 def test_a_missing_file_is_told_before_anything_is_trained(toy_model, tmp_path):

@@ -10,7 +10,7 @@ from page_commands import flags_of
 from run_script import call_script
 from toy_pretraining import PIECES, RULES, write_data
 
-from official_tasks import reproduce
+from official_tasks import reproduce, script
 
 TINY = (
     "--num_layers=1 --hidden_dim=16 --num_heads=2 --sequence_length=16 "
@@ -121,6 +121,18 @@ def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
     path.write_text('{"accuracy": null}')
     reproduce.main(given)
     assert [*begun[0], "--epochs=9"] == begun[4]
+    assert read_rows()[0] == "| base | 81.6 | failed |"
+    # A run whose training failed ends no other run.
+    path.unlink()
+    (path.parent / "stages").mkdir()
+    (path.parent / "stages" / "failed.json").touch()
+
+    def fail(words):
+        if f"--output={path.parent}" in words:
+            raise SystemExit(script.FAILED_RUN)
+
+    monkeypatch.setattr(reproduce.script, "run_module", fail)
+    reproduce.main(given)
     assert read_rows()[0] == "| base | 81.6 | failed |"
 
 
