@@ -439,8 +439,15 @@ def _remove_partial(path):
     """Remove a partial output.
 
     If `path` holds the old version of an output and there is no new version,
-    move the old version back.
+    move the old version back. If `path` is a complete remote folder and its
+    output is not, complete the output.
     """
+    if is_remote(path) and _has_manifest(path):
+        parent, name = os.path.split(path)
+        target = os.path.join(parent, name[1:].rpartition(PARTIAL)[0])
+        if not _has_manifest(target):
+            _replace_remote_folder(target, path)
+            return
     if path.endswith(REPLACED):
         for name in list_folder(path):
             target = os.path.join(os.path.dirname(path), name)
@@ -520,19 +527,43 @@ def _flush_tree(path):
 def upload(local, path):
     """Copy a local file or folder to a remote path.
 
-    An old remote folder is removed first. Manifests are copied last, because a
-    folder without its manifest is invalid.
+    Manifests are copied last, because a folder without its manifest is invalid.
+    An old remote folder is replaced when all new files are in a folder next to
+    it. If the replacement is interrupted, `remove_partials` completes it.
     """
     if os.path.isfile(local):
         make_folder(os.path.dirname(path))
         copy(local, path)
         return
-    remove(path)
-    names = [os.path.relpath(file, local) for file in walk(local)]
+    if not is_folder(path):
+        _copy_folder(local, path)
+        return
+    parent, name = os.path.split(path.rstrip("/"))
+    prefix = f".{name}{PARTIAL}"
+    for old in list_folder(parent):
+        if old.startswith(prefix):
+            remove(os.path.join(parent, old))
+    partial = os.path.join(parent, prefix + uuid.uuid4().hex[:8])
+    _copy_folder(local, partial)
+    _replace_remote_folder(path, partial)
+
+
+def _copy_folder(source, target):
+    names = [os.path.relpath(file, source) for file in walk(source)]
     for name in sorted(names, key=lambda name: name in MANIFESTS):
-        target = os.path.join(path, name)
-        make_folder(os.path.dirname(target))
-        copy(os.path.join(local, name), target)
+        path = os.path.join(target, name)
+        make_folder(os.path.dirname(path))
+        copy(os.path.join(source, name), path)
+
+
+def _replace_remote_folder(path, partial):
+    remove(path)
+    _copy_folder(partial, path)
+    remove(partial)
+
+
+def _has_manifest(folder):
+    return not set(MANIFESTS).isdisjoint(list_folder(folder))
 
 
 def copy(source, target):
