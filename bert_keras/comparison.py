@@ -1,4 +1,6 @@
-"""Comparison of outputs, and a check that weights are finite."""
+"""Comparison of outputs, and checks that weights and answers are finite."""
+
+import reprlib
 
 import numpy as np
 
@@ -54,3 +56,28 @@ def check_finite(name, array):
             f"The weight {name} has NaN or infinity. Nothing was saved. Train "
             "again from an earlier step's weights with a lower learning rate."
         )
+
+
+def check_finite_answers(signature, request, outputs):
+    """Raise `InputError` if an answer has NaN or infinity; name its row.
+
+    Args:
+        signature: name of the signature that gave the answers.
+        request: dict of input name -> rows.
+        outputs: dict of output name -> array or tensor, rows first.
+    """
+    for name, values in outputs.items():
+        array = np.asarray(values)
+        if array.dtype.kind != "f":
+            continue
+        is_finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
+        for row in np.flatnonzero(~is_finite)[:1]:
+            first = next(iter(request.values()))[row]
+            if isinstance(first, bytes):
+                first = first.decode("utf-8", "replace")
+            raise InputError(
+                f"The model answers row {row}, {reprlib.repr(first)}, with NaN "
+                f"or infinity in `{name}` of {signature}. Its weights are too "
+                "large for its dtype: use an earlier checkpoint, or train with "
+                "a lower learning rate."
+            )

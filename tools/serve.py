@@ -103,8 +103,9 @@ def _make_server(values):
 
     The first call of a signature is slow.
     """
+    from bert_keras.comparison import check_finite_answers
     from bert_keras.errors import InputError
-    from bert_keras.serving.load import load_saved_model
+    from bert_keras.serving.load import load_saved_model, to_tensors
 
     try:
         import uvicorn
@@ -118,7 +119,9 @@ def _make_server(values):
     progress.console.stderr = True  # stdout gets only the address
     progress.show_devices()
     for name, entry in served.card["signatures"].items():
-        getattr(served, name)(**entry["request"])
+        tensors = to_tensors(entry, entry["request"])
+        answer = served.loaded.signatures[name](**tensors)
+        check_finite_answers(name, entry["request"], answer)
     is_local = values.host in LOOPBACK
     app = create_app(
         served,

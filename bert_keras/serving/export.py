@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import bert_keras
 from bert_keras import files, json_files
+from bert_keras.comparison import check_finite_answers
 from bert_keras.errors import InputError, require_tensorflow
 from bert_keras.files import PathLike
 from bert_keras.interop.tensors import License, write_license
@@ -129,7 +130,8 @@ def export_saved_model(
             or damaged export or other files, a model cannot be exported or does
             not fit the preprocessor, two models have the same signature, an
             option is invalid or fits no model, weights are random or not
-            finite, or `verify` finds a difference.
+            finite, an answer has NaN or infinity, or `verify` finds a
+            difference.
     """
     options = dict(locals())
     require_tensorflow("An export")
@@ -232,6 +234,7 @@ def _make_card(signatures, functions, options):
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}
         answer = functions[name](*map(tf.constant, request.values()))
+        check_finite_answers(name, request, answer)
         entries[name] = {
             "inputs": {
                 spec.name: f"{spec.dtype.name} {AXES[spec.shape.rank]}"

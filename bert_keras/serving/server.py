@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from bert_keras import json_files
+from bert_keras.comparison import check_finite_answers
 from bert_keras.errors import InputError
 from bert_keras.serving.load import (
     clean_message,
@@ -204,6 +205,10 @@ class _Service:
                 )
         tensors = to_tensors(card["signatures"][name], columns)
         outputs = signatures[name](**tensors)
+        try:
+            check_finite_answers(name, columns, outputs)
+        except InputError as error:
+            raise RequestError(str(error), 500) from None
         return json.dumps(to_json(outputs, by_row)).encode()
 
 

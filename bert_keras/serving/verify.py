@@ -60,6 +60,7 @@ def answer_here(signatures, functions, preprocessor):
             answer[output] = (
                 array.astype("S") if array.dtype == object else array
             )
+        comparison.check_finite_answers(name, request, answer)
         answers.append((signature, request, answer))
     return answers
 

@@ -132,6 +132,18 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("verified", [False, True])
+def test_a_model_that_answers_nan_is_not_exported(tmp_path, verified):
+    model = spread(BertClassifier(encoder(), ["bad", "good"]))
+    model.classifier.bias.assign([3e38, 3e38])
+    model.classifier.kernel.assign(np.full(model.classifier.kernel.shape, 3e38))
+    with pytest.raises(InputError, match="row 0, .*NaN.*`probabilities` of cl"):
+        export_saved_model(
+            model, preprocessor(), tmp_path / "out", verify=verified
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_random_weights_are_not_exported(tmp_path, asked_for):
     model = untrained_model(tmp_path, BertClassifier, labels=["bad", "good"])
     out = tmp_path / "out"

@@ -15,19 +15,22 @@ import numpy as np
 import pytest
 import request_bombs
 from run_script import ROOT, run_script
-from served_samples import preprocessor, task_models
+from served_samples import VOCABULARY, preprocessor, task_models
 from serving_process import PREDICT, call, predict, server, start
 
 from bert_keras.errors import InputError
+from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.graph import Rows
-from bert_keras.serving.load import read_card
+from bert_keras.serving.load import load_saved_model, read_card
 from bert_keras.serving.pieces import tokenize
 
 pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 
 from bert_keras.serving.server import (  # noqa: E402
     Limits,
+    RequestError,
     _count_tokens,
+    _Service,
     parse,
     to_json,
 )
@@ -202,6 +205,21 @@ def test_bytes_in_base64_stand_beside_texts_with_surrogate_pairs(toy_export):
     body = rb'{"inputs": {"text": [{"b64": "/w=="}, "\ud83d\ude00"]}}'
     columns = parse(body, read_card(toy_export), Limits())[1]
     assert columns == {"text": [b"\xff", "\U0001f600".encode()]}
+
+
+def test_an_answer_of_nan_is_an_error_that_names_the_row(tmp_path):
+    model = task_models()[0]
+    weight = next(w for w in model.weights if w.shape[0] == len(VOCABULARY))
+    table = weight.numpy()
+    table[VOCABULARY.index("bad")] = 3e38
+    weight.assign(table)
+    folder = tmp_path / "export"
+    export_saved_model(model, preprocessor(), folder, portable=True)
+    service = _Service(load_saved_model(folder), Limits())
+    assert b"label" in service._answer(b'{"instances": ["film"]}')
+    with pytest.raises(RequestError, match="row 1, 'bad film', with NaN") as e:
+        service._answer(b'{"instances": ["film", "bad film"]}')
+    assert e.value.status_code == 500
 
 
 def test_answers_are_written_by_row_or_by_output():
