@@ -412,7 +412,8 @@ def main(values):
     if not values.dry_run:
         text = commands.format_table()
         path = Path(values.output, f"{commands.name}.md")
-        path.write_text(text, encoding="utf-8")
+        with files.atomic_output(path) as partial:
+            Path(partial).write_text(text, encoding="utf-8")
         print(text, end="")
 
 

@@ -40,6 +40,7 @@ from official_tasks.tasks.table import write_csv
 
 COLUMNS = ("train", "text", "text_pair", "label", "queries", "passages", "id")
 COLUMNS += ("separator", "encoding")
+BLOCK = 2**24  # cosines that are computed at once, 64 MB in float32
 
 
 def define_flags():
@@ -186,8 +187,7 @@ def mine(
         )
     number = {text: i for i, text in enumerate(queries[0].passages)}
     mined = []
-    for vector, query in zip(texts, queries, strict=True):
-        cosines = passages @ vector  # (P,)
+    for cosines, query in zip(_rows(texts, passages), queries, strict=True):
         partners = [*query.relevant]
         worst = cosines[partners].min()
         limit = np.inf
@@ -197,14 +197,36 @@ def mine(
             limit = min(limit, worst - abs(worst) * relative_margin)
         excluded = {*partners, number.get(query.text)} - {None}
         num_nearest = range_max + max(most_partners, len(excluded))
-        order = np.argsort(-cosines, kind="stable")
         candidates = [
             index
-            for index in order[:num_nearest].tolist()
+            for index in _nearest(cosines, num_nearest).tolist()
             if index not in excluded and cosines[index] <= limit
         ]
         mined.append(candidates[range_min:range_max][:num_negatives])
     return mined
+
+
+def _rows(texts, passages):
+    """Yield the cosines of each text with all passages, float (P,)."""
+    step = max(1, BLOCK // len(passages))
+    for start in range(0, len(texts), step):
+        yield from texts[start : start + step] @ passages.T  # (step, P)
+
+
+def _nearest(cosines, count):
+    """Return the indices of the highest values, highest first.
+
+    Of equal values, the lower index comes first.
+    """
+    distances = -cosines
+    indices = np.arange(len(distances))
+    if count < len(distances):
+        farthest = np.partition(distances, count - 1)[count - 1]
+        indices = np.flatnonzero(
+            distances <= farthest
+        )  # more if some are equal
+    order = np.argsort(distances[indices], kind="stable")
+    return indices[order][:count]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_keras import files
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.text.wordpiece import encodable
 
@@ -452,8 +453,11 @@ def read_index(text: str, count: int) -> int | None:
 
 
 def write_csv(path, rows) -> None:
-    """Write rows of cells to a CSV file."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    """Write rows of cells to a CSV file, atomically."""
+    with (
+        files.atomic_output(path) as partial,
+        open(partial, "w", encoding="utf-8", newline="") as file,
+    ):
         make_csv_writer(file).writerows(rows)
 
 

@@ -1,5 +1,6 @@
 import datetime
 import decimal
+import errno
 import gzip
 import os
 import re
@@ -8,7 +9,7 @@ import pytest
 
 from bert_keras import InputError
 from official_tasks.engine.prediction import find_kind, read_inputs
-from official_tasks.tasks.table import make_dialect, read_rows
+from official_tasks.tasks.table import make_dialect, read_rows, write_csv
 
 
 def rows(path, columns, **arguments):
@@ -217,3 +218,18 @@ def test_cells_of_parquet_are_text_or_lists_of_it(tmp_path):
         rows(tmp_path / "none.parquet", ["text"])
     with pytest.raises(InputError, match=r"ends in .* got 'a.parquet.gz'"):
         rows(tmp_path / "a.parquet.gz", ["text"])
+
+
+def test_a_table_that_cannot_be_finished_leaves_the_old_one(tmp_path):
+    path = tmp_path / "a.csv"
+    write_csv(path, [("text",), ("good",)])
+
+    def cut():
+        yield ("text",)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_csv(path, cut())
+    assert path.read_text() == "text\ngood\n" and os.listdir(tmp_path) == [
+        "a.csv"
+    ]

@@ -9,6 +9,7 @@ from task_samples import save_toy_model, sentences, write_csv
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.embedding import Query
+from tools import mine_negatives
 from tools.mine_negatives import mine
 
 PASSAGES = [f"passage {number}" for number in range(30)]
@@ -64,8 +65,9 @@ def mine_as_published(
     ],
 )
 def test_negatives_are_those_of_sentence_transformers(
-    range_min, range_max, absolute, relative
+    range_min, range_max, absolute, relative, monkeypatch
 ):
+    monkeypatch.setattr(mine_negatives, "BLOCK", 4 * len(PASSAGES))
     queries, texts, passages = queries_and_vectors(range_max)
     chosen = 3, range_min, range_max, absolute, relative
     found = mine(texts, passages, queries, *chosen)
@@ -73,6 +75,13 @@ def test_negatives_are_those_of_sentence_transformers(
     for query, negatives in zip(queries, found, strict=True):
         assert not {*negatives} & query.relevant.keys()
     assert any(found) and all(len(negatives) <= 3 for negatives in found)
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 40, 41, 90])
+def test_the_nearest_are_those_of_a_stable_sort(count):
+    cosines = np.random.default_rng(count).integers(-4, 4, 40) / 4
+    expected = np.argsort(-cosines, kind="stable")[:count]
+    assert mine_negatives._nearest(cosines, count).tolist() == expected.tolist()
 
 
 def test_a_text_is_not_its_own_negative():

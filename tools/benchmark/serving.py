@@ -31,7 +31,7 @@ from baselines import turns
 from baselines.rows import Job
 
 import bert_keras
-from bert_keras import json_files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from official_tasks import progress, script
 from official_tasks.tasks.table import read_rows
@@ -151,9 +151,10 @@ def main(values):
                 results[title] = measure_case(title, steps, batches)
     if values.output:
         machine = turns.machine()
-        json_files.write_json(
-            {"machine": machine, "rows": results}, values.output
-        )
+        with files.atomic_output(values.output) as partial:
+            json_files.write_json(
+                {"machine": machine, "rows": results}, partial
+            )
 
 
 if __name__ == "__main__":

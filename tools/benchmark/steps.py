@@ -26,6 +26,7 @@ from baselines.inputs import Inputs
 from baselines.rows import HALF, ROWS
 
 from bert_keras.errors import InputError
+from bert_keras.files import atomic_output
 from bert_keras.json_files import write_json
 from bert_keras.training.strategy import choose_dtype
 from official_tasks import progress, script
@@ -81,7 +82,8 @@ def main(values):
             measured = turns.measure_row(row, inputs, values.turns)
             results["rows"][name] = {"title": row.title} | measured
             if values.output:  # write now, because a later row may fail
-                write_json(results, values.output)
+                with atomic_output(values.output) as partial:
+                    write_json(results, partial)
             systems = measured["systems"]
             device = systems[turns.THIS]["device"]
             turns.print_systems(f"{row.title} ({device})", systems)

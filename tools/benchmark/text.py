@@ -35,6 +35,7 @@ import bert_keras
 from bert_keras.data.building import build_stores
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.files import atomic_output
 from bert_keras.json_files import write_json
 from official_tasks import progress, script
 
@@ -68,7 +69,8 @@ def main(values):
         made |= time_batches(store, values.seconds)
     turns.print_table("pre-training data", ["one core"], made.items())
     if values.output:
-        write_json(results | made, values.output)
+        with atomic_output(values.output) as partial:
+            write_json(results | made, partial)
 
 
 def read_part(pattern, megabytes):
