@@ -38,7 +38,7 @@ from official_tasks.engine.dev_metric import (
     compute_loss,
     rank_value,
 )
-from official_tasks.engine.hyperparameters import Hyperparameters
+from official_tasks.engine.hyperparameters import EXECUTION, Hyperparameters
 from official_tasks.tasks import registry
 
 RESULTS = "results.json"
@@ -141,7 +141,8 @@ def run(
         **hyperparameters.changed(),
     }
     progress.show_devices(strategy, arguments["dtype"])
-    identity = {"task": task.name, **arguments, **(settings or {})}
+    kept = {k: v for k, v in arguments.items() if k not in EXECUTION}
+    identity = {"task": task.name, **kept, **(settings or {})}
     inputs = [*task.data_files(), *models.list_model_files(init)]
     # A run does not resume with another version of the user's task.
     inputs += registry.find_task_file(task)

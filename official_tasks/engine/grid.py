@@ -16,7 +16,7 @@ from bert_keras.json_files import (
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import resolve_auto
 from official_tasks import progress
-from official_tasks.engine import finetuning, task_report
+from official_tasks.engine import finetuning, hyperparameters, task_report
 from official_tasks.engine.dev_metric import rank_value
 from official_tasks.engine.finetuning import scalars
 from official_tasks.engine.notes import has_failed
@@ -24,7 +24,7 @@ from official_tasks.engine.training import DivergedError
 from official_tasks.script import LARGEST_SEED
 
 # Arguments that may change when a run resumes.
-EXECUTION = ("distribution", "tpu", "callbacks")
+EXECUTION = ("distribution", "tpu", "callbacks", *hyperparameters.EXECUTION)
 
 
 def run(

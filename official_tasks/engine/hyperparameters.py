@@ -30,6 +30,9 @@ RANGES = {
     "steps_per_execution": _ONE_OR_MORE,
     "early_stopping": _ONE_OR_MORE,
 }
+# Fields that may change when a run resumes: they affect rounding and dropout
+# masks, but not the examples of a step.
+EXECUTION = ("accumulation", "steps_per_execution")
 CHOICES = {
     "optimizer": ("adamw", "lamb"),
     "schedule": SCHEDULES,
@@ -63,6 +66,7 @@ class Hyperparameters(NamedTuple):
     freeze_layers: number of the lowest layers to freeze together with the
         embeddings; 0 freezes only the embeddings, None nothing.
     accumulation: micro-batches per replica and step; see `bert_keras.adamw`.
+        This field and the next may change when a run resumes.
     steps_per_execution: see `keras.Model.compile`.
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after this many evaluations without a better
