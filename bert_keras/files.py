@@ -371,7 +371,7 @@ def plain_link(folder):
 
 
 @contextlib.contextmanager
-def atomic_output(path):
+def atomic_output(path, overwrite=True):
     """Yield a temporary local path; on success, move its content to `path`.
 
     The caller writes the output to the temporary path. At the end of the `with`
@@ -382,6 +382,11 @@ def atomic_output(path):
     between them, `path` is missing. The next `atomic_output` in the same parent
     folder restores the old folder, if it runs in the same `process_space`.
     For a remote `path`, see `upload`.
+
+    Args:
+        path: path of a file or a folder.
+        overwrite: False to raise an error if `path` has content at the end,
+            because another process wrote it at the same time.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
@@ -389,6 +394,8 @@ def atomic_output(path):
             yield partial
             if os.path.isfile(partial):
                 refuse_folder(path)
+            if not overwrite:
+                _refuse_content(path)
             upload(partial, path)
         return
     check_name(path)
@@ -410,6 +417,8 @@ def atomic_output(path):
         _flush_tree(partial)
         if os.path.isfile(partial):
             refuse_folder(path)
+        if not overwrite:
+            _refuse_content(path)
         if os.path.isdir(path):
             _replace_folder(path, partial)
         else:
@@ -417,6 +426,19 @@ def atomic_output(path):
         flush(parent)
     finally:
         remove(partial)
+
+
+def has_content(path):
+    """Return True if `path` is a file, or a folder that is not empty."""
+    return is_file(path) or (is_folder(path) and bool(list_folder(path)))
+
+
+def _refuse_content(path):
+    if has_content(path):
+        raise InputError(
+            f"Another command wrote {path} at the same time. This command "
+            "changed nothing. Name another output."
+        )
 
 
 def refuse_folder(path):

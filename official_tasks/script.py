@@ -286,10 +286,7 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
         return
     if not is_folder:
         files.refuse_folder(path)
-    exists = files.is_file(path) or (
-        files.is_folder(path) and files.list_folder(path)
-    )
-    if exists and not values.overwrite:
+    if files.has_content(path) and not values.overwrite:
         raise InputError(
             f"--output={path} exists. Name another one, or add --overwrite to "
             "replace it."

@@ -45,7 +45,9 @@ def main(values):
     from bert_keras.interop.convert import convert
 
     script.prepare_output(values, is_folder=True, inputs=("source",))
-    done = convert(values.source, values.output, values.lowercase)
+    done = convert(
+        values.source, values.output, values.lowercase, values.overwrite
+    )
     progress.console.print(
         f"{values.output}: {done.task} of {values.source} ({done.format}), "
         f"max abs difference {done.difference:.1e}"

@@ -78,7 +78,12 @@ def main(values):
     )
     if values.output:
         publishing.write_model_and_card(
-            values.output, model, preprocess, values.name, card
+            values.output,
+            model,
+            preprocess,
+            values.name,
+            card,
+            values.overwrite,
         )
         progress.console.print(f"Written to {values.output}", soft_wrap=True)
         return

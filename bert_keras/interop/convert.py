@@ -54,7 +54,7 @@ class Conversion:
         return "; ".join(parts)
 
 
-def convert(source, folder, lowercase=None):
+def convert(source, folder, lowercase=None, overwrite=True):
     """Convert one preset, load the result and compare the outputs.
 
     Args:
@@ -62,6 +62,7 @@ def convert(source, folder, lowercase=None):
         folder: the output folder; see `save_model`.
         lowercase: True to lower-case texts, False to keep their case, None for
             the setting of the source.
+        overwrite: see `atomic_output`.
 
     Returns:
         The `Conversion`.
@@ -76,7 +77,7 @@ def convert(source, folder, lowercase=None):
 
         text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
     missing = model.load_report.initialised
-    save_model(folder, model, text, missing)
+    save_model(folder, model, text, missing, overwrite=overwrite)
     again = _load(cls, open_checkpoint(folder))
     return Conversion(
         source=checkpoint.source,

@@ -89,12 +89,16 @@ def push_to_hub(
     return commit.commit_url
 
 
-def write_model_and_card(folder, model, preprocessor, name, card=None):
+def write_model_and_card(
+    folder, model, preprocessor, name, card=None, overwrite=True
+):
     """Write to `folder` the files that `push_to_hub` uploads."""
     without = _list_untrained(model)
     if card is None:
         card = model_card(model, name)
-    with new_folder(folder, OUTPUT_FILES, model, preprocessor) as partial:
+    with new_folder(
+        folder, OUTPUT_FILES, model, preprocessor, overwrite
+    ) as partial:
         save_model(partial, model, preprocessor, without)
         path = os.path.join(partial, CARD)
         with open(path, "w", encoding="utf-8") as file:

@@ -30,7 +30,14 @@ OUTPUT_FILES = (
 )
 
 
-def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
+def save_model(
+    folder,
+    model,
+    preprocessor=None,
+    without=(),
+    dtype="float32",
+    overwrite=True,
+):
     """Write a model and its preprocessor to a Hugging Face folder.
 
     The folder is written under a temporary name and then renamed. The
@@ -43,8 +50,11 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
         without: names of weights to leave out. Loading initialises them.
         dtype: dtype of the weights in the file: "float32", or "bfloat16" with
             half the bytes and 8 bits of precision.
+        overwrite: see `atomic_output`.
     """
-    with new_folder(folder, OUTPUT_FILES, model, preprocessor) as partial:
+    with new_folder(
+        folder, OUTPUT_FILES, model, preprocessor, overwrite
+    ) as partial:
         config, arrays = huggingface.describe(model, preprocessor, without)
         stored = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
         entry = write_safetensors(
@@ -60,7 +70,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
 
 
 @contextlib.contextmanager
-def new_folder(folder, names, model, preprocessor):
+def new_folder(folder, names, model, preprocessor, overwrite=True):
     """Yield an empty folder that replaces `folder` when the `with` block ends.
 
     The file LICENSE is added if the license of the weights has a text.
@@ -71,6 +81,7 @@ def new_folder(folder, names, model, preprocessor):
         model: the model.
         preprocessor: the model's `BertPreprocessor`, or None. Its sizes must
             fit the model's.
+        overwrite: see `atomic_output`.
     """
     if preprocessor is not None:
         text_settings.check_fits(model, preprocessor)
@@ -81,7 +92,7 @@ def new_folder(folder, names, model, preprocessor):
             f"The folder {folder} holds other files ({', '.join(others[:5])})"
             ", which saving would remove. Name a new folder."
         )
-    with files.atomic_output(folder) as partial:
+    with files.atomic_output(folder, overwrite) as partial:
         os.mkdir(partial)
         yield partial
         license = getattr(model, "encoder", model).license

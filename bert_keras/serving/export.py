@@ -163,7 +163,7 @@ def export_saved_model(
     if is_exported:
         _check_answers(folder, answers, TOLERANCES[dtype])
         return folder
-    with files.atomic_output(folder) as partial:
+    with files.atomic_output(folder, overwrite=False) as partial:
         os.mkdir(partial)
         write_license(stated, partial)
         module = tf.Module()

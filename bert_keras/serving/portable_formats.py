@@ -78,7 +78,7 @@ def export_on_ids(
         refuse_random_weights(model, random)
     _check_packages(format)
     model = convert_weights(model, "float32")
-    with files.atomic_output(folder) as partial:
+    with files.atomic_output(folder, overwrite=False) as partial:
         os.mkdir(partial)
         path = os.path.join(partial, MODEL[format])
         _write(model, path, format, dtype)

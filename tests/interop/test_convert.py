@@ -1,6 +1,7 @@
 """Every class converted and loaded again, and the conversion script."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -188,6 +189,23 @@ def test_the_script_prints_the_difference_and_settles_the_case(tmp_path):
     (line,) = done.stdout.splitlines()
     assert "b: BertClassifier of" in line
     assert "(huggingface), max abs difference 0.0e+00" in line
+
+
+def test_of_two_conversions_into_a_new_folder_the_first_wins(
+    tmp_path, monkeypatch
+):
+    save_model(tmp_path / "a", tiny.model("BertClassifier"))
+    flags = (f"--source={tmp_path / 'a'}", f"--output={tmp_path / 'b'}")
+
+    def model_class_late(checkpoint):
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        return model_class(checkpoint)
+
+    name = "bert_keras.interop.convert.model_class"
+    monkeypatch.setattr(name, model_class_late)
+    done = call_script(SCRIPT, *flags, folder=tmp_path)
+    assert done.returncode == 2
+    assert "Another command wrote" in done.stderr
 
 
 def test_short_rows_are_compared_with_padding_too():

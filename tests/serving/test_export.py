@@ -364,6 +364,23 @@ def test_an_export_that_is_there_is_verified_when_asked(
         export_saved_model(models, preprocessor(), folder, verify=True)
 
 
+def test_of_two_exports_to_a_new_folder_the_first_wins(
+    tmp_path, classifier, monkeypatch
+):
+    out = tmp_path / "out"
+    make_card = export._make_card
+
+    def make_card_late(*arguments):
+        out.mkdir()
+        (out / "saved_model.pb").write_text("of the other command")
+        return make_card(*arguments)
+
+    monkeypatch.setattr(export, "_make_card", make_card_late)
+    with pytest.raises(InputError, match="Another command wrote"):
+        export_saved_model(classifier, preprocessor(), out)
+    assert (out / "saved_model.pb").read_text() == "of the other command"
+
+
 def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(InputError, match="is not empty"):

@@ -88,6 +88,22 @@ def test_a_folder_replaces_another_folder(folder):
     assert not files.exists(folder)
 
 
+def test_of_two_writers_of_a_new_output_the_first_wins(folder):
+    for path, write in ((folder, put_folder), (f"{folder}.bin", put)):
+        content = {"a": b"1"} if write is put_folder else b"1"
+        with (
+            pytest.raises(InputError, match="Another command wrote"),
+            files.atomic_output(path, overwrite=False) as partial,
+        ):
+            if write is put_folder:
+                os.mkdir(partial)
+            else:
+                open(partial, "wb").close()
+            write(path, content)
+        found = get_folder(path) if write is put_folder else {}
+        assert (found or files.open_file(path).read()) == content
+
+
 def test_a_file_takes_no_folders_place(folder):
     path = os.path.join(folder, "runs")
     put_folder(path, {"model.bin": b"precious"})
