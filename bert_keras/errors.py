@@ -68,6 +68,36 @@ def refuse_fork(process):
         )
 
 
+def check_integers(name, values, limit=1 << 31, advice=""):
+    """Raise `InputError` unless values are whole numbers from 0 to `limit` - 1.
+
+    Args:
+        name: name of the values, for the message.
+        values: a NumPy array.
+        limit: the values must be below it. By default int32 can hold them.
+        advice: what to do, for the message; by default about token ids.
+    """
+    import numpy as np
+
+    kind = values.dtype.kind
+    if np.ma.is_masked(values):
+        found = "masked values"
+    elif kind not in "biufV":  # "V" is bfloat16
+        found = f"values of {values.dtype}"
+    else:
+        is_valid = (values >= 0) & (values < limit)
+        if kind in "fV":
+            is_valid &= values == np.floor(values)
+        if is_valid.all():
+            return
+        found = f"the number {values[~is_valid].flat[0]}"
+    advice = advice or "make the ids with the tokenizer"
+    raise InputError(
+        f"{name} contains {found}. Expected whole numbers from 0 to "
+        f"{limit - 1}: {advice}."
+    )
+
+
 @contextlib.contextmanager
 def collect_faults(faults):
     """Catch an `InputError` in a `with` block; append its message to `faults`.

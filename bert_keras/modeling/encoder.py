@@ -18,6 +18,7 @@ from bert_keras.modeling.attention import (
     attention_bias,
 )
 from bert_keras.modeling.inputs import (
+    as_tensor,
     check_ids,
     list_argument_names,
     name_inputs,
@@ -215,6 +216,14 @@ class BertEncoder(Portable, keras.Model):
         for layer in self.transformer_layers:
             layer.build((None, None, self.hidden_dim))
         self.pooler.build((None, self.hidden_dim))
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # Before Keras converts floats to the compute dtype.
+        if isinstance(inputs, dict):
+            inputs = {name: as_tensor(name, x) for name, x in inputs.items()}
+        else:
+            inputs = as_tensor("token_ids", inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(
         self,

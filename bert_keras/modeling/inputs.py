@@ -3,9 +3,10 @@
 import inspect
 
 import keras
+import numpy as np
 from keras import ops
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, check_integers
 
 # Inputs of `BertEncoder`. Only packed rows need the last two.
 INPUT_NAMES = (
@@ -17,6 +18,9 @@ INPUT_NAMES = (
 )
 # Optional input of `BertEmbedder`: 1 at tokens to pool, else 0.
 POOLING_MASK = "pooling_mask"
+
+# Dtypes whose values int32 can hold.
+_NARROW = ("bool", "int8", "uint8", "int16", "uint16", "int32")
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -58,7 +62,7 @@ def name_inputs(inputs):
             "The inputs have example_ids but no position_ids. Pass both, "
             "because positions start at 0 in each example of a packed row."
         )
-    inputs = {name: as_tensor(values) for name, values in inputs.items()}
+    inputs = {name: as_tensor(name, x) for name, x in inputs.items()}
     for name, values in inputs.items():
         if values is not None and len(values.shape) != 2:
             raise InputError(
@@ -104,20 +108,105 @@ def check_ids(name, ids, limit):
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
         return  # A conversion of symbolic ids would print a warning.
     try:
-        ids = keras.ops.convert_to_numpy(ids)
+        if not isinstance(ids, np.ndarray):
+            ids = keras.ops.convert_to_numpy(ids)
     except (NotImplementedError, AttributeError, TypeError, RuntimeError):
         return  # a symbolic tensor of a backend other than TensorFlow
-    if ids.size and not 0 <= ids.min() <= ids.max() < limit:
-        wrong = ids.min() if ids.min() < 0 else ids.max()
+    check_integers(
+        name, ids, limit, "make the ids with the preprocessor of this model"
+    )
+
+
+def check_arrays(inputs):
+    """Raise `InputError` for arrays or a data set that no model can read.
+
+    Keras converts arrays, and JAX cuts int64 to int32, before a model is
+    called.
+    """
+    refuse_text(inputs)
+    if hasattr(inputs, "element_spec"):  # a tf.data.Dataset
+        inputs = inputs.element_spec
+        inputs = inputs[0] if isinstance(inputs, tuple) else inputs
+    if not isinstance(inputs, dict):
+        inputs = {"token_ids": inputs}
+    for name, values in inputs.items():
+        if hasattr(values, "shape"):
+            _check_form(name, values)
+            if hasattr(values, "__array__"):
+                _check_wide(name, values)
+
+
+def as_tensor(name, values):
+    """Convert values to an int32 tensor; keep None and Keras tensors.
+
+    Values that int32 cannot hold raise `InputError`. In a graph they become
+    -1, an id that no table has.
+    """
+    if values is None:
+        return values
+    refuse_text(values)
+    if isinstance(values, list | tuple):
+        values = _read_lists(name, values)
+    _check_form(name, values)
+    if isinstance(values, keras.KerasTensor):
+        return values
+    _check_wide(name, values)
+    tensor = ops.convert_to_tensor(values)
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    if dtype not in _NARROW:
+        fits = (tensor >= 0) & (tensor < (1 << 31) - 1)
+        if "float" in dtype:
+            fits &= tensor == ops.floor(tensor)
+        return ops.where(fits, ops.cast(tensor, "int32"), -1)
+    return ops.cast(tensor, "int32")
+
+
+def _read_lists(name, values):
+    try:
+        return np.asarray(values)
+    except ValueError:
         raise InputError(
-            f"{name} contains the number {wrong}. Expected numbers from 0 to "
-            f"{limit - 1}: make the ids with the preprocessor of this model."
+            f"{name} has rows of different lengths. Expected (B, T): fill the "
+            "rows with 0, and pass padding_mask, which is 1 at the tokens."
+        ) from None
+    except (NotImplementedError, TypeError):
+        return values  # lists of symbolic tensors
+
+
+def _check_form(name, values):
+    """Raise `InputError` for ragged values, an unknown rank or empty rows."""
+    ragged_rank = getattr(values, "ragged_rank", None)
+    if ragged_rank is not None or getattr(values, "ragged", False):
+        raise InputError(
+            f"{name} is ragged. Expected (B, T): pass {name}.to_tensor(), and "
+            "padding_mask=tf.ones_like(token_ids).to_tensor(), which is 1 at "
+            "the tokens."
+        )
+    shape = getattr(values, "shape", ())
+    if getattr(shape, "rank", 0) is None:
+        raise InputError(
+            f"{name} has an unknown number of axes. Expected (B, T): call "
+            f"tf.ensure_shape({name}, (None, None))."
+        )
+    if name == "token_ids" and len(shape) and shape[-1] == 0:
+        raise InputError(
+            f"token_ids has the shape {tuple(shape)}: rows of length 0. "
+            "Expected at least one token in a row. The preprocessor makes "
+            "[CLS] and [SEP] of an empty text."
+        )
+    is_symbolic = isinstance(values, keras.KerasTensor)
+    policy = keras.config.dtype_policy().compute_dtype
+    if is_symbolic and "float" in values.dtype and "16" in policy:
+        raise InputError(
+            f"{name} is a Keras tensor of {values.dtype}, which Keras would "
+            f"round to {policy}. Expected int32: keras.Input((None,), "
+            'dtype="int32").'
         )
 
 
-def as_tensor(values):
-    """Convert values to an int32 tensor; keep None and Keras tensors."""
-    if values is None or isinstance(values, keras.KerasTensor):
-        return values
-    refuse_text(values)
-    return ops.convert_to_tensor(values, dtype="int32")
+def _check_wide(name, values):
+    """Raise `InputError` if a conversion to int32 would change a value."""
+    dtype = getattr(values, "dtype", None)
+    is_narrow = str(getattr(dtype, "name", dtype)) in _NARROW
+    if not is_narrow or isinstance(values, np.ma.MaskedArray):
+        check_ids(name, values, 1 << 31)

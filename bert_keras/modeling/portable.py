@@ -10,7 +10,7 @@ import keras
 from bert_keras.errors import InputError, refuse_fork
 from bert_keras.files import PathLike
 from bert_keras.modeling import modes, weights
-from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
+from bert_keras.modeling.inputs import INPUT_NAMES, check_arrays
 
 
 class Portable:
@@ -92,7 +92,7 @@ class Portable:
             return self._run(super().predict, x, *args, **kwargs)
 
     def _run(self, loop, x, *args, **kwargs):
-        refuse_text(x)
+        check_arrays(x)
         refuse_fork(getattr(self, "encoder", self)._process)
         try:
             return loop(x, *args, **kwargs)

@@ -117,7 +117,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
                 f"{', '.join(unknown)}. Expected {', '.join(expected)}."
             )
         # A functional model needs None for each missing input.
-        return {name: as_tensor(inputs.get(name)) for name in expected}
+        return {name: as_tensor(name, inputs.get(name)) for name in expected}
 
     def _input_specs(self):
         packed = getattr(self, "examples_per_row", None)

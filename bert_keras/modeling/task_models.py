@@ -533,7 +533,9 @@ class BertEmbedder(TaskModel):
 
     def _run(self, loop, x, *args, **kwargs):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
-        axes = {len(v.shape) for v in values if hasattr(v, "shape")}
+        shapes = [v.shape for v in values if hasattr(v, "shape")]
+        # A shape of unknown rank has no length. `super()._run` refuses it.
+        axes = {len(s) for s in shapes if getattr(s, "rank", 0) is not None}
         if loop.__name__ == "predict" and axes != self._axes:
             # `_fold` needs a known rank, so a change of rank needs a new graph.
             self._axes, self.predict_function = axes, None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, check_integers
 from bert_keras.text.vocabulary import check_vocabulary
 
 if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
@@ -240,8 +240,9 @@ class TokenMasker:
         For one row, the tensors have no axis B.
 
     Raises:
-        InputError: an argument has an invalid value, or `check_vocabulary`
-            refuses the vocabulary.
+        InputError: an argument has an invalid value, `check_vocabulary`
+            refuses the vocabulary, or an id is not in the vocabulary. A graph
+            raises TensorFlow's `InvalidArgumentError` for such an id.
 
     Examples:
         >>> masker = TokenMasker(tokenizer.vocabulary, max_predictions=3)
@@ -270,14 +271,26 @@ class TokenMasker:
     def __call__(self, token_ids: Any, seed: Any) -> dict[str, "tf.Tensor"]:
         import tensorflow as tf  # `mask_rows` does not need TensorFlow
 
-        token_ids = tf.cast(token_ids, tf.int32)
+        is_ragged = isinstance(token_ids, tf.RaggedTensor)
+        if not is_ragged:
+            token_ids = tf.convert_to_tensor(token_ids)
+        if is_ragged or token_ids.shape.rank not in (1, 2):
+            raise InputError(
+                f"token_ids is {type(token_ids).__name__} of shape "
+                f"{token_ids.shape}. Expected a dense tensor (B, T) or (T,): "
+                "pad ragged rows with to_tensor(), and set an unknown shape "
+                "with tf.ensure_shape."
+            )
         if token_ids.shape.rank == 1:
             rows = self(token_ids[tf.newaxis], seed)
             return {name: value[0] for name, value in rows.items()}
         dtypes = dict.fromkeys(MASKED, tf.int32) | {"mask_weights": tf.float32}
-        values = tf.numpy_function(
-            self._mask, [token_ids, seed], list(dtypes.values())
-        )
+        if tf.executing_eagerly():
+            values = self._mask(token_ids.numpy(), np.asarray(seed))
+        else:
+            values = tf.numpy_function(
+                self._mask, [token_ids, seed], list(dtypes.values())
+            )
         masked = dict(zip(dtypes, values, strict=True))
         rows, length = token_ids.shape
         predicted = (rows, length and self._count(length))
@@ -289,6 +302,8 @@ class TokenMasker:
         }
 
     def _mask(self, token_ids, seed):
+        check_integers("token_ids", token_ids, self._vocabulary.size)
+        token_ids = token_ids.astype(np.int32)
         mask = (token_ids != self._vocabulary.pad_id).astype(np.int32)
         rows = {"token_ids": token_ids, "padding_mask": mask}
         rng, rules = generator(*seed.tolist()), copy.copy(self)

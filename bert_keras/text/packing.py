@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, check_integers
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -77,11 +77,7 @@ class SegmentPacker(keras.layers.Layer):
             _check_segment(segment)
             if tf.executing_eagerly():
                 ids = getattr(segment, "flat_values", segment).numpy()
-                if ids.min(initial=0) < 0:
-                    raise InputError(
-                        f"A segment has the id {ids.min()}. Expected token "
-                        "ids, 0 and above, as the tokenizer makes them."
-                    )
+                check_integers("A segment", ids)
         if segments[0].shape.rank == 1:
             batch = [tf.RaggedTensor.from_tensor(s[None]) for s in segments]
             # (1, T) to (T,)
@@ -201,11 +197,14 @@ def _as_segments(segments):
 
 def _check_segment(segment):
     is_row = isinstance(segment, tf.Tensor) and segment.shape.rank in (1, None)
-    if not (is_row or isinstance(segment, tf.RaggedTensor)):
+    is_tensor = is_row or isinstance(segment, tf.RaggedTensor)
+    if not (is_tensor and segment.dtype.is_integer):
+        dtype = f" of {segment.dtype.name}" if is_tensor else ""
         raise InputError(
-            f"A segment is {type(segment).__name__}. Expected a ragged int32 "
-            "tensor (B, None), such as tf.ragged.constant([[5, 6]]), or a "
-            "tensor (None,) of one row's ids."
+            f"A segment is {type(segment).__name__}{dtype}. Expected a "
+            "ragged int32 tensor (B, None), such as "
+            "tf.ragged.constant([[5, 6]]), or a tensor (None,) of one row's "
+            "ids."
         )
 
 

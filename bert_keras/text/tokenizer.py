@@ -4,6 +4,7 @@ import functools
 import os
 import types
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, Self, TypedDict, Unpack
 
 import keras
@@ -172,7 +173,8 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     def id_to_token(self, token_id: int) -> str:
         """Return the token of an id."""
-        if not 0 <= token_id < self.vocabulary_size:
+        is_integer = isinstance(token_id, Integral)
+        if not is_integer or not 0 <= token_id < self.vocabulary_size:
             raise InputError(
                 f"There is no token with id {token_id}; the vocabulary has "
                 f"ids from 0 to {self.vocabulary_size - 1}. Give one of these."
@@ -234,17 +236,19 @@ class WordPieceTokenizer(keras.layers.Layer):
                 not in the vocabulary. A graph raises TensorFlow's
                 `InvalidArgumentError` for an unknown id.
         """
-        if isinstance(token_ids, tf.RaggedTensor):
-            if token_ids.ragged_rank > 1:
-                return token_ids.with_values(self.detokenize(token_ids.values))
-            return self._join(token_ids)
-        token_ids = tf.convert_to_tensor(token_ids)
+        is_ragged = isinstance(token_ids, tf.RaggedTensor)
+        if not is_ragged:
+            token_ids = tf.convert_to_tensor(token_ids)
         if not token_ids.dtype.is_integer or token_ids.shape.rank == 0:
             raise InputError(
                 f"The ids to detokenize are {token_ids.dtype.name} of shape "
                 f"{token_ids.shape}. Expected whole numbers (..., T), as the "
                 "tokenizer makes them."
             )
+        if is_ragged and token_ids.ragged_rank > 1:
+            return token_ids.with_values(self.detokenize(token_ids.values))
+        if is_ragged:
+            return self._join(token_ids)
         shape = tf.shape(token_ids)
         # (..., T) to (B, T)
         rows = tf.reshape(token_ids, [tf.reduce_prod(shape[:-1]), shape[-1]])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, check_integers
 from bert_keras.text.wordpiece import read_column
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def align_words(
 
     Raises:
         InputError: there are no words, a text is a string, a word is not a
-            string, or the words and labels differ in number.
+            string, the words and labels differ in number, or a label is not a
+            whole number.
 
     Examples:
         >>> inputs, word_ids = align_words(preprocess, [["An", "hour"]])
@@ -74,7 +75,8 @@ def align_words(
     rows, columns = np.nonzero(word_ids >= 0)
     targets = np.zeros_like(word_ids)
     offsets = np.cumsum([0, *counts[:-1]])
-    flat = np.concatenate([np.asarray(row, "int32") for row in labels])
+    flat = np.concatenate([np.asarray(row) for row in labels if len(row)])
+    check_integers("labels", flat, advice="give the index of each label")
     targets[rows, columns] = flat[offsets[rows] + word_ids[rows, columns]]
     return inputs, targets, (word_ids >= 0).astype("float32")
 

@@ -18,6 +18,7 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
 PIECES = [*SPECIAL_TOKENS, "an", "hour", "##s", "well"]
 TOKENIZER = WordPieceTokenizer(PIECES)
+RAGGED_FLOATS = tf.ragged.constant([[5.0]])
 IDS = tf.ragged.constant([[10, 11, 12], [13]])
 
 
@@ -75,7 +76,9 @@ MASKED = np.ma.array(["good", "bad"], mask=[False, True])
         (lambda: packer(2), "at least 3"),
         (lambda: packer(4)((IDS, IDS)), "at least 5"),
         (lambda: packer(16.5), "16.5; expected a whole number"),
-        (lambda: packer()(tf.ragged.constant([[5, -4]])), "has the id -4"),
+        (lambda: packer()(tf.ragged.constant([[5, -4]])), "number -4"),
+        (lambda: packer()(tf.ragged.constant([[5.5]])), "of float32.*ragged"),
+        (lambda: packer()(tf.ragged.constant([[2**32]])), "number 4294967296"),
         (lambda: packer()(tf.constant([[5, 6]])), "EagerTensor. .*ragged"),
         (lambda: packer()([[5, 6], [7]]), "segment is list. .*ragged"),
         (lambda: packer()([tf.constant([5])] * 2), r"tf\.ragged\.stack"),
@@ -88,7 +91,11 @@ MASKED = np.ma.array(["good", "bad"], mask=[False, True])
         (lambda: tokenizer(vocabulary=SPECIAL_TOKENS), "special tokens only"),
         (lambda: tokenizer(max_word_length=0), "max_word_length is 0"),
         (lambda: TOKENIZER.id_to_token(12), "id 12"),
+        (lambda: TOKENIZER.id_to_token(5.0), r"id 5\.0"),
         (lambda: TOKENIZER.token_to_id("hours"), "'hours'"),
+        (lambda: TOKENIZER.detokenize([5.5]), "ids to detokenize are float32"),
+        (lambda: TOKENIZER.detokenize(RAGGED_FLOATS), "detokenize are float32"),
+        (lambda: TOKENIZER.detokenize([5 + 2**32]), r"\[4294967301\]"),
         (lambda: TOKENIZER.detokenize([5, -1, 9]), r"0 to 8.*\[-1, 9\]"),
         (lambda: TOKENIZER.detokenize([]), r"float32 of shape \(0,\)"),
         (lambda: TOKENIZER.detokenize(5), r"int32 of shape \(\)\. Expected"),
@@ -98,6 +105,10 @@ MASKED = np.ma.array(["good", "bad"], mask=[False, True])
         (lambda: masker(mask_mix=(110, -10, 0)), "mask_mix"),
         (lambda: masker(max_predictions=0), "max_predictions"),
         (lambda: masker(vocabulary="vocab.txt"), "list of tokens"),
+        (lambda: masker()([[5, 9]], (0, 1)), "number 9. .* from 0 to 8"),
+        (lambda: masker()([[5, 6.5]], (0, 1)), r"token_ids .* number 6\.5"),
+        (lambda: masker()([5 + 2**32], (0, 1)), "number 4294967301"),
+        (lambda: masker()(IDS, (0, 1)), "RaggedTensor .*to_tensor"),
         (lambda: align_words(tiny.preprocessor(), []), "no words"),
         (lambda: align_words(tiny.preprocessor(), ["good"]), "list of words"),
         (lambda: align_words(tiny.preprocessor(), [["a", 7]]), "1 is 7, not a"),
@@ -107,6 +118,10 @@ MASKED = np.ma.array(["good", "bad"], mask=[False, True])
         (
             lambda: align_words(tiny.preprocessor(), WORDS, [[1], [3]]),
             "one label for each word",
+        ),
+        (
+            lambda: align_words(tiny.preprocessor(), [["bad"]], [[1.5]]),
+            r"labels contains the number 1\.5",
         ),
         (lambda: BertPreprocessor(TOKENIZER, "128"), "length is '128'"),
         (lambda: BertPreprocessor(TOKENIZER, 2), "length is 2"),
