@@ -83,10 +83,15 @@ def evaluate(
         output: folder for results.json and official files; None for no files.
         overwrite: True to replace existing files.
     """
-    from official_tasks.engine.leaderboard import input_files, new_files
+    from official_tasks.engine.leaderboard import (
+        input_files,
+        new_files,
+        refuse_file_name,
+    )
     from official_tasks.engine.models import predict_split
 
     notes: list[str] = []
+    refuse_file_name(output)
     if predictions is None:
         progress.show_devices()
         notes = _check_held_out(task, models, split)
@@ -208,12 +213,13 @@ def evaluate_masked_lm(values) -> dict:
 
     With --output, also write results.json.
     """
-    from official_tasks.engine.leaderboard import new_files
+    from official_tasks.engine.leaderboard import new_files, refuse_file_name
     from official_tasks.engine.masked_lm import score_masked_lm
     from official_tasks.engine.prediction import find_inputs, read_inputs
 
     if not values.input:
         raise InputError("--input is missing: name files of texts")
+    refuse_file_name(values.output)
     paths = find_inputs(values.input)
     dialect = make_dialect(values.separator, values.encoding)
     notes: list[str] = []

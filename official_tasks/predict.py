@@ -20,10 +20,10 @@ can write to a pipe:
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
 
-With --task the script writes the task's official prediction files. --model then
-names the folder of a fine-tuning run or its model/. The options of that run
-apply, unless flags set them. --model=A,B,C averages the outputs of several
-models:
+With --test, --data_dir or --task the script writes the task's official
+prediction files. --model then names the folder of a fine-tuning run or its
+model/. The task and its options are those of the run, unless flags set them.
+--model=A,B,C averages the outputs of several models:
 
     python -m official_tasks.predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
@@ -80,7 +80,9 @@ def define_flags():
         "Columns to read from a table, one for each input of the signature. "
         "By default, the columns have the names of these inputs.",
     )
-    flags.DEFINE_list("keep", [], "Columns to write next to the answers.")
+    flags.DEFINE_list(
+        "keep", [], "Columns of the table to write next to the answers."
+    )
     flags.DEFINE_integer(
         "batch_size", 32, "Rows in a batch.", 1, script.LARGEST_BATCH
     )
@@ -88,32 +90,39 @@ def define_flags():
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: split to predict.")
     script.applies_only(
-        "without --task, because --task reads the files of the task",
-        lambda v: v.task is None,
-        *("input", "format", "signature", "columns", "keep", "batch_size"),
+        "without --task and --test, which name the files of a task",
+        lambda v: not _has_task(v),
+        *("input", "format", "signature", "columns", "batch_size"),
     )
     script.applies_only(
         "to tables, but --input has lines", _reads_tables, "columns", "keep"
     )
     script.applies_only(
-        "with --task",
-        lambda v: v.task is not None,
+        "with --task, or with --test and a run as --model",
+        _has_task,
         *("split", "option", *({*registry.OPTIONS} - {*DIALECT})),
     )
     flags.mark_flag_as_required("model")
 
 
+def _has_task(values):
+    """Return True if the files of a task are predicted, not --input."""
+    return bool(values.task or values.test or values.data_dir)
+
+
 def _reads_tables(values):
+    if _has_task(values):
+        return True  # `predict_task` checks the task
     paths = files.find(values.input) or [values.input]
     kinds = {prediction.find_kind(path, values.format) for path in paths}
     return "lines" not in kinds
 
 
 def main(values):
-    if values.task is None:
-        _answer(values)
-    else:
+    if _has_task(values):
         _write_official_files(values)
+    else:
+        _answer(values)
 
 
 def _write_official_files(values):
@@ -125,7 +134,14 @@ def _write_official_files(values):
     registry.complete_flags(values)
     task, _ = registry.task_from_flags(values)
     models = files.split_paths(values.model)
-    predict_task(task, models, values.output, values.split, values.overwrite)
+    predict_task(
+        task,
+        models,
+        values.output,
+        values.split,
+        values.overwrite,
+        values.keep,
+    )
     progress.console.print(f"Written to {values.output}")
 
 

@@ -1,19 +1,22 @@
 """Writes a task's official prediction files, and the zip file for GLUE."""
 
 import contextlib
+import csv
 import functools
 import os
 import shutil
 import tempfile
 import zipfile
 
-from rich.table import Table
+import rich.table
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from official_tasks import progress
 from official_tasks.engine import grid
+from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.models import predict_split
+from official_tasks.tasks import own_data, table
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.glue import AX, BENCHMARK, MNLI, WNLI
 from official_tasks.tasks.source import Source
@@ -21,7 +24,7 @@ from official_tasks.tasks.source import Source
 ZIP = "glue.zip"
 
 
-def predict_task(task, models, output, split="test", overwrite=False):
+def predict_task(task, models, output, split="test", overwrite=False, keep=()):
     """Write the official prediction files of a split to the folder `output`.
 
     Args:
@@ -30,19 +33,75 @@ def predict_task(task, models, output, split="test", overwrite=False):
         output: folder, made if it is missing.
         split: one of `SPLITS`.
         overwrite: True to replace existing files.
+        keep: columns of the test table to add to predictions.csv.
 
     Raises:
-        InputError: the split is unknown, a file would replace an input, or a
-            file exists with other content and `overwrite` is False.
+        InputError: the split is unknown, a file would replace an input, a
+            file exists with other content and `overwrite` is False, or the
+            columns of `keep` cannot be read or added.
     """
     if split not in SPLITS:
         raise InputError(
             f"split is {split!r}: expected one of {', '.join(SPLITS)}"
         )
+    refuse_file_name(output)
+    kept = _read_kept(task, split, keep) if keep else []
     examples, predictions = predict_split(task, models, split)
     progress.print_notes(getattr(examples, "notes", ()))
     with new_files(output, overwrite, input_files(task)) as folder:
         task.write(examples, predictions, folder)
+        if keep:
+            _add_columns(folder, keep, kept)
+
+
+def refuse_file_name(output):
+    """Raise `InputError` if the name of an output folder is that of a file."""
+    is_name = os.path.splitext(output or "")[1].lower() in WRITERS
+    if is_name and not files.is_folder(output):
+        raise InputError(
+            f"--output={output} has the name of a file, but several files are "
+            "written. Name a folder."
+        )
+
+
+def _read_kept(task, split, keep):
+    source = getattr(task, "source", None)
+    if not isinstance(source, own_data.Table) or split != "test":
+        raise InputError(
+            "--keep only applies to the rows of a table that --test names. "
+            "Leave --keep out."
+        )
+    return source.read_columns("test", keep)
+
+
+def _add_columns(folder, names, rows):
+    """Put columns in front of those of predictions.csv.
+
+    A column of the file that has the same name gets the prefix "predicted_",
+    unless it repeats the input.
+    """
+    path = os.path.join(folder, "predictions.csv")
+    found: list = []
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8", newline="") as file:
+            found = list(csv.reader(file))
+    if len(found) != 1 + len(rows):
+        raise InputError(
+            "This task does not write one row of predictions for each row of "
+            "--test. Leave --keep out."
+        )
+    header = found[0]
+    inputs = {"text", "text_pair", "label"} & {*names}
+    others = [i for i, name in enumerate(header) if name not in inputs]
+    header = [f"predicted_{n}" if n in names else n for n in header]
+    cells = [header, *found[1:]]
+    table.write_csv(
+        path,
+        (
+            [*kept, *(row[i] for i in others)]
+            for kept, row in zip([names, *rows], cells, strict=True)
+        ),
+    )
 
 
 def input_files(task) -> list:
@@ -197,11 +256,11 @@ def write_zip(output):
 
 
 def _show(results):
-    table = Table(title="GLUE, on dev", title_justify="left")
-    table.add_column("task")
-    table.add_column("score", justify="right")
+    shown = rich.table.Table(title="GLUE, on dev", title_justify="left")
+    shown.add_column("task")
+    shown.add_column("score", justify="right")
     for name, value in columns(results["scores"]).items():
-        table.add_row(name, f"{100 * value:.1f}")
+        shown.add_row(name, f"{100 * value:.1f}")
     if results["average"] is not None:
-        table.add_row("average", f"{100 * results['average']:.1f}")
-    progress.console.print(table)
+        shown.add_row("average", f"{100 * results['average']:.1f}")
+    progress.console.print(shown)

@@ -218,6 +218,16 @@ class Table(Source):
         if files.is_file(path):
             self.versions[files.absolute(path)] = files.describe_version(path)
 
+    def read_columns(self, split, names) -> list[list]:
+        """Return the cells of further columns, a list for each row."""
+        return [
+            cells
+            for path in self.paths(split)
+            for _, cells in read_rows(
+                path, names, dialect=self.dialect, split=split
+            )
+        ]
+
     def _drop_or_refuse(self, unlabelled) -> list[str]:
         """Return a note on unlabelled rows, or refuse the rows.
 

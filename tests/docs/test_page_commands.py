@@ -141,8 +141,8 @@ def prepare_tasks(folder):
     header = ("text", "text_pair", "wrong")
     write_csv(folder / "triplets.csv", triplets, header)
     write_csv(folder / "partners.csv", [x[:2] for x in triplets], header[:2])
-    lines = [(text,) for text, _ in sentences(9)]
-    write_csv(folder / "new.csv", lines, header=("review",))
+    lines = [(text, i) for i, (text, _) in enumerate(sentences(9))]
+    write_csv(folder / "new.csv", lines, header=("review", "id"))
     (folder / "texts.txt").write_text("a good film\nthe cat sat\n")
     asked = {"text": "the cat sat", "candidates": ["cat", "dog"]}
     (folder / "candidates.jsonl").write_text(json.dumps(asked))

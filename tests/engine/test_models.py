@@ -1,12 +1,15 @@
 """Tests of loading heads, averaging outputs, and listing a model's files."""
 
+import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 from foreign_formats import write_google, write_keras_hub
 from model_samples import fill
-from task_samples import save_toy_model, sentences, write_csv
+from run_script import call_script
+from task_samples import read_csv, save_toy_model, sentences, write_csv
 
 from bert_keras import (
     BertClassifier,
@@ -15,6 +18,7 @@ from bert_keras import (
     InputError,
 )
 from bert_keras.run_folder import RunFolder
+from official_tasks.engine.leaderboard import _add_columns
 from official_tasks.engine.models import (
     average_outputs,
     list_model_files,
@@ -71,6 +75,48 @@ def test_an_ensemble_is_the_mean_of_its_models(
     scores = evaluate(custom_task(dev=str(place / "dev.csv")), [trained])
     assert scores["accuracy"] == task.score(dev, alone[0])["accuracy"]
     assert set(scores["classes"]) == {"bad", "good"}
+
+
+def test_predictions_of_a_run_keep_columns_of_the_table(
+    place, trained, tmp_path, eagerly
+):
+    settings = {"task": "custom", "text": "body", "sequence_length": 16}
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
+    shutil.copytree(trained / "model", tmp_path / "model")
+    rows = [("so", "7", "good", "x"), ("it, is", "8", "bad", "y")]
+    header = ("body", "id", "label", "score")
+    test = write_csv(tmp_path / "test.csv", rows, header)
+    command = ["-m", "official_tasks.predict", f"--model={tmp_path}"]
+    command += [f"--test={test}"]
+    kept = "--keep=id,label,score"
+    done = call_script(
+        *command, kept, f"--output={tmp_path}/out", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    written = read_csv(tmp_path / "out" / "predictions.csv")
+    assert [[*row.values()][:4] for row in written] == [
+        ["7", "good", "x", "so"],
+        ["8", "bad", "y", "it, is"],
+    ]
+    names = "id label score text predicted predicted_score".split()
+    assert [*written[0]] == names
+    assert {row["predicted"] for row in written} <= {"bad", "good"}
+    for flags, word in (
+        ([kept, f"--output={tmp_path}/x.csv"], "Name a folder"),
+        (["--keep=none", f"--output={tmp_path}/y"], "no column 'none'"),
+        (["--keep=id", "--split=dev", f"--output={tmp_path}/y"], "--keep only"),
+    ):
+        done = call_script(*command, *flags, folder=tmp_path)
+        assert done.returncode == 2 and word in done.stderr
+    assert not (tmp_path / "x.csv").exists()
+    with pytest.raises(InputError, match="Name a folder"):
+        evaluate(custom_task(test=test), [trained], output="scores.jsonl")
+
+
+def test_rows_of_another_number_take_no_columns(tmp_path):
+    (tmp_path / "predictions.csv").write_text("text,rank\na,1\na,2\n")
+    with pytest.raises(InputError, match="one row of predictions for each"):
+        _add_columns(tmp_path, ["id"], [["7"]])
 
 
 def test_an_output_that_is_not_finite_is_named_with_its_row(
