@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.json_files import read_json, write_json
 from official_tasks.engine.answer_formats import (
     VECTOR,
     encode_vector,
@@ -41,7 +42,14 @@ UNFINISHED = ".unfinished"  # suffix of an incomplete output
 
 def list_written(path) -> list[str]:
     """Return the paths that `Answers` may write for the output `path`."""
-    return [] if path == "-" else [path, path + UNFINISHED]
+    if path == "-":
+        return []
+    return [path, path + UNFINISHED, _record_path(path)]
+
+
+def _record_path(path):
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.answered")
 
 
 class Answers:
@@ -53,7 +61,9 @@ class Answers:
     before "crc32". `tools/compare.py` reads such lines. If a model has more
     than 100 labels, `probabilities` holds only the ten best, with their labels.
     For another format, and to overwrite a file, lines are first written to
-    `path` with the suffix ".unfinished". Then `finish` writes the output.
+    `path` with the suffix ".unfinished". Then `finish` writes the output. For
+    another format it also writes a hidden record of model and rows. With this
+    record, the same call ends at once.
 
     Args:
         path: a file with an ending of `WRITERS`; or a pipe, a device, or "-"
@@ -66,9 +76,9 @@ class Answers:
     Raises:
         InputError: `path` is remote or a folder, the format is unknown or
             cannot hold the answers, `path` exists in a format other than JSONL
-            and `overwrite` is False, a line of `path` was changed or is the
-            answer to another row or from another model or signature, or another
-            process writes to `path`.
+            with other answers and `overwrite` is False, a line of `path` was
+            changed or is the answer to another row or from another model or
+            signature, or another process writes to `path`.
     """
 
     def __init__(self, path, served, signature, keep=(), overwrite=False):
@@ -87,6 +97,7 @@ class Answers:
         self.counts_truncated = "truncated" in entry["outputs"]
         self.done, self.truncated = 0, 0  # answered rows, truncated rows
         self.inputs_hash = hashlib.sha256()  # hash of the answered rows
+        self._record = {}  # record of a finished output
         self._overwrite = overwrite
         self._write = None  # function that writes the format; None for JSONL
         self._encoders = {}  # output -> function that replaces `_as_json`
@@ -97,18 +108,41 @@ class Answers:
         self._write = find_writer(path, entry)
         exists = os.path.isfile(path)
         if exists and self._write and not overwrite:
-            raise InputError(
-                f"{path} exists. Name another --output, or add --overwrite to "
-                "replace it."
-            )
+            self._read_record()
         is_separate = self._write or exists and overwrite
         self.lines = path + UNFINISHED if is_separate else path
         if self._write is write_npy:
             self._encoders = {VECTOR: encode_vector}
 
+    def _read_record(self):
+        """Read the record of a finished output, which needs no answers."""
+        with contextlib.suppress(OSError, *FOREIGN):
+            record = read_json(_record_path(self.path))
+            rows, truncated = record["rows"], record["truncated"]
+            if record == self._make_record(rows, truncated, record["inputs"]):
+                self.done, self.truncated = rows, truncated
+                self._record = record
+                return
+        raise InputError(
+            f"{self.path} exists, with other answers. Name another --output, "
+            "or add --overwrite to replace it."
+        )
+
+    def _make_record(self, rows, truncated, inputs):
+        return {
+            "model": self.model,
+            "signature": self.signature,
+            "rows": rows,
+            "truncated": truncated,
+            "inputs": inputs,
+            "output": files.sha256(self.path),
+        }
+
     def __enter__(self):
         with contextlib.ExitStack() as stack:
-            if self.lines is not None:
+            if self._record:
+                pass  # nothing is left to write
+            elif self.lines is not None:
                 self._open(stack)
             elif self.path == "-":
                 self._file = sys.stdout
@@ -135,7 +169,7 @@ class Answers:
 
     def finish(self):
         """Write the complete answers to `path` in the format of its ending."""
-        if self.lines in (None, self.path):
+        if self._record or self.lines in (None, self.path):
             return
         if self._write is None:
             self._file.flush()
@@ -144,6 +178,11 @@ class Answers:
             return
         with files.atomic_output(self.path) as partial:
             self._write(self.lines, partial, self._columns)
+        record = self._make_record(
+            self.done, self.truncated, self.inputs_hash.hexdigest()
+        )
+        with files.atomic_output(_record_path(self.path)) as partial:
+            write_json(record, partial)
         os.remove(self.lines)
 
     def _read_lines(self):
@@ -203,14 +242,16 @@ class Answers:
         signature = getattr(self.served, self.signature)
         count = len(self.inputs)
         while group := list(islice(rows, size - len(before))):
+            if self._record:
+                self._refuse_rows()
             inputs = [row[:count] for row in before + group]
             answers = _answer_in_batches(
                 signature, inputs, batch_size, self._labels, self._encoders
             )
             for row, answer in zip(group, answers[len(before) :], strict=True):
-                self._file.write(
-                    self._format_line(*self._name_values(row), answer)
-                )
+                values = self._name_values(row)
+                self._file.write(self._format_line(*values, answer))
+                self.inputs_hash.update(encode_row(values))
                 self.done += 1
                 self.truncated += bool(answer.get("truncated"))
             self._file.flush()
@@ -230,12 +271,17 @@ class Answers:
             group.append(row)
             if len(group) == size:
                 group = []
-        if inputs_hash.digest() != self.inputs_hash.digest():
-            raise InputError(
-                f"{self.lines} holds {self.done} answers to other rows. Name "
-                "another --output, or add --overwrite to replace it."
-            )
+        answered = self._record.get("inputs", self.inputs_hash.hexdigest())
+        if inputs_hash.hexdigest() != answered:
+            self._refuse_rows()
         return group
+
+    def _refuse_rows(self):
+        path = self.path if self._record else self.lines
+        raise InputError(
+            f"{path} holds {self.done} answers to other rows. Name another "
+            "--output, or add --overwrite to replace it."
+        )
 
     def _name_values(self, row):
         """Return a row as two dicts: input -> value, `keep` column -> value."""

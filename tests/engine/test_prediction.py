@@ -290,7 +290,8 @@ def answer_to(tmp_path, name, content="id,label,text\n7,x,a b\n8,y,\n"):
     with Answers(str(path), Vectors(), "count", ["id", "label"]) as answers:
         assert list(answers.answer(rows, 2)) == [2]
         answers.finish()
-    assert {p.name for p in tmp_path.iterdir()} == {"in.csv", name}
+    written = {p.name for p in tmp_path.iterdir()} - {"in.csv"}
+    assert written - {f".{name}.answered"} == {name}
     return path
 
 
@@ -444,10 +445,47 @@ def test_what_is_overwritten_goes_when_its_replacement_is_complete(
     assert path.read_text() == before
     answered(path, overwrite=True)
     assert len(path.read_text()) > 10 * len(before)
-    assert [p.name for p in tmp_path.iterdir()] == [name]
-    if name == "out.csv":
-        with pytest.raises(InputError, match="exists"):
-            answered(path)
+    shown = [p.name for p in tmp_path.iterdir() if p.name[0] != "."]
+    assert shown == [name]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.npy"])
+def test_a_finished_command_ends_at_once_when_it_is_repeated(tmp_path, name):
+    if name == "a.parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    answered(path, Vectors())
+    before = path.read_bytes()
+    served = Vectors()
+    again = answered(path, served)
+    assert again.done == len(TEXTS) and served.batches == []
+    assert path.read_bytes() == before
+    other = Vectors()
+    other.card["fingerprint"] = "e" * 64
+    for model, rows, arguments in (
+        (other, TEXTS, {}),
+        (served, TEXTS[:9], {}),
+        (served, [*TEXTS, ["more"]], {}),
+        (served, [["x"], *TEXTS[1:]], {}),
+        (served, [[*row, "k"] for row in TEXTS], {"keep": ["id"]}),
+    ):
+        with pytest.raises(InputError, match="answers.*--overwrite"):
+            answered(path, model, rows, **arguments)
+    path.write_bytes(before + b"\n")  # changed by the user
+    with pytest.raises(InputError, match="exists, with other answers"):
+        answered(path, served)
+    assert served.batches == [] and path.read_bytes() == before + b"\n"
+
+
+def test_a_table_without_its_record_is_not_replaced(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text("id\n7\n")
+    with pytest.raises(InputError, match="exists, with other answers"):
+        answered(path)
+    (tmp_path / ".out.csv.answered").write_text("{")
+    with pytest.raises(InputError, match="exists, with other answers"):
+        answered(path)
+    assert path.read_text() == "id\n7\n"
 
 
 def test_an_interrupted_table_is_continued(tmp_path):
