@@ -37,9 +37,14 @@ def compiled_losses(model):
 
 
 def compiled_metrics(model):
-    """Return the metrics of `compile`, or [] before they are built."""
+    """Return the `Metric` objects of `compile`, built or not."""
     compiled = model._compile_metrics
-    return [] if compiled is None else compiled.metrics
+    if compiled is None or compiled.built:
+        return [] if compiled is None else compiled.metrics
+    given = compiled._user_metrics, compiled._user_weighted_metrics
+    # A name may be a class or a function.
+    metrics = [keras.metrics.get(metric) for metric in tree.flatten(given)]
+    return [m for m in metrics if isinstance(m, keras.metrics.Metric)]
 
 
 def loss_trackers(model):
@@ -112,6 +117,12 @@ class SumsGradients:
     def _all_reduce_sum_gradients(self, pairs):
         return _return_pairs(pairs)
 
+    def finalize_variable_values(self, var_list):
+        # On JAX, `fit` calls this method also if its first step failed. The
+        # moving averages of the weights are then still 0.
+        if int(self.iterations) > 0:
+            super().finalize_variable_values(var_list)
+
 
 def reset_averages(optimizer, weights):
     """Set the moving averages of these weights to the weights themselves.
@@ -133,6 +144,42 @@ def learning_rate_schedule(optimizer):
     return rate if isinstance(rate, schedule) else None
 
 
+class RestoresVariables:
+    """Model mixin that keeps the variables' values if a step fails on JAX.
+
+    Before a step, Keras moves the values into the step's arguments and clears
+    the variables. It assigns them again after the last step, but not if the
+    first step fails, and in `evaluate` and `predict` not if any step fails.
+    """
+
+    def _get_jax_state(self, purge_model_variables=False, **is_included):
+        values = super()._get_jax_state(
+            purge_model_variables=purge_model_variables, **is_included
+        )
+        kinds = [kind for kind, included in is_included.items() if included]
+        # `jax_state_sync` assigns these until a step has returned new values.
+        self._jax_state = dict(zip(kinds, values, strict=True))
+        return values
+
+    def restore_variables(self):
+        """Assign the last step's values; return False if they are lost.
+
+        Without a step, the variables get the values that they had before. The
+        values are lost if a compiled step failed while it ran, because Keras
+        lets the step reuse the memory of its arguments.
+        """
+        if keras.backend.backend() != "jax":
+            return True
+        self.jax_state_sync()
+        self._jax_state = None
+        try:
+            for variable in self.variables:
+                variable.value.block_until_ready()
+        except RuntimeError:
+            return False
+        return True
+
+
 class TaskTrainer:
     """Model mixin that works around five defects of Keras 3.15.
 
@@ -150,7 +197,6 @@ class TaskTrainer:
             specs = _batch_specs(iterator)
             # With `run_eagerly` a loss may need values, not only shapes.
             if specs is not None and not self.run_eagerly:
-                self.check_batch(specs)
                 self._symbolic_build(data_batch=specs)
             return
         # Build from the first local replica's part of the first batch.
@@ -161,8 +207,20 @@ class TaskTrainer:
             )
             break
         with strategy.scope():
-            self.check_batch(data_batch)
             self._symbolic_build(data_batch=data_batch)
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        # Keras's own errors about labels or metrics would be harder to read, so
+        # check first. If all is built, leave the iterator's batches alone.
+        parts = self._compile_loss, self._compile_metrics
+        if iterator is not None and not all(
+            p is None or p.built for p in parts
+        ):
+            _, _, batches = next(iter(iterator))
+            data_batch = next(batches)
+        if data_batch is not None:
+            self.check_batch(data_batch)
+        super()._symbolic_build(iterator, data_batch)
 
     def compute_output_spec(
         self, inputs: Any, training: Any = None, mask: Any = None

@@ -11,9 +11,10 @@ from bert_keras.errors import InputError, refuse_fork
 from bert_keras.files import PathLike
 from bert_keras.modeling import modes, weights
 from bert_keras.modeling.inputs import INPUT_NAMES, check_arrays
+from bert_keras.modeling.keras_adapter import RestoresVariables
 
 
-class Portable:
+class Portable(RestoresVariables):
     """Mixin that loads, saves, copies and exports a model."""
 
     copy_structure: Callable[[Any], Any]  # takes a dtype policy
@@ -91,12 +92,32 @@ class Portable:
         def predict(self, x, *args, **kwargs):
             return self._run(super().predict, x, *args, **kwargs)
 
+        @functools.wraps(keras.Model.train_on_batch)
+        def train_on_batch(self, x, *args, **kwargs):
+            return self._run(super().train_on_batch, x, *args, **kwargs)
+
+        @functools.wraps(keras.Model.test_on_batch)
+        def test_on_batch(self, x, *args, **kwargs):
+            return self._run(super().test_on_batch, x, *args, **kwargs)
+
+        @functools.wraps(keras.Model.predict_on_batch)
+        def predict_on_batch(self, x):
+            return self._run(super().predict_on_batch, x)
+
     def _run(self, loop, x, *args, **kwargs):
         check_arrays(x)
         refuse_fork(getattr(self, "encoder", self)._process)
+        if keras.backend.backend() == "jax":
+            self.jax_state_sync()  # a callback of `fit` may be the caller
         try:
             return loop(x, *args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
+            if not self.restore_variables():
+                error.add_note(
+                    "JAX had given the memory of the weights to the step that "
+                    "failed, so this model's weights are lost. Load them again "
+                    "from the preset or the last checkpoint."
+                )
             # Remove the traced functions, so that Keras makes new ones. If the
             # first trace failed after it created the optimizer's variables, a
             # second trace of the same function would fail too.

@@ -6,9 +6,11 @@ import sys
 
 import pytest
 from run_script import ROOT, WITHOUT_TENSORFLOW
+from test_devices import HERE, finish, start
 
 from bert_keras.errors import InputError
 
+REFUSED_STEPS = os.path.join(HERE, "refused_steps.py")
 FORWARD = """
 import keras, numpy as np
 import bert_keras
@@ -156,6 +158,28 @@ for optimizer, dtype in (
         assert any((a != b).any() for a, b in zip(layer, new, strict=True))
 """
 
+# A callback of JAX fails while the compiled step runs, not while it is traced.
+LOST = """
+import jax, keras, numpy as np
+from bert_keras import BertClassifier
+from model_samples import make_encoder
+
+def loss(y, logits):
+    shape = jax.ShapeDtypeStruct((), "float32")
+    values = jax.lax.stop_gradient(logits)
+    return jax.pure_callback(lambda x: 1 / 0, shape, values)
+
+for method in ("evaluate", "fit"):
+    model = BertClassifier(make_encoder(), ["no", "yes"])
+    model.compile("adam", loss)
+    try:
+        getattr(model, method)(np.ones((2, 3), int), np.zeros(2), verbose=0)
+    except Exception as error:
+        assert "weights are lost" in str(error.__notes__), error.__notes__
+    else:
+        raise AssertionError(method)
+"""
+
 
 def run(script, *arguments):
     environment = {
@@ -164,8 +188,9 @@ def run(script, *arguments):
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
+    code = [] if os.path.exists(script) else ["-c"]
     done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
+        [sys.executable, *code, script, *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -189,6 +214,20 @@ def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
 def test_an_unused_pooler_of_a_shared_encoder_stays_the_same():
     pytest.importorskip("jax", reason="jax is not installed")
     run(SHARED_ENCODER)
+
+
+def test_a_failed_step_keeps_the_weights():
+    """Each reason is checked with one method; the long test checks all."""
+    pytest.importorskip("tensorflow")
+    finish(start([REFUSED_STEPS]))
+
+
+@pytest.mark.long
+def test_a_failed_step_keeps_the_weights_in_all_methods_and_on_jax():
+    pytest.importorskip("jax", reason="jax is not installed")
+    finish(start([REFUSED_STEPS, "long"]))
+    run(REFUSED_STEPS, "long")
+    run(LOST)
 
 
 def test_what_needs_tensorflow_says_so_before_it_begins(monkeypatch, tmp_path):

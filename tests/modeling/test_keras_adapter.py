@@ -69,3 +69,15 @@ def test_int8_replaces_a_weight_without_collecting_garbage(kind, monkeypatch):
     assert "int8" in [weight.dtype for weight in layer.weights], VERSION
     kept = [w.name for w in before if any(w is one for one in layer.weights)]
     assert kept == (["bias"] if kind is Projection else []), VERSION
+
+
+def test_keras_on_jax_has_the_state_that_is_restored():
+    """tests/devices/test_jax.py tests the restoring."""
+    trainer = pytest.importorskip("keras.src.backend.jax.trainer")
+    source = inspect.getsource(trainer.JAXTrainer.jax_state_sync)
+    assert "self._jax_state" in source, VERSION
+    parameters = inspect.signature(trainer.JAXTrainer._get_jax_state).parameters
+    # `fit` unpacks the values in this order.
+    kinds = ("trainable", "non_trainable", "optimizer", "metrics")
+    names = [f"{kind}_variables" for kind in kinds]
+    assert [*parameters][1:] == [*names, "purge_model_variables"], VERSION
