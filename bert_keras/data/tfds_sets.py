@@ -4,7 +4,6 @@ The folder of the data is that of TFDS: `TFDS_DATA_DIR`, or
 `~/tensorflow_datasets`.
 """
 
-import contextlib
 import logging
 import os
 import urllib.error
@@ -82,12 +81,12 @@ def _prepare(builder, name):
     path = os.fspath(builder.data_path)
     if os.path.isdir(path) and builder.is_prepared():
         return
-    size = builder.info.download_size
-    size = f"{size} " if size else ""
-    logger.warning("tfds:%s: downloading %sto %s", name, size, path)
     try:
         if builder.url_infos:  # a builder of the user may need no network
             _check_network()
+        size = builder.info.download_size
+        size = f"{size} " if size else ""
+        logger.warning("tfds:%s: downloading %sto %s", name, size, path)
         builder.download_and_prepare()
     # A data set that needs files from the user raises an AssertionError.
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
@@ -100,8 +99,12 @@ def _prepare(builder, name):
 
 def _check_network():
     """Raise OSError without a network; TFDS would try for minutes."""
-    with contextlib.suppress(urllib.error.HTTPError):  # any answer will do
+    try:
         urllib.request.urlopen(_PROBE, timeout=_PROBE_SECONDS).close()
+    except urllib.error.HTTPError:
+        return  # any answer will do
+    except OSError as error:
+        raise OSError("there is no network") from error
 
 
 def _to_python(value):

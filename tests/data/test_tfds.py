@@ -259,7 +259,7 @@ def test_wiki40b_gives_its_paragraphs_alone(folder):
         ("tfds:glue:9.9.9", "cannot be loaded at version 9.9.9"),
         ("tfds:bk_reviews#other", "no other split; it has train, test"),
         ("tfds:bk_reviews#train[:x]", "Error parsing split"),
-        ("tfds:glue/mrpc", "TFDS_DATA_DIR"),
+        ("tfds:glue/mrpc", "there is no network. Give a folder"),
     ],
 )
 def test_a_data_set_that_cannot_be_read_is_named(folder, source, words):
