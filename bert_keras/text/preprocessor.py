@@ -1,6 +1,7 @@
 """The layer that turns raw text into model inputs: tokenizer and packer."""
 
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import keras
@@ -30,6 +31,8 @@ class PreprocessorArguments(TokenizerArguments, total=False):
     prompts: dict[str, str]
     prompt: str | None
     include_prompt: bool
+    text_keys: str | Sequence[str] | None
+    label_key: str | None
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -51,11 +54,15 @@ class BertPreprocessor(keras.layers.Layer):
             prompt. Pairs get no prompt.
         include_prompt: False to leave [CLS] and the prompt out of the pooling
             of `BertEmbedder`.
+        text_keys: if elements are dicts, as `tfds.load` gives them: the name
+            of the text, or a tuple of names, one for each segment.
+        label_key: name of the label in such dicts; None for no label.
 
     Call arguments:
         x: strings `(B,)` (a tensor, an array, a column or a list), one string,
             or a tuple of these, one for each segment. A list is a batch, but a
-            list of tensors `(B,)` counts as a tuple.
+            list of tensors `(B,)` counts as a tuple. With `text_keys`, a dict
+            of these.
         y: labels, passed on.
         sample_weight: weights, passed on.
 
@@ -82,6 +89,8 @@ class BertPreprocessor(keras.layers.Layer):
         prompts: dict[str, str] | None = None,
         prompt: str | None = None,
         include_prompt: bool = True,
+        text_keys: str | Sequence[str] | None = None,
+        label_key: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -97,6 +106,15 @@ class BertPreprocessor(keras.layers.Layer):
             )
         self.prompt = prompt
         self.include_prompt = include_prompt
+        if label_key is not None and not text_keys:
+            raise InputError(
+                f"label_key is {label_key!r}, but text_keys is {text_keys!r}. "
+                "Name the texts too, such as text_keys=('sentence1', "
+                "'sentence2')."
+            )
+        names = (text_keys,) if isinstance(text_keys, str) else text_keys
+        self.text_keys = tuple(names) if names else None
+        self.label_key = label_key
         if not hasattr(tokenizer, "cls_id"):
             raise InputError(
                 f"tokenizer is {tokenizer!r:.60}. Expected a "
@@ -137,6 +155,8 @@ class BertPreprocessor(keras.layers.Layer):
             self.prompts,
             prompt,
             self.include_prompt,
+            self.text_keys,
+            self.label_key,
         )
 
     @classmethod
@@ -172,12 +192,37 @@ class BertPreprocessor(keras.layers.Layer):
     def call(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
+        x, y = self._read_keys(x, y)
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
         if len(texts) == 1:
             texts = [self._add_prompt(texts[0])]
         segments = tuple(map(self.tokenizer, texts))
         return _with_labels(self._pack(segments), y, sample_weight)
+
+    def _read_keys(self, x, y):
+        """Return the texts and the labels of an element that is a dict."""
+        if not isinstance(x, dict):
+            return x, y
+        if self.text_keys is None:
+            strings = [key for key, value in x.items() if _is_text(value)]
+            raise InputError(
+                f"The texts are a dict with {', '.join(map(repr, x))}, and "
+                "text_keys is None. Name the texts and the label, as in "
+                f"BertPreprocessor.from_preset(preset, text_keys="
+                f"{tuple(strings)}, label_key='label')."
+            )
+        names = (*self.text_keys, *filter(None, [self.label_key]))
+        missing = [name for name in names if name not in x]
+        if missing:
+            raise InputError(
+                f"The texts are a dict without {missing[0]!r}. Expected "
+                f"{', '.join(map(repr, names))}, got "
+                f"{', '.join(map(repr, x))}. Change text_keys or label_key."
+            )
+        label = y if self.label_key is None else x[self.label_key]
+        texts = tuple(x[name] for name in self.text_keys)
+        return texts[0] if len(texts) == 1 else texts, label
 
     def _pack(self, segments):
         rows = self.packer(segments)
@@ -205,6 +250,7 @@ class BertPreprocessor(keras.layers.Layer):
             The same as calling the preprocessor, but with tensors
             `int32 (B, K, T)`, and with the prompt before every text.
         """
+        x, y = self._read_keys(x, y)
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
         if texts[0].shape.rank == 0:
@@ -225,6 +271,7 @@ class BertPreprocessor(keras.layers.Layer):
     def compute_output_spec(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, keras.KerasTensor] | tuple[Any, ...]:
+        x, y = self._read_keys(x, y)
         segments = _segments(x)
         rows = self.packer.rows_spec(segments[0].shape)
         if self._unpooled and len(segments) == 1:
@@ -240,6 +287,8 @@ class BertPreprocessor(keras.layers.Layer):
             "prompts": dict(self.prompts),
             "prompt": self.prompt,
             "include_prompt": self.include_prompt,
+            "text_keys": self.text_keys,
+            "label_key": self.label_key,
         }
 
     @classmethod
@@ -319,6 +368,17 @@ def _is_vector(value):
     if isinstance(value, keras.KerasTensor):
         return len(value.shape) == 1
     return keras.ops.is_tensor(value) and value.shape.rank == 1
+
+
+def _is_text(value):
+    if isinstance(value, list | tuple):
+        return bool(value) and _is_text(value[0])
+    dtype = getattr(value, "dtype", None)
+    return (
+        isinstance(value, str | bytes)
+        or dtype in (tf.string, "string")
+        or getattr(dtype, "kind", None) in tuple("OSU")
+    )
 
 
 def _texts(segment):

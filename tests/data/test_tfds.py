@@ -8,6 +8,7 @@ from glue_samples import random_outputs, write_glue
 from tfds_samples import write
 from toy_words import preprocessor
 
+import bert_keras
 from bert_keras import InputError
 from bert_keras.data import tfds_sets
 from bert_keras.data.corpus import read_documents
@@ -286,3 +287,45 @@ def test_a_name_is_parsed():
     )
     assert parse_data_set("tfds:a/b", "dev").split == "dev"
     assert parse_data_set("hf:a/b:test") == ("hf", "a/b", "test")
+
+
+def test_elements_of_tfds_load_become_inputs_of_fit(folder):
+    texts = [(f"the old {n}", f"a goat {n}", n % 2) for n in range(6)]
+    rows = [
+        {"sentence1": a, "sentence2": b, "label": y, "idx": n}
+        for n, (a, b, y) in enumerate(texts)
+    ]
+    write("glue/mrpc", {"train": enumerate(rows)})
+    data = tfds.load("glue/mrpc", split="train")
+    plain = bert_keras.BertPreprocessor(preprocessor().tokenizer, 16)
+    keys = {"text_keys": ("sentence1", "sentence2"), "label_key": "label"}
+    named = type(plain)(plain.tokenizer, 16, **keys)
+    named = type(plain).from_config(named.get_config())
+    elements = list(data.batch(6).as_numpy_iterator())[0]
+    pairs = (elements["sentence1"], elements["sentence2"])
+    expected, labels = plain(pairs), elements["label"].tolist()
+    assert sorted(labels) == [0, 0, 0, 1, 1, 1]
+    for dataset in (data.batch(6).map(named), data.map(named).batch(6)):
+        ((found, y),) = dataset
+        assert y.numpy().tolist() == labels
+        for key, value in expected.items():
+            assert (found[key].numpy() == value.numpy()).all()
+    with pytest.raises(
+        InputError, match=r"text_keys=\('sentence1', 'sentence2'"
+    ):
+        data.map(plain)
+    wrong = type(plain)(plain.tokenizer, 16, text_keys="sentence")
+    with pytest.raises(InputError, match="a dict without 'sentence'.*'idx'"):
+        data.batch(6).map(wrong)
+    with pytest.raises(InputError, match="label_key is 'label', but text_keys"):
+        type(plain)(plain.tokenizer, 16, label_key="label")
+
+
+def test_supervised_elements_need_no_names(folder):
+    list(column_rows("tfds:bk_reviews", ["text"]))  # prepares it
+    data = tfds.load("bk_reviews", split="train", as_supervised=True)
+    plain = bert_keras.BertPreprocessor(preprocessor().tokenizer, 8)
+    for dataset in (data.batch(12).map(plain), data.map(plain).batch(12)):
+        ((found, y),) = dataset
+        assert found["token_ids"].shape == (12, 8)
+        assert sorted(y.numpy().tolist()) == [0] * 6 + [1] * 6

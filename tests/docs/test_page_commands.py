@@ -188,6 +188,9 @@ def check_data_sets(folder, _):
     labels = bert_keras.BertClassifier.from_preset(model).labels
     assert labels == ["Business", "Sci/Tech", "Sports", "World"]
     check_source(str(folder / "runs/wikipedia/tokens/train"))
+    names = {"bert_keras": bert_keras}
+    exec(python_of("data_sets")[0], names)
+    assert len(list(names["train"].unbatch())) == 24
 
 
 def squad_questions():

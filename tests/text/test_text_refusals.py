@@ -164,7 +164,7 @@ SYMBOLIC = keras.KerasTensor((), dtype="string")
         (np.array([1, 2]), "ndarray of int64. Expected one string"),
         (tf.constant([1]), "int32.*Expected one string"),
         (None, "The texts are None. Expected one string"),
-        ({"text": ["a"]}, "Expected one string"),
+        ({"text": ["a"]}, r"text_keys=\('text',\)"),
         (["a", ["b"]], "strings and lists of strings together"),
         ((["a"], ["b", "c"]), "sizes: 1 texts and 2 texts"),
         ((["a", "b"], "c"), "sizes: 2 texts and one text"),
