@@ -153,15 +153,15 @@ def _open_with_block(folder, config, fields, stored):
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, _normalize_name
     )
-    # If transformers lacks a head, the head's tensors have bert_keras's names.
-    head_names = [n for n in skipped if "/" in n and not in_encoder(n)]
+    # Tensors that transformers lacks have bert_keras's names.
+    own_names = [name for name in skipped if "/" in name]
     found = _transpose_kernels(found) | {
-        name: stored[name] for name in head_names
+        name: stored[name] for name in own_names
     }
     checkpoint.head = head
     checkpoint.head_arguments = block.read_arguments(fields)
     checkpoint.tensors = block.add_check(found, folder, fields)
-    checkpoint.skipped = [name for name in skipped if name not in head_names]
+    checkpoint.skipped = [name for name in skipped if name not in own_names]
     block.apply(fields, checkpoint, folder)
     if checkpoint.read_text is not None:
         read = checkpoint.read_text
@@ -492,8 +492,11 @@ def describe(model, preprocessor=None, without=()):
     config = _make_config(model, architecture, preprocessor)
     encoder = getattr(model, "encoder", model)
     pools_by_tanh = encoder.pooler_activation == "tanh"
-    if encoder.attention == "right_to_left" or not (
-        pools_by_tanh or POOLER[0] not in weights
+    has_more = any(in_encoder(name) and stored[name] == name for name in stored)
+    if (
+        has_more
+        or encoder.attention == "right_to_left"
+        or not (pools_by_tanh or POOLER[0] not in weights)
     ):
         config["model_type"] = block.NAME
     return config, arrays
@@ -502,7 +505,8 @@ def describe(model, preprocessor=None, without=()):
 def tensor_names(model, weights):
     """Return dict of weight name in bert_keras -> name in transformers.
 
-    Weights of a head that transformers lacks keep their names in bert_keras.
+    Weights that transformers lacks, of a head or of a subclass of
+    `BertEncoder`, keep their names in bert_keras.
 
     Args:
         model: `BertEncoder` or a task model.
@@ -512,11 +516,10 @@ def tensor_names(model, weights):
     table = names("" if is_encoder else type(model).__name__)
     found = {}
     for name in weights:
-        found[name] = name
-        if in_encoder(name) or not is_encoder:
-            found[name] = tensors.map_name(name, table)
-        if in_encoder(name) and not is_encoder:
-            found[name] = f"bert.{found[name]}"
+        is_known = in_encoder(name) or not is_encoder
+        other = tensors.map_name(name, table) if is_known else None
+        prefix = "bert." if in_encoder(name) and not is_encoder else ""
+        found[name] = f"{prefix}{other}" if other else name
     return found
 
 

@@ -77,6 +77,12 @@ def warn_about_weights(model, checkpoint, report, why):
     if all(map(in_encoder, [*report.loaded, *report.initialised])):
         # Without a head, only an encoder's tensors can belong to the model.
         unknown = list(filter(_ENCODER_PART.search, unknown))
+    # A subclass of `BertEncoder` has more weights.
+    unknown += [
+        tensor.name
+        for name, tensor in checkpoint.tensors.items()
+        if in_encoder(name) and name not in report.loaded
+    ]
     messages = []
     if new:
         why = f" ({why})" if why else ""

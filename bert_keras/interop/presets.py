@@ -9,6 +9,8 @@ import inspect
 import logging
 import os
 
+import numpy as np
+
 from bert_keras import files, versions
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface_tokenizer, tensors
@@ -19,6 +21,7 @@ from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
 from bert_keras.interop.text_settings import resolve_case
 from bert_keras.modeling import memory, modes, weights
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import list_argument_names
 from bert_keras.modeling.layers import make_initializer
@@ -66,8 +69,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
     tensors.run_checks(found)
     encoder_class = getattr(cls, "encoder_class", cls)
-    with modes.use(draw_weights=False):
-        encoder = encoder_class(**{**checkpoint.encoder, **encoder_arguments})
+    encoder = _make_encoder(encoder_class, checkpoint, encoder_arguments)
     if checkpoint.embedding:
         encoder.sentence_embedding = checkpoint.embedding
     model = encoder if cls is encoder_class else cls(encoder, **head_arguments)
@@ -87,6 +89,18 @@ def load_model(cls, preset, *, revision=None, **arguments):
     for line in str(report).splitlines():
         logger.info("%s", line)
     return model
+
+
+def _make_encoder(cls, checkpoint, arguments):
+    names = list_argument_names(cls)
+    stored = checkpoint.encoder_arguments.items()
+    stored = {name: value for name, value in stored if name in names}
+    with modes.use(draw_weights=False):
+        encoder = cls(**{**checkpoint.encoder, **stored, **arguments})
+        if cls is not BertEncoder:
+            # Build the layers that a subclass builds when it is called.
+            encoder(np.zeros((1, 1), "int32"))
+    return encoder
 
 
 def _check_labels_argument(cls, arguments):
@@ -471,10 +485,11 @@ def _assign(model, checkpoint, found):
         else:
             report.skipped.append(tensor.name)
     report.initialised = sorted(set(variables) - set(report.loaded))
-    # The head was built with random weights, but the encoder with zeros. So the
-    # encoder's missing kernels get random values here.
+    # The head was built with random weights, but BERT's encoder with zeros. So
+    # its missing kernels get random values here.
+    known = tensors.encoder_shapes(checkpoint.encoder)
     for name in report.initialised:
-        if in_encoder(name) and name.endswith("/kernel"):
+        if name in known and name.endswith("/kernel"):
             weight = variables[name]
             weight.assign(make_initializer()(weight.shape))
     return report

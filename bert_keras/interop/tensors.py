@@ -230,6 +230,7 @@ class Checkpoint:
         source: path or name of the preset, for messages.
         format: name of the format, such as "huggingface", for messages.
         encoder: arguments of `BertEncoder`.
+        encoder_arguments: arguments that only a subclass of `BertEncoder` has.
         head: name of the model class that the weights belong to.
         head_arguments: arguments of the model class, without the encoder.
         tensors: dict of weight name in bert_keras -> `Tensor`.
@@ -271,6 +272,7 @@ class Checkpoint:
     head_fault: InputError | None = None
     by_class: dict = dataclasses.field(default_factory=dict)
     check_unchanged: Callable | None = None
+    encoder_arguments: dict = dataclasses.field(default_factory=dict)
 
 
 def hide_default_label(labels, problem):

@@ -10,6 +10,8 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tiny
+from model_samples import fill
 from remote_folder import object_store
 from tiny import (
     INPUTS,
@@ -424,3 +426,44 @@ def test_classes_are_named_not_counted(tmp_path):
         BertClassifier.from_preset(folder, num_classes=2)
     model = BertClassifier.from_preset(folder, labels=np.array(["no", "yes"]))
     assert model.labels == ["no", "yes"] and not model.load_report.initialised
+
+
+class WideEncoder(BertEncoder):
+    """An encoder with two layers more, which are built in its first call."""
+
+    def __init__(self, width=3, **arguments):
+        self.width = width
+        super().__init__(**arguments)
+
+    def build(self, input_shape=None):
+        self.down = keras.layers.Dense(self.width, "relu", name="down")
+        self.up = keras.layers.Dense(self.hidden_dim, name="up")
+        super().build(input_shape)
+
+    def call(self, inputs, **options):
+        outputs = super().call(inputs, **options)
+        x = outputs["sequence_output"]
+        outputs["sequence_output"] = x + self.up(self.down(x))
+        return outputs
+
+
+class WideTagger(BertTagger):
+    encoder_class = WideEncoder
+
+
+def test_a_subclass_of_the_encoder_keeps_its_weights(tmp_path):
+    model = BertTagger(WideEncoder(width=5, **tiny.SIZES), labels=["O", "PER"])
+    model(INPUTS)
+    expected = fill(model)(INPUTS)
+    folder = saved(tmp_path / "a", model)
+    again = WideTagger.from_preset(folder)
+    assert (again.encoder.width, again.load_report.initialised) == (5, [])
+    assert largest_difference(expected, again(INPUTS)) == 0
+    for cls in (BertTagger, BertEncoder):
+        with pytest.warns(UserWarning, match="unknown: encoder/down/bias"):
+            cls.from_preset(folder)
+    with pytest.warns(UntrainedWarning, match="encoder/down/kernel"):
+        new = WideTagger.from_preset(saved(tmp_path / "b", toy("BertTagger")))
+    assert np.any(new.encoder.down.kernel)
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert config["model_type"] == "bert_keras"  # transformers refuses it
