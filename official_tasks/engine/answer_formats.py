@@ -14,6 +14,9 @@ from official_tasks.tasks.table import make_csv_writer
 
 ROWS_AT_ONCE = 1024  # rows per write to a Parquet file
 VECTOR = "embedding"  # name of a signature's output that holds vectors
+MAX_LABELS = 100  # more labels make a row too long (73 kB for 5,000 labels)
+# Output with a value for each label -> start of the names of its columns.
+BY_LABEL = {"probabilities": "probability", "score": "score"}
 
 
 def find_writer(path, entry):
@@ -49,36 +52,57 @@ def _records(lines):
         yield from map(json.loads, file)
 
 
-def list_columns(keep, inputs, outputs):
-    """Return a table's column names: kept columns, inputs, then outputs."""
-    record = {"keep": keep, "inputs": inputs, "answer": sorted(outputs)}
-    return list(_columns({k: dict.fromkeys(v) for k, v in record.items()}))
+class Table:
+    """Columns of a table of answers.
 
+    The columns are the kept ones, the inputs, then the outputs. Of an output
+    with a value for each label, each label has a column.
 
-def _columns(record):
-    """Return a row as a dict: kept columns, then inputs, then the answer.
-
-    An output gets the prefix "predicted_" if an earlier column has its name. An
-    input with the name of a kept column is left out.
+    Args:
+        keep: names of the kept columns.
+        entry: the signature's entry in the card.
     """
-    row = {**record.get("keep", {})}
-    row |= {k: v for k, v in record["inputs"].items() if k not in row}
-    for name, value in record["answer"].items():
-        while name in row:
-            name = f"predicted_{name}"
-        row[name] = value
-    return row
+
+    def __init__(self, keep, entry):
+        labels = entry.get("labels", ())
+        self._by_label = {
+            name: [f"{start}_{label}" for label in labels]
+            for name, start in BY_LABEL.items()
+            if len(labels) <= MAX_LABELS
+            and "(B, C)" in entry["outputs"].get(name, "")
+        }
+        inputs, outputs = entry["input_order"], sorted(entry["outputs"])
+        record = {"keep": keep, "inputs": inputs, "answer": outputs}
+        empty = {key: dict.fromkeys(x) for key, x in record.items()}
+        self.columns = list(self.make_row(empty))
+
+    def make_row(self, record):
+        """Return a record as a dict of column -> value.
+
+        An output gets the prefix "predicted_" if an earlier column has its
+        name. An input with the name of a kept column is left out.
+        """
+        row = {**record.get("keep", {})}
+        row |= {k: v for k, v in record["inputs"].items() if k not in row}
+        for output, value in record["answer"].items():
+            names = self._by_label.get(output)
+            values = (value or [None] * len(names)) if names else [value]
+            for name, one in zip(names or [output], values, strict=True):
+                while name in row:
+                    name = f"predicted_{name}"
+                row[name] = one
+        return row
 
 
-def _write_csv(lines, path, columns):
-    _write_text(lines, path, columns, str)
+def _write_csv(lines, path, table):
+    _write_text(lines, path, table, str)
 
 
-def _write_tsv(lines, path, columns):
+def _write_tsv(lines, path, table):
     _write_text(
         lines,
         path,
-        columns,
+        table,
         # Replace tabs and line breaks, because TSV has no quotes.
         lambda cell: " ".join(cell.replace("\t", " ").splitlines()),
         delimiter="\t",
@@ -87,11 +111,11 @@ def _write_tsv(lines, path, columns):
     )
 
 
-def _write_text(lines, path, columns, clean, **dialect):
+def _write_text(lines, path, table, clean, **dialect):
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = make_csv_writer(file, **dialect)
-        writer.writerow(map(clean, columns))
-        for row in map(_columns, _records(lines)):
+        writer.writerow(map(clean, table.columns))
+        for row in map(table.make_row, _records(lines)):
             writer.writerow(clean(_cell(value)) for value in row.values())
 
 
@@ -100,18 +124,18 @@ def _cell(value):
     return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
-def _write_parquet(lines, path, columns):
+def _write_parquet(lines, path, table):
     import pyarrow as pa
     import pyarrow.parquet
 
     def batches():
-        rows = map(_columns, _records(lines))
+        rows = map(table.make_row, _records(lines))
         while batch := list(islice(rows, ROWS_AT_ONCE)):
             yield batch
 
     schemas = {pa.Table.from_pylist(batch).schema for batch in batches()}
     if not schemas:
-        schemas = {pa.schema([(name, pa.null()) for name in columns])}
+        schemas = {pa.schema([(name, pa.null()) for name in table.columns])}
     schema = pa.unify_schemas(list(schemas), promote_options="permissive")
     schema = pa.schema([(f.name, _narrow(pa, f.type)) for f in schema])
     with pyarrow.parquet.ParquetWriter(path, schema) as file:
@@ -146,7 +170,7 @@ def _read_vectors(lines):
             yield np.frombuffer(base64.b64decode(vector), "<f4")
 
 
-def write_npy(lines, path, columns):
+def write_npy(lines, path, table):
     """Write the vectors as one float32 array (rows, dim)."""
     with open(lines, "rb") as file:
         count = sum(1 for _ in file)

@@ -19,10 +19,11 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.json_files import read_json, write_json
 from official_tasks.engine.answer_formats import (
+    MAX_LABELS,
     VECTOR,
+    Table,
     encode_vector,
     find_writer,
-    list_columns,
     write_npy,
 )
 from official_tasks.engine.prediction import encode_row
@@ -35,7 +36,6 @@ except ImportError:  # Windows
 # Errors that a line may cause if `predict` did not write the line.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 BATCHES_AT_ONCE = 16  # the rows of this many batches are sorted by length
-MAX_LABELS = 100  # more labels make a line too long (73 kB for 5,000 labels)
 BEST_LABELS = 10  # labels to write if a model has more than `MAX_LABELS`
 UNFINISHED = ".unfinished"  # suffix of an incomplete output
 
@@ -91,8 +91,7 @@ class Answers:
         entry = served.card["signatures"][signature]
         self.inputs, self.keep = entry["input_order"], list(keep)
         self._labels = entry.get("labels", ())
-        # Column names of a table; needed if there are no rows.
-        self._columns = list_columns(self.keep, self.inputs, entry["outputs"])
+        self._table = Table(self.keep, entry)
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
         self.done, self.truncated = 0, 0  # answered rows, truncated rows
@@ -177,7 +176,7 @@ class Answers:
             os.replace(self.lines, self.path)
             return
         with files.atomic_output(self.path) as partial:
-            self._write(self.lines, partial, self._columns)
+            self._write(self.lines, partial, self._table)
         record = self._make_record(
             self.done, self.truncated, self.inputs_hash.hexdigest()
         )

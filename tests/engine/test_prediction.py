@@ -356,6 +356,35 @@ def test_answers_are_csv_or_tsv(tmp_path, name, between):
     assert second["id"] == "8" and second["text"] == ""
 
 
+@pytest.mark.parametrize("count", [3, 101])
+def test_a_table_has_a_column_for_each_labels_probability(tmp_path, count):
+    served, shares = Served(), np.float32([0.25, 0.5, 0.25])
+    served.card["signatures"]["count"] = {
+        "input_order": ["text"],
+        "outputs": {"probabilities": "float32 (B, C): probability"},
+        "labels": ["bad", "a, b", *map(str, range(count - 2))],
+    }
+    served.signatures = ["count"]
+    more = np.zeros(count - 3, "float32")
+    row = np.concatenate([shares, more])
+    served.count = lambda texts: {"probabilities": [row] * len(texts)}
+    for rows in ([["a text", "kept"]], []):
+        path = tmp_path / f"out{len(rows)}.csv"
+        answered(path, served, rows, keep=["probability_0"])
+        with open(path, newline="") as file:
+            header, *found = csv.reader(file)
+        if count == 3:
+            names = [f"probability_{name}" for name in ("bad", "a, b")]
+            names += ["predicted_probability_0"]
+            assert header == ["probability_0", "text", *names]
+            assert [row[2:] for row in found] == [["0.25", "0.5", "0.25"]][
+                : len(rows)
+            ]
+        else:  # the ten best, in one column
+            assert header == ["probability_0", "text", "probabilities"]
+            assert all(len(json.loads(row[2])) == 10 for row in found)
+
+
 def test_an_answer_replaces_no_column_that_is_kept(tmp_path):
     # The rows are the output of an earlier prediction with --keep=label.
     keep = ["label", "predicted_label"]
