@@ -7,7 +7,6 @@ manifest is uploaded last. Without it, the folder is invalid.
 
 import contextlib
 import errno
-import functools
 import glob
 import hashlib
 import io
@@ -15,12 +14,11 @@ import itertools
 import os
 import re
 import shutil
-import socket
 import stat
 import tempfile
 import uuid
 
-from bert_keras import remote_files
+from bert_keras import processes, remote_files
 from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
@@ -348,29 +346,6 @@ def same_content(path, other) -> bool:
 
 
 @contextlib.contextmanager
-def plain_link(folder):
-    """Yield a path that leads to `folder` and that TensorFlow accepts.
-
-    TensorFlow needs UTF-8, and reads a path with *, ?, [, { or a backslash as a
-    pattern. If a local path is not UTF-8 or has such a character, a temporary
-    link is yielded.
-    """
-    folder = os.fspath(folder)
-    try:
-        folder.encode()
-        is_plain = not set("*?[]{}\\") & set(folder)
-    except UnicodeEncodeError:
-        is_plain = False
-    if is_plain or is_remote(folder):
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="bert_keras-") as parent:
-        link = os.path.join(parent, "folder")
-        os.symlink(os.path.abspath(folder), link)
-        yield link
-
-
-@contextlib.contextmanager
 def atomic_output(path, overwrite=True):
     """Yield a temporary local path; on success, move its content to `path`.
 
@@ -380,8 +355,8 @@ def atomic_output(path, overwrite=True):
 
     An old folder at `path` is replaced by two renames. If the process is killed
     between them, `path` is missing. The next `atomic_output` in the same parent
-    folder restores the old folder, if it runs in the same `process_space`.
-    For a remote `path`, see `upload`.
+    folder restores the old folder, if it runs in the same
+    `processes.process_space`. For a remote `path`, see `upload`.
 
     Args:
         path: path of a file or a folder.
@@ -406,11 +381,12 @@ def atomic_output(path, overwrite=True):
             "folder in it."
         )
     parent, name = os.path.split(path)
+    processes.check_held(absolute(path))
     make_folder(parent)
     _remove_old_partials(parent)
     # Shorten the name, because a name with the suffix may be too long.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
-    suffix = f"{process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    suffix = f"{processes.process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
     try:
         yield partial
@@ -478,39 +454,12 @@ def _remove_partial(path):
     remove(path)
 
 
-@functools.cache
-def process_space() -> str:
-    """Return an identifier of the machine's current boot and PID namespace.
-
-    On systems other than Linux, the identifier is made from the host name and
-    the hardware address. A process ID is unique only among the processes with
-    the same identifier.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            name = file.read() + os.readlink("/proc/self/ns/pid")
-    except OSError:
-        name = f"{socket.gethostname()} {uuid.getnode()}"
-    return hashlib.sha256(name.encode()).hexdigest()[:16]
-
-
-def is_running(pid: int) -> bool:
-    """Return True if a process with this ID runs in this PID namespace."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass  # the process belongs to another user
-    return True
-
-
 def _remove_old_partials(folder):
     for name in filter(is_partial, list_folder(folder)):
         space, _, rest = name.rpartition(PARTIAL)[2].partition("-")
         pid = rest.partition("-")[0]
-        is_ours = space == process_space() and pid.isdecimal()
-        if is_ours and not is_running(int(pid)):
+        is_ours = space == processes.process_space() and pid.isdecimal()
+        if is_ours and not processes.is_running(int(pid)):
             _remove_partial(os.path.join(folder, name))
 
 
@@ -603,10 +552,12 @@ def make_folder(path):
         existed or is remote.
 
     Raises:
-        InputError: the folder cannot be made, or is not writable.
+        InputError: the folder cannot be made, or is not writable, or it is in a
+            folder of `processes.held` that another process may have taken.
     """
     check_name(path)
     made = None
+    processes.check_held(absolute(path))
     try:
         if is_remote(path):
             with remote_files.gfile(path) as gfile:

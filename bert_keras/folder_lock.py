@@ -12,7 +12,7 @@ import uuid
 
 import filelock
 
-from bert_keras import files, json_files
+from bert_keras import files, json_files, processes
 from bert_keras.errors import InputError
 
 LOCK = ".lock"
@@ -34,7 +34,7 @@ class FolderLock:
     There, a marker file names the process that holds the folder, and a thread
     renews the marker every minute. If two processes write markers within half a
     second, the later marker wins. A marker is replaced if its process:
-    - has ended, and had the same `files.process_space`;
+    - has ended, and had the same `processes.process_space`;
     - ran on a host of the same name before its reboot or in another container;
     - has not renewed the marker for ten minutes.
     If it runs after all, its next `check` raises `InputError`.
@@ -53,7 +53,7 @@ class FolderLock:
         self._marker = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "space": files.process_space(),
+            "space": processes.process_space(),
             "token": uuid.uuid4().hex,
         }
         self._lock = self._renewer = None
@@ -70,10 +70,16 @@ class FolderLock:
         raised.
         """
         try:
-            if self._is_held():
+            if self.is_held():
                 return
         except OSError:
             return
+        if not files.exists(self.folder):
+            raise InputError(
+                f"{self.folder} was renamed or removed. This process stops, "
+                "and makes no file there. Start it again with the folder's "
+                "new name."
+            )
         raise InputError(
             f"{self.folder} may have been taken over by "
             f"{_name(_read_holder(self.path))}, because {self.path} was "
@@ -81,7 +87,8 @@ class FolderLock:
             "other process uses the folder."
         )
 
-    def _is_held(self):
+    def is_held(self):
+        """Return False if the lock file was removed or replaced."""
         if self._lock is None:
             holder = _read_marker(self.path)
             # A damaged marker, {}, may be one of ours, half written.
@@ -98,13 +105,15 @@ class FolderLock:
         """Free the folder for the next process."""
         self._released.set()
         if self._lock is not None:
+            if processes.held.get(self.folder) == self.check:
+                del processes.held[self.folder]
             self._lock.release()
             return
         if self._renewer is not None:
             self._renewer.join(RENEWED_AFTER)  # it must not write after this
         # A marker that cannot be removed now is free after `FREE_AFTER`.
         with contextlib.suppress(OSError):
-            if self._is_held():
+            if self.is_held():
                 files.remove(self.path)
 
     def remove(self):
@@ -139,6 +148,7 @@ class FolderLock:
         with contextlib.suppress(OSError), open(self.path, "w") as file:
             json.dump(self._marker, file)
         self._inode = os.stat(self.path).st_ino
+        processes.held[self.folder] = self.check
 
     def _take_marker(self):
         holder = _read_marker(self.path)
@@ -150,14 +160,14 @@ class FolderLock:
             )
         self._write_marker()
         time.sleep(SETTLED_AFTER)
-        if not self._is_held():
+        if not self.is_held():
             self._refuse(_read_holder(self.path))
         self._renewer = threading.Thread(target=self._renew, daemon=True)
         self._renewer.start()
 
     def _is_stale(self, holder):
         if holder.get("space") == self._marker["space"]:
-            return not files.is_running(holder["pid"])
+            return not processes.is_running(holder["pid"])
         # Some file systems have no modification time, so the marker has it.
         renewed = holder.get("renewed")
         if type(renewed) is int and renewed < time.time() - FREE_AFTER:
@@ -173,7 +183,7 @@ class FolderLock:
         while not self._released.wait(RENEWED_AFTER):
             # After an error, try again a minute later.
             with contextlib.suppress(OSError, InputError):
-                if not self._is_held():
+                if not self.is_held():
                     return
                 self._write_marker()
 

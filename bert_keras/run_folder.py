@@ -163,7 +163,7 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new:
+        if is_mistake and self._is_new and self._lock.is_held():
             # After an invalid argument, the next call may have other settings.
             self._remove_settings()
         else:

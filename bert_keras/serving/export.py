@@ -29,7 +29,7 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.weights import lora_layers
 from bert_keras.serving import verify as verification
 from bert_keras.serving.graph import Rows
-from bert_keras.serving.load import CARD, PROTO, read_card
+from bert_keras.serving.load import CARD, PROTO, plain_link, read_card
 from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import (
     NOT_A_MODEL,
@@ -169,7 +169,7 @@ def export_saved_model(
         module = tf.Module()
         module.weights = [w.value for model in served for w in model.weights]
         default = {"serving_default": next(iter(functions.values()))}
-        with files.plain_link(partial) as plain:
+        with plain_link(partial) as plain:
             tf.saved_model.save(module, plain, default | functions)
         card = {
             **_make_card(signatures, functions, options),

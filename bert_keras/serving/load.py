@@ -1,8 +1,10 @@
 """Load a SavedModel; call its signatures with lists of strings or ids."""
 
+import contextlib
 import os
 import re
 import reprlib
+import tempfile
 from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
@@ -35,6 +37,29 @@ ENTRY_FIELDS = {
 }
 
 
+@contextlib.contextmanager
+def plain_link(folder):
+    """Yield a path that leads to `folder` and that TensorFlow accepts.
+
+    TensorFlow needs UTF-8, and reads a path with *, ?, [, { or a backslash as a
+    pattern. If a local path is not UTF-8 or has such a character, a temporary
+    link is yielded.
+    """
+    folder = os.fspath(folder)
+    try:
+        folder.encode()
+        is_plain = not set("*?[]{}\\") & set(folder)
+    except UnicodeEncodeError:
+        is_plain = False
+    if is_plain or files.is_remote(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="bert_keras-") as parent:
+        link = os.path.join(parent, "folder")
+        os.symlink(os.path.abspath(folder), link)
+        yield link
+
+
 def load_saved_model(folder: files.PathLike) -> "ServedModel":
     """Load a SavedModel of `export_saved_model`; each signature is a method.
 
@@ -59,7 +84,7 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
     check_files(folder, card["files"], "Export the model again.")
     if "tensorflow_text" in card["needs"]:
         import tensorflow_text  # noqa: F401  (registers its operations)
-    with files.plain_link(folder) as plain:
+    with plain_link(folder) as plain:
         model = ServedModel(tf.saved_model.load(plain), card, folder)
     check_unchanged()
     return model

@@ -13,11 +13,11 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import comparison, files, json_files
+from bert_keras import comparison, json_files
 from bert_keras.errors import InputError
 from bert_keras.serving import replay
 from bert_keras.serving.graph import Rows
-from bert_keras.serving.load import as_tensor, read_card
+from bert_keras.serving.load import as_tensor, plain_link, read_card
 from bert_keras.serving.pieces import ID_INPUTS
 
 # Usual and hard texts: masks, empty, white space, punctuation alone, bytes that
@@ -148,7 +148,7 @@ def answer_in_fresh_process(folder, requests):
         requests_path = os.path.join(scratch, "requests.json")
         answers_path = os.path.join(scratch, "answers.npz")
         json_files.write_json(encoded, requests_path)
-        with files.plain_link(folder) as plain:
+        with plain_link(folder) as plain:
             done = subprocess.run(
                 [
                     sys.executable,

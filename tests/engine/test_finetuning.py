@@ -80,6 +80,25 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     assert again["curve"] == whole["curve"]
 
 
+def test_a_folder_that_is_renamed_while_it_trains_is_not_made_again(
+    place, task, tmp_path, eagerly
+):
+    run, moved = tmp_path / "run", tmp_path / "moved"
+
+    def rename(batch, logs):
+        if batch == 8 and not moved.exists():
+            run.rename(moved)
+
+    watch = keras.callbacks.LambdaCallback(on_train_batch_end=rename)
+    arguments = {"epochs": 2, **QUICK}
+    with pytest.raises(InputError, match="run was renamed or removed"):
+        finetuning.run(
+            task, place / "init", run, callbacks=[watch], **arguments
+        )
+    assert os.listdir(tmp_path) == ["moved"]
+    assert finetuning.run(task, place / "init", moved, **arguments)["curve"]
+
+
 def test_a_signal_while_dev_is_scored_saves_the_step(
     place, task, tmp_path, monkeypatch, eagerly
 ):

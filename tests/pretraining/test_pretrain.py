@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -189,6 +190,24 @@ def test_a_run_interrupted_in_both_phases_ends_with_the_same_bits(
     ours = (tmp_path / "model" / "model.safetensors").read_bytes()
     theirs = (finished[0] / "model" / "model.safetensors").read_bytes()
     assert ours == theirs
+    assert logged(results) == logged(finished[1])
+
+
+def test_a_folder_that_is_renamed_while_it_trains_is_not_made_again(
+    finished, data, tmp_path
+):
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    settings = {**SMALLEST, "save_every": 1}
+
+    def rename(batch, logs):
+        if os.path.isdir(run / "state"):
+            run.rename(moved)
+
+    watch = keras.callbacks.LambdaCallback(on_train_batch_end=rename)
+    with pytest.raises(InputError, match="run was renamed or removed"):
+        runner.run(data, run, callbacks=[watch], **settings)
+    assert os.listdir(tmp_path) == ["moved"]
+    results = runner.run(data, moved, **settings)
     assert logged(results) == logged(finished[1])
 
 

@@ -14,6 +14,7 @@ OF_ALL = {
     "interrupts",
     "json_files",
     "manifest",
+    "processes",
     "remote_files",
     "run_folder",
     "comparison",

@@ -8,6 +8,7 @@ from run_script import waiting_process
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
+from bert_keras.manifest import write_manifest
 from bert_keras.run_folder import RunFolder
 
 SETTINGS = {"seed": 1, "corpus": "a.txt", "sizes": (1, 2)}
@@ -223,6 +224,35 @@ def test_a_lock_that_was_replaced_is_noticed(tmp_path):
             pytest.raises(InputError, match="taken over by process"),
         ):
             run.check()
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_run_that_was_renamed_makes_nothing_in_its_old_place(tmp_path, other):
+    path, moved = tmp_path / "run", tmp_path / "moved"
+    before = {}
+    with (
+        pytest.raises(InputError, match="renamed or removed|taken over"),
+        RunFolder(path, {"seed": 1}) as run,
+    ):
+        path.rename(moved)
+        if other:  # another run begins in the old place
+            path.mkdir()
+            for name in (".lock", "run.json"):
+                (path / name).write_text("another run's")
+            before = {p: p.read_bytes() for p in path.iterdir()}
+        for write in (
+            lambda: run.finish("a", 1),
+            lambda: write_manifest(run.file("best.json"), {}),
+        ):
+            with pytest.raises(InputError, match="was renamed|taken over"):
+                write()
+        with run.output("model/a.txt") as partial:
+            pytest.fail(f"{partial} was made")
+    assert path.exists() == other
+    assert before == {p: p.read_bytes() for p in path.glob("*")}
+    assert sorted(p.name for p in moved.iterdir()) == [".lock", "run.json"]
+    with RunFolder(moved, {"seed": 1}):
+        pass
 
 
 def test_a_mistake_leaves_the_results_so_far_and_no_empty_folder(tmp_path):
