@@ -200,11 +200,13 @@ class WordPieceTokenizer(keras.layers.Layer):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Return ids, and the start and end of each token in its string.
 
-        `string[start:end]`, normalised, is the token without "##". The span of
-        an "[UNK]" is the whole word. Accents after a token's last character
-        belong to the token. If a character becomes part of two tokens, both
-        spans contain the character. This method does not use tensorflow-text's
-        operations, so it is slower than a call.
+        A span has every character that a letter of the token comes from, and
+        the accents after the last one, so `string[start:end]`, normalised,
+        contains the token without "##". A character that becomes several
+        letters, such as a Hangul syllable, may be in several tokens. Then their
+        spans share that character. The span of an "[UNK]" is the whole word.
+        This method does not use tensorflow-text's operations, so it is slower
+        than a call.
 
         Args:
             strings: as for a call.

@@ -179,6 +179,44 @@ def test_offsets_take_in_accents_and_whole_unknown_words():
     assert ends.numpy().tolist() == [2, 6, 9]
 
 
+@pytest.mark.parametrize("unit", ["characters", "bytes"])
+def test_tokens_share_the_characters_that_become_several_letters(unit):
+    several = {
+        chr(code): letters
+        for code in map_code_points(lowercase=True, strip_accents=True)
+        if len(letters := "".join(WordPiece(SMALL).words(chr(code)))) > 1
+    }
+    assert len(several) > 11_172  # the Hangul syllables and others
+    texts = [f"a{character}b" for character in several]
+    letters = sorted(set("".join(several.values())) - {"a"})
+    single = ["a", "##b", *(f"##{letter}" for letter in letters)]
+    # With "joined", the neighbours share tokens with the first and last letter.
+    joined = sorted(
+        {f"a{word[0]}" for word in several.values()}
+        | {f"##{word[-1]}b" for word in several.values()}
+    )
+    for pieces in (single, single + joined):
+        vocabulary = [*SPECIAL_TOKENS, *pieces]
+        reference = WordPiece(vocabulary)
+        tokenizer = WordPieceTokenizer(vocabulary)
+        found = tokenizer.tokenize_with_offsets(texts, unit=unit)
+        ids, starts, ends = (ragged.to_list() for ragged in found)
+        assert ids == list(map(reference.ids, texts))
+        for text, word, *row in zip(
+            texts, several.values(), ids, starts, ends, strict=True
+        ):
+            # The index in `text` of each letter's character.
+            source, expected = [0, *[1] * len(word), 2], []
+            for token_id in row[0]:
+                size = len(vocabulary[token_id].removeprefix("##"))
+                span = source[0], source[size - 1] + 1
+                if unit == "bytes":
+                    span = tuple(len(text[:end].encode()) for end in span)
+                expected.append(span)
+                source = source[size:]
+            assert list(zip(*row[1:], strict=True)) == expected, text
+
+
 def test_detokenize_joins_pieces_and_leaves_the_frame_out():
     padded = tf.constant([[2, 5, 6, 7, 3, 0], [2, 9, 10, 8, 4, 3]])
     expected = [b"an hours", b"unaffable [MASK]"]
