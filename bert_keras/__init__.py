@@ -125,7 +125,7 @@ if not TYPE_CHECKING:
 
 
 def __dir__():
-    return sorted({*globals(), *_MODULES})
+    return sorted([*_MODULES, "__version__"])
 
 
 def _register_classes():

@@ -41,6 +41,36 @@ def list_argument_names(cls):
     return list(dict.fromkeys(names))
 
 
+class ShowsArguments:
+    """Mixin whose `repr` shows the constructor's arguments.
+
+    The values are those of `get_config`.
+    """
+
+    def __repr__(self):
+        try:
+            config = self.get_config()
+        except Exception:  # a graph cannot read a variable
+            return super().__repr__()
+        _, *names = inspect.signature(type(self).__init__).parameters
+        config = {name: config[name] for name in names if name in config}
+        return _show({"class_name": type(self).__name__, "config": config})
+
+
+def _show(value):
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if not isinstance(value, dict) or "class_name" not in value:
+        return repr(value)
+    hidden = ("name", "dtype", "reduction")
+    arguments = [
+        f"{name}={_show(argument)}"
+        for name, argument in value["config"].items()
+        if name not in hidden
+    ]
+    return f"{value['class_name']}({', '.join(arguments)})"
+
+
 def name_inputs(inputs):
     """Return the checked inputs as a dict of int32 tensors (B, T) by name.
 

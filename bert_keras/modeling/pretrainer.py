@@ -10,6 +10,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling import kernels
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, MaskedLanguageModelHead
+from bert_keras.modeling.inputs import ShowsArguments
 from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
 
 
@@ -89,7 +90,7 @@ def pretraining_losses():
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class CrossEntropy(keras.losses.Loss):
+class CrossEntropy(ShowsArguments, keras.losses.Loss):
     """Cross entropy of integer labels and logits.
 
     Keras's `SparseCategoricalCrossentropy` keeps more tensors for the gradient.

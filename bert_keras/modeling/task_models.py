@@ -118,7 +118,9 @@ class BertClassifier(TaskModel):
         name: str = "classifier_model",
     ) -> None:
         self.encoder = encoder
-        self.labels = check_labels(labels, problem)
+        # None for ranking and for regression with one output. With Any, a type
+        # checker does not ask for a check where there always are labels.
+        self.labels: list[str] | Any = check_labels(labels, problem)
         self.thresholds = _check_thresholds(thresholds, self.labels, problem)
         if bilstm_dim and examples_per_row:
             raise InputError(
@@ -325,7 +327,7 @@ class BertTagger(TaskModel):
         name: str = "tagger_model",
     ) -> None:
         self.encoder = encoder
-        self.labels = check_labels(labels)
+        self.labels: list[str] = check_labels(labels)
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
         self.tagger = LogitsHead(

@@ -268,6 +268,11 @@ class TokenMasker:
         check_mask_rules(self)
         self._vocabulary = MaskingVocabulary(check_vocabulary(vocabulary))
 
+    def __repr__(self) -> str:
+        names = "max_predictions", "mask_rate", "mask_mix", "whole_word"
+        shown = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"TokenMasker({self._vocabulary.size} tokens, {shown})"
+
     def __call__(self, token_ids: Any, seed: Any) -> dict[str, "tf.Tensor"]:
         import tensorflow as tf  # `mask_rows` does not need TensorFlow
 

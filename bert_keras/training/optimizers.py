@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.inputs import ShowsArguments
 from bert_keras.modeling.keras_adapter import (
     SumsGradients,
     takes_summed_gradients,
@@ -143,7 +144,7 @@ def _make_rate(peak, steps, warmup, shape):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class AdamW(SumsGradients, keras.optimizers.Optimizer):
+class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as in BERT's original code.
 
     A step sums the gradients over all replicas and clips them by their global

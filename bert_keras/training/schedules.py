@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.inputs import ShowsArguments
 from bert_keras.modeling.keras_adapter import learning_rate_schedule
 from bert_keras.training import SCHEDULES
 
@@ -69,7 +70,9 @@ def to_number(name, value):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupLinearDecay(
+    ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
+):
     """Linear warm-up over `warmup_steps`, then linear decay to 0 at `steps`.
 
     During the warm-up, the rate is `peak * step / warmup_steps`. As in

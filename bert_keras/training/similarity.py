@@ -12,9 +12,10 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.modeling.gradients import custom_gradient
 from bert_keras.modeling.heads import normalize_vectors
+from bert_keras.modeling.inputs import ShowsArguments
 
 
-class _SimilarityLoss(keras.losses.Loss):
+class _SimilarityLoss(ShowsArguments, keras.losses.Loss):
     """A loss on the vectors (B, K, D) of the K texts of each example.
 
     If a loss needs no labels, `y_true` may be None.

@@ -26,6 +26,9 @@ reveal_type(preprocess.tokenizer.get_vocabulary())
 reveal_type(bert_keras.adamw(2e-5, steps=10))
 reveal_type(bert_keras.export_saved_model(model, preprocess, "served"))
 reveal_type(served.classify(["A text."]))
+reveal_type(model.labels[0])
+reveal_type(bert_keras.BertTagger.from_preset("m", labels=["O"]).labels)
+bert_keras.BertEmbedder.from_preset("m").encode(("A text.",), preprocess)
 """
 TYPES = [
     "bert_keras.modeling.task_models.BertClassifier",
@@ -33,6 +36,8 @@ TYPES = [
     "bert_keras.training.optimizers.AdamW",
     "str",
     "dict[str, Any]",
+    "str | Any",
+    "list[str]",
 ]
 MISTAKES = {
     "bert_keras.BertTagger(encoder, labels=3)": '"labels"',
@@ -142,3 +147,19 @@ def test_from_preset_of_the_preprocessor_names_its_arguments():
     }
     taken -= {"tokenizer", "vocabulary", "kwargs"}
     assert set(stated) - {"revision"} == taken
+
+
+def test_dir_and_repr_show_names_and_arguments():
+    assert dir(bert_keras) == sorted([*bert_keras._MODULES, "__version__"])
+    loss = bert_keras.Matryoshka(bert_keras.Triplet(0.25), [8, 4])
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    for value, shown in (
+        (loss, "Matryoshka(loss=Triplet(margin=0.25), dims=[8, 4], weights="),
+        (
+            bert_keras.adamw(2e-5, steps=100),
+            "AdamW(learning_rate=WarmupLinearDecay(peak=2e-05, steps=100, war",
+        ),
+        (bert_keras.adamw(2e-5), "AdamW(learning_rate=2e-05, weight_decay=0.0"),
+        (bert_keras.TokenMasker(special), "TokenMasker(6 tokens, max_predict"),
+    ):
+        assert repr(value).startswith(shown)
