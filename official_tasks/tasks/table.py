@@ -19,9 +19,10 @@ from typing import NamedTuple
 from bert_keras import files
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.text.wordpiece import encodable
+from official_tasks.tasks import label_studio
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
-KINDS = (".csv", ".tsv", ".jsonl")
+KINDS = (".csv", ".tsv", ".jsonl", ".json")
 BLOCK = 1 << 20  # bytes of a file to decode at once
 # UTF-32's mark begins with that of UTF-16, so it comes first.
 MARKS = {
@@ -150,8 +151,9 @@ def read_rows(
     """Yield `(line number, cells)` of each row; a cell is a str or a list.
 
     CSV follows RFC 4180; commas and line breaks may stand inside quotes. TSV is
-    split at tabs only. JSONL holds an object on each line. Rows of Parquet and
-    of data sets are numbered from 1. A null becomes "".
+    split at tabs only. JSONL holds an object on each line, JSON a list of
+    objects. Rows of JSON, Parquet and data sets are numbered from 1. A null
+    becomes "". For exports of Label Studio, see `label_studio.py`.
 
     Args:
         path: a file, or the name of a data set; see `column_rows`.
@@ -175,9 +177,8 @@ def read_rows(
         rows = _read_columnar(path, columns, optional, dialect, split)
     else:
         kind = kind or _find_kind(path)
-        rows = _read_text_rows(
-            path, stream, kind, columns, optional, dialect, notes
-        )
+        wanted = columns, lists, optional
+        rows = _read_text_rows(path, stream, kind, wanted, dialect, notes)
     for number, values in rows:
         where = f"{path}, {line_or_row(path)} {number}"
         with collect_faults(faults):
@@ -209,7 +210,8 @@ def is_columnar(path) -> bool:
 
 def line_or_row(path) -> str:
     """Return "row" or "line", the word for a position in the file."""
-    return "row" if is_columnar(path) else "line"
+    has_rows = is_columnar(path) or split_ending(path)[0] == ".json"
+    return "row" if has_rows else "line"
 
 
 def _find_kind(path):
@@ -218,8 +220,7 @@ def _find_kind(path):
         raise InputError(
             f"{path}: expected a file that ends in {', '.join(KINDS)} (with "
             ".gz after it if compressed) or .parquet, or a data set, tfds:NAME "
-            f"or hf:NAME, "
-            f"got {Path(path).name!r}"
+            f"or hf:NAME, got {Path(path).name!r}"
         )
     return kind
 
@@ -240,8 +241,11 @@ def _read_columnar(path, columns, optional, dialect, split):
     yield from column_rows(str(path), columns, optional, split)
 
 
-def _read_text_rows(path, stream, kind, columns, optional, dialect, notes):
-    """Yield (line number, values); a bad row yields a message, not values."""
+def _read_text_rows(path, stream, kind, wanted, dialect, notes):
+    """Yield (line number, values); a bad row yields a message, not values.
+
+    `wanted` has the arguments columns, lists and optional of `read_rows`.
+    """
     if dialect and dialect.separator and kind != ".csv":
         raise InputError(
             f"{path}: --separator={dialect.separator} is for files that end in "
@@ -255,30 +259,77 @@ def _read_text_rows(path, stream, kind, columns, optional, dialect, notes):
             stack.enter_context(stream)
             dialect = dialect and found
         stack.enter_context(plain_errors(path, dialect))
-        if kind == ".jsonl":
-            yield from _read_json_rows(stream, columns, optional)
+        if kind == ".json":
+            yield from _read_json_list(path, stream, wanted, notes)
+        elif kind == ".jsonl":
+            yield from _read_json_lines(stream, wanted)
         else:
             yield from _read_delimited_rows(
-                path, stream, kind, columns, optional, dialect, notes
+                path, stream, kind, wanted, dialect, notes
             )
 
 
-def _read_json_rows(lines, columns, optional):
+def _read_json_lines(lines, wanted):
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            row = dict.fromkeys(optional) | json.loads(line)
-            yield number, [row[column] for column in columns]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            yield (
-                number,
-                "expected a JSON object with "
-                f"{', '.join(map(repr, columns))}, got {line.strip()[:60]!r}",
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = line.strip()
+        yield number, _select(row, wanted)
+
+
+def _read_json_list(path, stream, wanted, notes):
+    text = stream.read()
+    if not text.lstrip().startswith("["):
+        yield from _read_json_lines(io.StringIO(text), wanted)  # as in JSONL
+        return
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected a list of JSON objects, got text that is no "
+            f"JSON: {error}"
+        ) from error
+    columns, lists, optional = wanted
+    rows = list(enumerate(content, 1))
+    is_tasks = bool(rows) and all(map(label_studio.is_task, content))
+    if is_tasks:
+        rows = label_studio.read_tasks(path, content, columns, notes)
+    objects = [row for _, row in rows if isinstance(row, dict)]
+    header = list(dict.fromkeys(itertools.chain(*objects)))
+    for column in columns:
+        if header and column not in header and column not in optional:
+            raise InputError(
+                f"{path}: no column {column!r}: its columns are "
+                f"{', '.join(map(repr, header))}"
             )
+    if len(objects) == len(rows) and (
+        is_tasks or label_studio.is_export(header)
+    ):
+        yield from label_studio.clean_rows(path, rows, columns, lists, notes)
+        return
+    for number, row in rows:
+        yield number, _select(row, wanted)
 
 
-def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
+def _select(row, wanted):
+    """Return the cells of a JSON object, or a message if it lacks one."""
+    columns, _, optional = wanted
+    try:
+        row = dict.fromkeys(optional) | row
+        return [row[column] for column in columns]
+    except (TypeError, KeyError):
+        shown = row if isinstance(row, str) else json.dumps(row)
+        return (
+            f"expected a JSON object with {', '.join(map(repr, columns))}, got "
+            f"{shown[:60]!r}"
+        )
+
+
+def _read_delimited_rows(path, lines, kind, wanted, dialect, notes):
+    columns, lists, optional = wanted
     csv.field_size_limit(MAX_CELL_LENGTH)
     separator = (dialect and dialect.separator) or None
     separator, lines, skipped = _read_separator(path, lines, kind, separator)
@@ -302,9 +353,23 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
                 f"{path}: {header.count(column)} columns are called "
                 f"{column!r}; the first of them is read"
             )
-    indices = [
-        header.index(name) if name in header else None for name in columns
-    ]
+    names = {*columns, label_studio.CANCELLED} & {*header}
+    indices = {name: header.index(name) for name in names}
+    read = _read_cells(rows, header, indices, skipped)
+    if label_studio.is_export(header):
+        yield from label_studio.clean_rows(path, read, columns, lists, notes)
+        return
+    for line, row in read:
+        is_message = isinstance(row, str)
+        yield line, row if is_message else [row.get(c) for c in columns]
+
+
+def _read_cells(rows, header, indices, skipped):
+    """Yield (line number, dict of column -> cell) from a `csv.reader`.
+
+    A bad row yields a message, not a dict. `indices` is a dict of column ->
+    index. `skipped` is the number of lines before those that the reader gets.
+    """
     line = skipped + rows.line_num
     try:
         for row in rows:
@@ -315,7 +380,7 @@ def _read_delimited_rows(path, lines, kind, columns, optional, dialect, notes):
             if len(row) != len(header):
                 yield line, f"expected {len(header)} columns, got {len(row)}"
             else:
-                yield line, [None if i is None else row[i] for i in indices]
+                yield line, {name: row[i] for name, i in indices.items()}
     except csv.Error as error:
         # Reading stops: after a wrong quote, it is unclear where rows begin.
         yield line + 1, f"the row that begins here {_quote_fault(error)}"
