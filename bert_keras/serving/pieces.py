@@ -147,7 +147,7 @@ INPUTS = {
     "model_garden": ("input_word_ids", "input_mask", "input_type_ids"),
 }
 # Model class -> (descriptions of outputs, {style: names of outputs}).
-_OUTPUTS = {
+OUTPUTS = {
     BertEncoder: (
         ("float32 (B, T, D): token vectors", "float32 (B, D): pooler output"),
         {
@@ -222,7 +222,7 @@ def ids(model, rows, style):
         raise InputError(
             f"ids_signature is {style!r}. Expected one of {', '.join(INPUTS)}."
         )
-    if type(model) not in _OUTPUTS:
+    if type(model) not in OUTPUTS:
         raise InputError(
             f"A {type(model).__name__} has no signature for ids. Export it "
             "without ids_signature."
@@ -245,7 +245,7 @@ def ids(model, rows, style):
         "ids",
         dict(zip(INPUTS[style], _make_example(model, rows), strict=True)),
         function,
-        dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
+        dict(zip(names, OUTPUTS[type(model)][0], strict=True)),
         per_token=tuple(
             n for name, n in names_by_style if name in token_outputs
         ),
@@ -291,7 +291,7 @@ def output_names(model, style):
         "ranking",
     ):
         return ("logits",)  # the original BERT code has no such head
-    return _OUTPUTS[type(model)][1][style]
+    return OUTPUTS[type(model)][1][style]
 
 
 def compute_outputs(model, inputs, style):
@@ -303,7 +303,7 @@ def compute_outputs(model, inputs, style):
     outputs = model(inputs, training=False)
     if isinstance(outputs, dict):
         outputs = [
-            outputs[name] for name in _OUTPUTS[type(model)][1]["bert_keras"]
+            outputs[name] for name in OUTPUTS[type(model)][1]["bert_keras"]
         ]
         return [tf.cast(output, tf.float32) for output in outputs]
     if output_names(model, style) == ("probabilities",):

@@ -15,13 +15,15 @@ import numpy as np
 
 from bert_keras import files, json_files
 from bert_keras.comparison import greatest_difference
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, require_tensorflow
 from bert_keras.interop.convert import real_outputs, sample_inputs
 from bert_keras.interop.text_settings import check_fits, write_pieces
+from bert_keras.modeling import modes
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_base import TaskModel
 from bert_keras.modeling.task_models import BertChooser
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
-from bert_keras.serving.pieces import ID_INPUTS
+from bert_keras.serving.pieces import ID_INPUTS, OUTPUTS, output_names
 from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import refuse_random_weights
 
@@ -67,10 +69,11 @@ def export_on_ids(
         "int8", it is the RMS difference of an output, in standard deviations.
 
     Raises:
-        InputError: the format or dtype is unknown, the folder exists, a package
-            is missing, the preprocessor does not fit the model, its prompt is
-            not pooled, weights are random, not finite or already int8, or the
-            difference is above 1e-5 (0.5 for the dtype "int8").
+        InputError: Keras does not run on TensorFlow, the format or dtype is
+            unknown, the folder exists, a package is missing, the preprocessor
+            does not fit the model, its prompt is not pooled, weights are
+            random, not finite or already int8, or the difference is above 1e-5
+            (0.5 for the dtype "int8").
     """
     _check_request(model, preprocessor, folder, format, dtype)
     random = drop_unused_pooler(model, untrained_weights(model))
@@ -102,6 +105,7 @@ def export_on_ids(
 
 
 def _check_request(model, preprocessor, folder, format, dtype):
+    require_tensorflow("An export")
     if format not in MODEL:
         raise InputError(
             f"format is {format!r}. Expected one of {', '.join(MODEL)}."
@@ -130,7 +134,11 @@ def _write(model, path, format, dtype):
         from tensorflow import lite
 
         options["optimizations"] = [lite.Optimize.DEFAULT]
-    model.export(path, format, **options)
+    is_task = isinstance(model, TaskModel)  # an encoder returns a dict
+    is_single = is_task and not isinstance(model.output, dict)
+    named = _NamesOutput(model) if is_single else model
+    with modes.use(gradients=False):
+        named.export(path, format, **options)
     if dtype == "int8" and format == "onnx":
         exact = f"{path}.float32"
         os.rename(path, exact)
@@ -147,6 +155,40 @@ def _write(model, path, format, dtype):
             weight_type=QuantType.QInt8,
         )
         os.remove(exact)
+    if format == "onnx":
+        _name_axes(model, path)
+
+
+class _NamesOutput(keras.Model):
+    """A model of one output that returns a dict, as the formats need names."""
+
+    def __init__(self, model):
+        super().__init__(name=model.name)
+        self.model = model
+        # A user's own task model has no row in the table of signatures.
+        is_known = type(model) in OUTPUTS
+        names = output_names(model, "bert_keras") if is_known else ("logits",)
+        (self.output_name,) = names
+        self.built = True
+
+    def call(self, inputs, training=False):
+        return {self.output_name: self.model(inputs, training=training)}
+
+
+def _name_axes(model, path):
+    """Name the free axes of an ONNX file's inputs and outputs."""
+    import onnx
+
+    file = onnx.load(path)
+    choices = "choices" if isinstance(model, BertChooser) else None
+    for value in (*file.graph.input, *file.graph.output):
+        masks = "masks" if value.name in ("mask_positions", "mlm") else None
+        axes = "batch", masks or choices or "length", "length"
+        shape = value.type.tensor_type.shape.dim
+        for name, axis in zip(axes, shape, strict=False):
+            if not axis.dim_value:
+                axis.dim_param = name
+    onnx.save(file, path)
 
 
 def _check_packages(format):
@@ -256,7 +298,7 @@ def _settings(model, preprocessor, names):
         "class": type(model).__name__,
         "labels": list(getattr(model, "labels", None) or []),
         "inputs": list(_input_names(model)),
-        "outputs": {n if len(names) > 1 else "logits": n for n in names},
+        "outputs": {name: name for name in names},
         "sequence_length": preprocessor.sequence_length,
         "long_text": getattr(model, "long_text", "truncate"),
         "prompt": preprocessor.prompts.get(preprocessor.prompt, ""),

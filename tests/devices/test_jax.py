@@ -232,6 +232,7 @@ def test_a_failed_step_keeps_the_weights_in_all_methods_and_on_jax():
 
 def test_what_needs_tensorflow_says_so_before_it_begins(monkeypatch, tmp_path):
     from bert_keras.serving.export import export_saved_model
+    from bert_keras.serving.portable_formats import export_on_ids
     from official_tasks import pretrain
     from official_tasks.engine import finetuning, models
 
@@ -240,6 +241,7 @@ def test_what_needs_tensorflow_says_so_before_it_begins(monkeypatch, tmp_path):
     few = {"epochs": 1, "batch_size": 1, "learning_rate": 1}
     for begin in (
         lambda: export_saved_model(None, None, output),
+        lambda: export_on_ids(None, None, output, "onnx"),
         lambda: pretrain.run("data", output),
         lambda: models.load_model(None, "model"),
         lambda: models.load_trained(None, "model"),

@@ -12,6 +12,7 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving import portable_formats
 from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.pieces import output_names
 from bert_keras.serving.portable_formats import NEEDS, export_on_ids
 from bert_keras.serving.quantize import convert_weights
 
@@ -51,11 +52,19 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
     assert settings["ids"]["mask"] == 4
     assert settings["labels"] == list(getattr(model, "labels", None) or [])
     assert settings["dtype"] == "float32"
+    runtime = portable_formats.RUNTIMES[format]
+    _, names = runtime(str(folder / portable_formats.MODEL[format]))
+    outputs = output_names(model, "bert_keras")
+    assert sorted(names) == sorted(outputs) == sorted(settings["outputs"])
     if format == "onnx":
         # OneHot crashes ONNX Runtime before 1.27 on an empty batch.
         import onnx
 
         graph = onnx.load(folder / portable_formats.MODEL["onnx"]).graph
+        for value in (*graph.input, *graph.output):
+            axes = value.type.tensor_type.shape.dim
+            assert axes[0].dim_param == "batch"
+            assert not any("unk" in axis.dim_param for axis in axes)
         assert "OneHot" not in {node.op_type for node in graph.node}
 
 
@@ -112,6 +121,8 @@ def test_vectors_are_those_of_the_live_embedder(tmp_path, pooling, format):
     model = spread(BertEmbedder(encoder(), pooling))
     folder = tmp_path / "out"
     assert export_on_ids(model, preprocessor(), folder, format) <= 1e-5
+    settings = json_files.read_json(folder / portable_formats.SETTINGS)
+    assert settings["outputs"] == {"embedding": "embedding"}
 
 
 @pytest.mark.parametrize("apart", [0, 1, np.nan])
@@ -148,7 +159,7 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setitem(
         portable_formats.RUNTIMES, "onnx", lambda path: (run, names)
     )
-    monkeypatch.setattr(BertEncoder, "export", lambda *_, **settings: None)
+    monkeypatch.setattr(portable_formats, "_write", lambda *_: None)
     with pytest.raises(InputError, match="differs from the live model"):
         export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
     assert list(tmp_path.iterdir()) == []
