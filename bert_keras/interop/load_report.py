@@ -5,6 +5,7 @@ import re
 import warnings
 
 from bert_keras.errors import UntrainedWarning
+from bert_keras.interop.head_table import LABELED_WEIGHTS
 from bert_keras.modeling import weights
 from bert_keras.modeling.weights import in_encoder
 
@@ -32,12 +33,14 @@ class LoadReport:
         loaded: names in bert_keras of the weights that were set.
         skipped: names of tensors in the source that were not loaded.
         initialised: names of the model's weights that were not loaded.
+        new_labels: labels that the source's head lacks. Their outputs are new.
     """
 
     source: str
     loaded: list
     skipped: list
     initialised: list
+    new_labels: list = dataclasses.field(default_factory=list)
 
     def __str__(self):
         return (
@@ -67,7 +70,12 @@ def warn_about_weights(model, checkpoint, report, why):
 
     Also warn about tensors with unknown names, which may belong to the model.
     """
-    random = {*report.initialised, *checkpoint.untrained} & {
+    names = {*report.initialised, *checkpoint.untrained}
+    if report.new_labels:
+        names |= set(LABELED_WEIGHTS)
+        labels = list_names(report.new_labels)
+        why = f"only the outputs of the new labels {labels}"
+    random = names & {
         *report.initialised,
         *report.loaded,
     }

@@ -5,7 +5,6 @@ A format's reader is imported only if a preset has that format.
 
 import dataclasses
 import glob
-import inspect
 import logging
 import os
 
@@ -15,10 +14,15 @@ from bert_keras import files, versions
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface_tokenizer, tensors
 from bert_keras.interop.block import CONFIG
-from bert_keras.interop.head_table import HEADS, LABELED_WEIGHTS
+from bert_keras.interop.head_selection import select_head, select_labels
+from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.load_report import LoadReport, warn_about_weights
 from bert_keras.interop.tensor_files import read_json
-from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
+from bert_keras.interop.tensors import (
+    Checkpoint,
+    WeightsError,
+    read_license,
+)
 from bert_keras.interop.text_settings import resolve_case
 from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.encoder import BertEncoder
@@ -26,7 +30,7 @@ from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import list_argument_names
 from bert_keras.modeling.layers import make_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
-from bert_keras.modeling.weights import POOLER, in_encoder, published_weights
+from bert_keras.modeling.weights import POOLER, published_weights
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +46,11 @@ def load_model(cls, preset, *, revision=None, **arguments):
     """Return a model of class `cls` with the weights of `preset`.
 
     If `cls`, `labels`, `bilstm_dim`, `recipe` or `pooling` does not fit the
-    preset's head, only the encoder is loaded. `load_report` of the model lists
-    the loaded, skipped and initialised weights. The report is also logged, in
-    three lines. An `UntrainedWarning` names the weights of a new head or
-    pooler, and weights that were saved untrained.
+    preset's head, only the encoder is loaded. If `labels` has the head's labels
+    and new ones, the head keeps the outputs of its labels. `load_report` of
+    the model lists the loaded, skipped and initialised weights. The report is
+    also logged, in three lines. An `UntrainedWarning` names the weights of a
+    new head or pooler, and weights that were saved untrained.
 
     Args:
         cls: `BertEncoder` or a task model's class.
@@ -65,7 +70,12 @@ def load_model(cls, preset, *, revision=None, **arguments):
     checkpoint = choose_class(cls.__name__, checkpoint)
     encoder_arguments, head_arguments = _split_arguments(cls, arguments)
     _check_head(cls, checkpoint)
-    found, head_arguments, why = _select_head(cls, checkpoint, head_arguments)
+    found, head_arguments, why = select_head(cls, checkpoint, head_arguments)
+    new_labels = []
+    if not why:
+        found, new_labels = select_labels(
+            found, checkpoint.head_arguments, head_arguments
+        )
     check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
     tensors.run_checks(found)
     encoder_class = getattr(cls, "encoder_class", cls)
@@ -80,6 +90,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     report = _assign(model, checkpoint, found)
     if any(tensor.source is None for tensor in found.values()):
         _check_unchanged(checkpoint)
+    report.new_labels = new_labels
     model.load_report = encoder.load_report = report
     if not why:
         _check_complete(model, checkpoint, report)
@@ -344,87 +355,6 @@ def _check_head(cls, checkpoint):
     is_encoder = not hasattr(cls, "encoder_class")
     if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:
         raise checkpoint.head_fault
-
-
-def _select_head(cls, checkpoint, arguments):
-    """Return (tensors, arguments of the head, reason).
-
-    The reason says why the stored head is not used. It is None if the head is
-    used.
-    """
-    stored, new = checkpoint.head_arguments, arguments
-    if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
-        why = f"the weights are of a {checkpoint.head}"
-        return _select_encoder(checkpoint.tensors), new, why
-    arguments = {**stored, **new}
-    if stored.get("recipe") and not arguments.get("recipe"):
-        # The stored pooling belongs to the stored recipe, which is not used.
-        arguments["pooling"] = new.get("pooling")
-    if new.get("problem") == "ranking":  # ranking has no labels
-        arguments["labels"] = None
-    if stored and hasattr(cls, "encoder_class"):
-        _check_stored_arguments(cls, checkpoint, arguments)
-    order = _order_labels(stored.get("labels"), arguments.get("labels"))
-    differs = "labels" if order is None else None
-    has_one = len(stored.get("labels") or "1") == 1
-    was_score = stored.get("problem") in ("regression", "ranking")
-    # The stored head returns a score. If the caller passes other labels and no
-    # `problem`, the model gets a new head that classifies.
-    if differs and has_one and was_score:
-        arguments["problem"] = new.get("problem", "single")
-    input_names = ["bilstm_dim", "recipe"]  # the head's input depends on them
-    input_names += ["pooling"] if arguments.get("recipe") else []
-    for name in input_names:
-        if stored.get(name) != arguments.get(name):
-            differs = name
-    kept = stored.get("thresholds")
-    if kept and "thresholds" not in new:  # one threshold for each label
-        fits = differs is None and arguments["problem"] == "multi"
-        arguments["thresholds"] = [kept[i] for i in order] if fits else None
-    if differs is not None:
-        why = (
-            f"the weights are for {differs}={stored.get(differs)}, "
-            f"not {arguments.get(differs)}"
-        )
-        return _select_encoder(checkpoint.tensors), arguments, why
-    if order == sorted(order):
-        return checkpoint.tensors, arguments, None
-    reordered = {
-        name: tensor.map_values(tensor.shape, lambda x: x[..., order])
-        for name, tensor in checkpoint.tensors.items()
-        if name in LABELED_WEIGHTS
-    }
-    return checkpoint.tensors | reordered, arguments, None
-
-
-def _check_stored_arguments(cls, checkpoint, arguments):
-    try:
-        inspect.signature(cls.__init__).bind(None, None, **arguments)
-    except TypeError as error:
-        raise WeightsError(
-            checkpoint.source,
-            f"{cls.__name__} cannot be built from the settings ({error})",
-            "Correct the file or fetch it again",
-        ) from None
-
-
-def _select_encoder(found):
-    return {name: tensor for name, tensor in found.items() if in_encoder(name)}
-
-
-def _order_labels(stored, requested):
-    """Return the stored index of each requested label.
-
-    Return None if the two sets of labels differ. If all stored labels are
-    placeholders (LABEL_0, LABEL_1, ...), only their count must match.
-    """
-    stored = list(stored or ["LABEL_0"])
-    requested = list(requested or stored[:1])
-    if stored == [f"LABEL_{index}" for index in range(len(requested))]:
-        return list(range(len(requested)))
-    if sorted(stored) == sorted(requested):
-        return [stored.index(label) for label in requested]
-    return None
 
 
 def check_tensors(head, checkpoint, found, head_arguments, why=None):

@@ -20,6 +20,9 @@ from bert_keras.interop.tensors import Tensor, WeightsError
 # Maximum number of lists and objects in a JSON file. Real files have hundreds.
 # 15 MB of empty lists would take 0.8 GB of memory and 7 seconds to read.
 MAX_LISTS = 100_000
+# Maximum bytes of a JSON file. config.json names each label three times; with
+# 100,000 labels of 50 characters it has 20 MB.
+MAX_BYTES = 4 * json_files.MAX_JSON_BYTES
 
 
 def read_json(path, kind=dict, optional=False):
@@ -33,9 +36,7 @@ def read_json(path, kind=dict, optional=False):
     if optional and not os.path.exists(path):
         return Fields({}, path)
     try:
-        text = files.read_bytes(
-            path, json_files.MAX_JSON_BYTES, os.path.dirname(path)
-        )
+        text = files.read_bytes(path, MAX_BYTES, os.path.dirname(path))
     except OSError as error:
         raise WeightsError(
             path, f"the file cannot be read ({error.strerror})"

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
+from bert_keras.interop.load_report import list_names
 from bert_keras.interop.presets import (
     choose_class,
     find_model_folder,
@@ -60,10 +61,18 @@ def load_model(
     model = _build_model(task, encoder, bilstm_dim)
     name = type(model).__name__
     checkpoint = choose_class(name, checkpoint)
+    new_labels = []
     if checkpoint.head == name:
-        _load_head(model, checkpoint, dtype)
+        new_labels = _load_head(model, checkpoint, dtype)
     new = weights.drop_unused_pooler(model, weights.untrained_weights(model))
-    if new:
+    if new_labels:
+        progress.console.print(
+            "note: the head keeps its outputs of known labels; new labels: "
+            f"{list_names(new_labels)}",
+            soft_wrap=True,
+            markup=False,
+        )
+    elif new:
         progress.console.print(
             f"note: new weights, random before training: {', '.join(new)}",
             soft_wrap=True,
@@ -140,7 +149,11 @@ def _open(preset, dtype, **encoder_arguments):
 
 
 def _load_head(model, checkpoint, dtype):
-    """Load the checkpoint's weights, including its head's, into the model."""
+    """Load the checkpoint's weights, including its head's, into the model.
+
+    Returns:
+        The labels that the checkpoint's head lacks.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         stored = type(model).from_preset(
@@ -148,6 +161,7 @@ def _load_head(model, checkpoint, dtype):
         )
     weights.copy_weights(stored, model)
     weights.mark_new_weights(model, weights.untrained_weights(stored))
+    return stored.load_report.new_labels
 
 
 def scale_rate(rate, init) -> float:

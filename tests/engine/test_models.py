@@ -61,6 +61,24 @@ def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
     )
 
 
+def test_a_class_more_keeps_the_outputs_of_the_known_ones(
+    trained, tmp_path, capsys
+):
+    rows = [
+        (text, ["good", "bad", "none"][index % 3])
+        for index, (text, _) in enumerate(sentences(30))
+    ]
+    task = custom_task(write_csv(tmp_path / "more.csv", rows))
+    model = load_model(task, trained)
+    assert "new labels: none\n" in capsys.readouterr().out
+    stored = BertClassifier.from_preset(trained / "model")
+    columns = [model.labels.index(label) for label in stored.labels]
+    assert len(model.labels) == 3
+    np.testing.assert_array_equal(
+        np.array(model.classifier.kernel)[:, columns], stored.classifier.kernel
+    )
+
+
 def test_an_ensemble_is_the_mean_of_its_models(
     place, task, trained, tmp_path, eagerly
 ):

@@ -22,9 +22,11 @@ from tiny import (
 )
 from tiny import model as toy
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop import head_selection
 from bert_keras.interop.convert import convert
+from bert_keras.interop.presets import open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
@@ -143,6 +145,59 @@ def test_a_head_follows_its_labels_into_another_order(tmp_path, name, recwarn):
     expected = np.roll(before(INPUTS), -1, axis=-1)
     assert largest_difference(expected, after(INPUTS)) == 0
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("problem", ["single", "multi", "tags"])
+def test_known_labels_keep_their_outputs_beside_new_ones(tmp_path, problem):
+    labels, more = ["O", "PER"], ["ORG", "PER", "O", "LOC"]
+    cls = BertTagger if problem == "tags" else BertClassifier
+    options = {} if problem == "tags" else {"problem": problem}
+    if problem == "multi":
+        options["thresholds"] = [0.2, 0.3]
+    before = fill(cls(encoder(), labels, **options))
+    folder = saved(tmp_path / "a", before)
+    with pytest.warns(UntrainedWarning, match="new labels LOC, ORG"):
+        after = cls.from_preset(folder, labels=more)
+    assert after.load_report.new_labels == ["ORG", "LOC"]
+    expected, outputs = np.array(before(INPUTS)), np.array(after(INPUTS))
+    assert np.array_equal(outputs[..., [2, 1]], expected)
+    head = after.tagger if problem == "tags" else after.classifier
+    kernel = np.array(head.kernel)[:, [0, 3]]
+    assert 0.005 < kernel.std() < 0.05 and not np.array(head.bias)[[0, 3]].any()
+    assert getattr(after, "thresholds", None) is None
+    name = f"{head.name}/kernel"
+    assert name in untrained_weights(after)
+    with pytest.warns(UntrainedWarning, match=f"not \\['PER.*{name}"):
+        cls.from_preset(folder, labels=["PER", "ORG"])  # one label is gone
+
+
+def test_many_labels_with_long_names_come_back(tmp_path):
+    labels = [f"{index:06} {'x' * 80}" for index in range(60_000)]
+    folder = saved(tmp_path / "a", BertClassifier(encoder(), labels))
+    size = os.path.getsize(tmp_path / "a" / "config.json")
+    assert size > json_files.MAX_JSON_BYTES
+    assert open_checkpoint(folder).head_arguments["labels"] == labels
+
+
+class CountedLabel(str):
+    """A text that counts how often it is compared."""
+
+    compared = 0
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        CountedLabel.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_matching_of_labels_is_linear_in_their_number():
+    labels = [CountedLabel(index) for index in range(2000)]
+    order = head_selection._match_labels(
+        {"labels": labels}, {"labels": labels[::-1]}
+    )
+    assert order == list(range(2000))[::-1]
+    assert CountedLabel.compared < 20_000
 
 
 def test_thresholds_follow_their_labels(tmp_path):
