@@ -2,19 +2,25 @@
 
     python tools/compare.py old.jsonl runs/served
 
-In: a JSONL file of answers, written by official_tasks.predict or recorded from
-a server, and the folder of a SavedModel. Each line of the file has one answer:
+In: answers that official_tasks.predict wrote (.jsonl, .csv or .tsv) or that a
+server recorded (.jsonl), and the folder of a SavedModel. Each line of a JSONL
+file has one answer:
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}}
 Out: for each output, the fraction of equal answers (numbers: within 1e-5), the
 greatest difference of numbers, and the worst cases. With --label=COLUMN, the
-script also prints the accuracy of the old and of the new answers. COLUMN has
-the true labels; predict --keep=COLUMN records it. Takes some seconds to start.
+script also prints the accuracy of the old and of the new answers, and how many
+rows the export fixes and breaks, in all and by class. COLUMN has the true
+labels; predict --keep=COLUMN records it. If the export has other labels than
+the records, the script says so and compares the common ones. Takes some seconds
+to start.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import csv
 import json
+import os
 
 import numpy as np
 from absl import flags
@@ -27,6 +33,12 @@ from official_tasks import progress, script
 BATCH = 32
 # Rounding differs on another CPU or in another batch, so allow this difference.
 TOLERANCE = 1e-5
+TABLES = {
+    ".csv": {},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
+PROBABILITY = "probability_"  # start of the columns that predict writes
+MAX_NAMES = 20  # labels to print; of changed rows, those with the most
 
 
 def define_flags():
@@ -37,7 +49,9 @@ def define_flags():
 def main(values, records, folder):
     from bert_keras.serving.load import load_saved_model
 
-    records, served = read_records(records), load_saved_model(folder)
+    served = load_saved_model(folder)
+    records = read_records(records, served.card)
+    progress.print_notes(list_label_notes(records, served))
     summaries = compare(records, served, values.worst, values.label)
     missing = [name for name, found in summaries.items() if found is None]
     for name, summary in summaries.items():
@@ -55,14 +69,86 @@ def main(values, records, folder):
         )
 
 
-def read_records(path):
-    """Read a JSONL file of requests and their recorded answers.
+def read_records(path, card=None):
+    """Read requests and their recorded answers from a JSONL file or a table.
 
     A line is `{"signature": ..., "inputs": {name: value}, "answer": {name:
     value}}`. The default of `signature` is the model's default signature. Only
     the outputs in `answer` are compared. A line may also have `keep`, a dict
     of the columns that predict --keep recorded.
+
+    Args:
+        path: the file. The columns of a .csv or .tsv file are read as answers
+            of the default signature.
+        card: the card of the export; only needed for a table.
     """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in TABLES:
+        records = _read_table(path, card, TABLES[suffix])
+    else:
+        records = _read_lines(path)
+    if not records:
+        raise InputError(
+            f"{path} holds no requests. Expected at least one line."
+        )
+    return records
+
+
+def _read_table(path, card, dialect):
+    entry, records = card["signatures"][card["default"]], []
+    with open(path, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, **dialect):
+            try:
+                record = _read_row(row, entry)
+            except (ValueError, TypeError, KeyError):
+                record = {"answer": {}}
+            if not record["answer"]:
+                columns = ", ".join(map(str, row))
+                raise InputError(
+                    f"{path}, row {len(records) + 1}: expected the columns "
+                    "that predict writes for this export, "
+                    f"{', '.join(entry['input_order'])} and an output such as "
+                    f"{next(iter(entry['outputs']))}; got {columns}."
+                )
+            records.append(record)
+    return records
+
+
+def _read_row(row, entry):
+    """Return a record, from a row of predict's table: column -> cell."""
+    keep, answer = dict(row), {}
+    for name, text in entry["outputs"].items():
+        column = name
+        while f"predicted_{column}" in row:  # a kept column has the name
+            column = f"predicted_{column}"
+        if column in row:
+            answer[name] = _parse_cell(keep.pop(column), text)
+    inputs = {
+        name: _parse_cell(keep.pop(name), entry["inputs"][name])
+        for name in entry["input_order"]
+    }
+    best = [
+        {
+            "label": name.removeprefix(PROBABILITY),
+            "probability": json.loads(keep.pop(name)),
+        }
+        for name in row
+        if name.startswith(PROBABILITY)
+    ]
+    record = {"inputs": inputs, "answer": answer, "keep": keep}
+    if best:
+        answer["probabilities"] = best
+        record["labels"] = [one["label"] for one in best]
+    return record
+
+
+def _parse_cell(cell, text):
+    """Return the value of a cell; `text` describes its dtype and shape."""
+    is_text = text.startswith("string (B,)")
+    return cell if is_text else json.loads(cell)
+
+
+def _read_lines(path):
     records = []
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -78,10 +164,6 @@ def read_records(path):
                     '{"label": "..."}} on each line.'
                 )
             records.append(record)
-    if not records:
-        raise InputError(
-            f"{path} holds no requests. Expected at least one line."
-        )
     return records
 
 
@@ -111,59 +193,132 @@ def compare(records, served, worst=5, label=None):
         largest differences above `TOLERANCE`, largest first) and, if all
         differences are finite, `greatest_difference`.
         If `label` is given, the summary of the output "label" also has
-        `accuracy`: [of the recorded answers, of the new answers].
+        `accuracy`: [of the recorded answers, of the new answers]; `fixed` and
+        `broken`: number of rows that only the new or only the recorded answer
+        has right; and `by_class`: dict of true label -> [fixed, broken].
     """
-    from bert_keras.serving.load import has_value_per_entry
-
     cases, missing = {}, set()
     for signature, group in _group_by_signature(records, served).items():
+        entry = served.card["signatures"][signature]
+        are_equal = not _compare_label_sets(group, entry)
         for first in range(0, len(group), BATCH):
             batch = group[first : first + BATCH]
             answers = _call(served, signature, batch)
-            entry = served.card["signatures"][signature]
-            labels, outputs = entry.get("labels", []), entry["outputs"]
             for row, record in enumerate(batch):
                 missing.update(set(record["answer"]) - set(answers))
                 for name in sorted(set(record["answer"]) & set(answers)):
-                    old, new = record["answer"][name], answers[name][row]
-                    new = new.tolist() if hasattr(new, "tolist") else new
-                    # Recorded lists of a server are padded; new lists are not.
-                    count = record["answer"].get("count")
-                    is_padded = name in entry.get("padded", ())
-                    if is_padded and isinstance(count, int):
-                        old = old[:count]
-                    if has_value_per_entry(outputs[name]):
-                        old = old[: len(new)]
-                    if isinstance(old, list) and old and type(old[0]) is dict:
-                        old, new = _select_labels(old, new, labels)
-                    case = {
-                        "inputs": record["inputs"],
-                        "keep": record.get("keep", {}),
-                        "old": old,
-                        "new": new,
-                        "difference": _measure_difference(old, new),
-                    }
-                    cases.setdefault(name, []).append(case)
+                    case = _make_case(
+                        record, name, answers[name][row], entry, are_equal
+                    )
+                    if case:
+                        cases.setdefault(name, []).append(case)
     summaries = {name: _summarize(some, worst) for name, some in cases.items()}
     if label is not None:
-        accuracies = _score_labels(cases.get("label", []), label)
-        summaries["label"]["accuracy"] = accuracies
+        scores = _score_labels(cases.get("label", []), label)
+        summaries["label"] |= scores
     return summaries | dict.fromkeys(sorted(missing))
 
 
+def _make_case(record, name, new, entry, are_equal):
+    """Return the old and the new value of an output, and their difference.
+
+    The result is None if the values depend on labels that only one model has.
+    """
+    from bert_keras.serving.load import has_value_per_entry
+
+    old = record["answer"][name]
+    new = new.tolist() if hasattr(new, "tolist") else new
+    # Recorded lists of a server are padded; new lists are not.
+    count = record["answer"].get("count")
+    if name in entry.get("padded", ()) and isinstance(count, int):
+        old = old[:count]
+    if has_value_per_entry(entry["outputs"][name]):
+        old = old[: len(new)]
+    if isinstance(old, list) and old and type(old[0]) is dict:
+        old, new = _select_labels(old, new, entry.get("labels", []))
+    elif not are_equal and name in ("label_index", "probabilities"):
+        return None
+    return {
+        "inputs": record["inputs"],
+        "keep": record.get("keep", {}),
+        "old": old,
+        "new": new,
+        "difference": _measure_difference(old, new),
+    }
+
+
 def _select_labels(best, probabilities, labels):
-    """Return the recorded and the new probabilities of the recorded labels.
+    """Return the recorded and the new probabilities of the common labels.
 
     `best` is the recorded list of labels with probabilities. `probabilities`
-    has a new probability for each of the model's `labels`. A recorded label
-    that the model lacks gets the new probability None.
+    has a new probability for each of the model's `labels`.
     """
     values = dict(zip(labels, probabilities, strict=False))
-    new = [values.get(one.get("label")) for one in best]
-    return [one.get("probability") for one in best], new
+    common = [one for one in best if one.get("label") in values]
+    new = [values[one["label"]] for one in common]
+    return [one.get("probability") for one in common], new
+
+
+def list_label_notes(records, served):
+    """Return a note for each signature whose labels the records do not have."""
+    groups = _group_by_signature(records, served)
+    entries = served.card["signatures"]
+    notes = {n: _compare_label_sets(g, entries[n]) for n, g in groups.items()}
+    return [f"{name}: {note}" for name, note in notes.items() if note]
+
+
+def _compare_label_sets(records, entry):
+    """Return a sentence on the labels if records and export differ, or ""."""
+    labels = entry.get("labels", [])
+    if not labels or "label" not in entry["outputs"]:
+        return ""
+    positions = {name: index for index, name in enumerate(labels)}
+    indices, counts = _collect_labels(records)
+    complete = records[0].get("labels", labels)
+    parts = []
+    if only_old := [name for name in indices if name not in positions]:
+        parts.append(f"only the records have {', '.join(only_old[:MAX_NAMES])}")
+    if only_new := sorted({*labels} - {*complete}):
+        parts.append(f"only the export has {', '.join(only_new[:MAX_NAMES])}")
+    if counts - {len(labels)}:
+        parts.append(f"the records have {max(counts)}, not {len(labels)}")
+    moved = [n for n, i in indices.items() if i not in (None, positions.get(n))]
+    if moved and not parts:
+        parts.append("their order is another one")
+    if not parts:
+        return ""
+    return (
+        f"the labels differ: {'; '.join(parts)}. Labels are compared, and the "
+        "probabilities of labels that both name."
+    )
+
+
+def _collect_labels(records):
+    """Return dict of label -> index or None, and the numbers of probabilities.
+
+    The records of a table name all labels of their model. Other records name
+    the labels that they predict.
+    """
+    indices, counts = {}, set()
+    for record in records:
+        answer = record["answer"]
+        names, numbers = answer.get("label"), answer.get("label_index")
+        if isinstance(names, str):
+            names, numbers = [names], [numbers]
+        numbers = numbers or [None] * len(names or [])
+        indices |= zip(names or [], numbers, strict=False)
+        values = answer.get("probabilities") or []
+        if not values or not isinstance(values[0], dict):
+            counts |= {len(values)} if values else set()
+            continue
+        for one in values:
+            indices.setdefault(one.get("label"))
+    indices.pop("", None)  # padding of several labels
+    return indices, counts
 
 
 def _score_labels(cases, column):
+    """Return the accuracies and the counts of fixed and broken rows."""
     if not cases or any(column not in case["keep"] for case in cases):
         raise InputError(
             f"--label={column}: expected the output 'label' in the records and "
@@ -175,10 +330,21 @@ def _score_labels(cases, column):
             f"--label={column}: expected one label for each text, but the "
             "model gives a text several labels. Leave --label out."
         )
-    return [
-        float(np.mean([c[side] == str(c["keep"][column]) for c in cases]))
-        for side in ("old", "new")
-    ]
+    right, by_class = {"old": 0, "new": 0}, {}
+    for case in cases:
+        truth = str(case["keep"][column])
+        was, is_now = case["old"] == truth, case["new"] == truth
+        right["old"] += was
+        right["new"] += is_now
+        if was != is_now:
+            by_class.setdefault(truth, [0, 0])[was] += 1
+    changes = sorted(by_class.items(), key=lambda item: (-sum(item[1]), item))
+    return {
+        "accuracy": [count / len(cases) for count in right.values()],
+        "fixed": sum(fixed for fixed, _ in by_class.values()),
+        "broken": sum(broken for _, broken in by_class.values()),
+        "by_class": dict(changes[:MAX_NAMES]),
+    }
 
 
 def _group_by_signature(records, served):

@@ -6,7 +6,8 @@ import pytest
 
 from bert_keras.errors import InputError
 from bert_keras.serving import load
-from tools.compare import compare, main, read_records
+from official_tasks.engine.answer_formats import WRITERS, Table
+from tools.compare import compare, list_label_notes, main, read_records
 
 
 def classify(texts):
@@ -128,6 +129,101 @@ def test_the_accuracy_is_that_of_both_models():
         one["answer"]["label"] = ["short"]
     with pytest.raises(InputError, match="stars: .* several labels"):
         compare(records, SERVED, label="stars")
+
+    for one in records:
+        one["answer"]["label"] = "short"
+    for one, truth in zip(records, ("short", "long", "x", "x"), strict=True):
+        one["keep"] = {"stars": truth}
+    records[2]["answer"]["label"] = "x"
+    found = compare(records, SERVED, label="stars")["label"]
+    assert found["accuracy"] == [1 / 2, 1 / 4]
+    assert (found["fixed"], found["broken"]) == (0, 1)
+    assert found["by_class"] == {"x": [0, 1]}
+    records[1]["inputs"]["text"] = "a" * 9
+    found = compare(records, SERVED, label="stars")["label"]
+    assert (found["fixed"], found["broken"]) == (1, 1)
+    assert found["by_class"] == {"long": [1, 0], "x": [0, 1]}
+
+
+def with_labels(*labels):
+    """Return `SERVED` with other labels; the last one is always the answer."""
+    served = types.SimpleNamespace(**vars(SERVED))
+    entry = {
+        "input_order": ["text"],
+        "inputs": {"text": "string (B,)"},
+        "outputs": {
+            "label": "string (B,)",
+            "label_index": "int32 (B,)",
+            "probabilities": "float32 (B, C)",
+        },
+        "labels": list(labels),
+    }
+    served.card = {"default": "classify", "signatures": {"classify": entry}}
+    last, count = len(labels) - 1, len(labels)
+    served.classify = lambda texts: {
+        "label": [labels[last]] * len(texts),
+        "label_index": np.array([last] * len(texts)),
+        "probabilities": np.eye(count, dtype="f4")[[last] * len(texts)],
+    }
+    return served
+
+
+def recorded(served, texts, truth="c"):
+    answers = served.classify(texts)
+    answers = {k: np.asarray(v).tolist() for k, v in answers.items()}
+    return [
+        {
+            "inputs": {"text": text},
+            "keep": {"label": truth},
+            "answer": {name: value[i] for name, value in answers.items()},
+        }
+        for i, text in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_table_of_predict_is_read(tmp_path, ending):
+    old, new = with_labels("a", "b"), with_labels("a", "b", "c")
+    records, lines = recorded(old, ["x", "a, 'b' \""]), tmp_path / "lines"
+    lines.write_text("".join(json.dumps(one) + "\n" for one in records))
+    table = Table(["label"], old.card["signatures"]["classify"])
+    path = tmp_path / f"old{ending}"
+    WRITERS[ending](lines, path, table)
+    found = read_records(path, old.card)
+    assert [one["inputs"] for one in found] == [r["inputs"] for r in records]
+    assert found[1]["keep"] == {"label": "c"}
+    same = compare(found, old, label="label")
+    assert all(summary["equal"] == 1 for summary in same.values())
+    assert list_label_notes(found, old) == []
+    (note,) = list_label_notes(found, new)
+    assert "only the export has c." in note
+    other = compare(found, new, label="label")
+    assert "label_index" not in other and other["label"]["fixed"] == 2
+    assert other["probabilities"]["greatest_difference"] == 1  # of a and b
+    path.write_text("text\nx\n")
+    with pytest.raises(InputError, match="row 1: .*text and an output such as"):
+        read_records(path, old.card)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("abc", "abcd", "the records have 3, not 4"),
+        ("abx", "abc", "only the records have x"),
+        ("acb", "bac", "their order is another one"),
+        ("abc", "abc", None),
+    ],
+)
+def test_labels_that_differ_are_named_and_not_compared_by_index(
+    old, new, message
+):
+    records, served = recorded(with_labels(*old), ["x"]), with_labels(*new)
+    notes = list_label_notes(records, served)
+    assert len(notes) == (message is not None)
+    assert message is None or message in notes[0]
+    compared = set(compare(records, served))
+    assert ("probabilities" in compared) == (message is None)
+    assert "label" in compared
 
 
 def test_an_output_that_the_export_lacks_is_an_error(
