@@ -1,41 +1,22 @@
 """Make tasks from a user's tables of texts, questions, words or choices."""
 
-import functools
-import re
-from collections import Counter
-
-from bert_keras.errors import InputError, collect_faults, raise_all
-from official_tasks.tasks.base import (
-    Example,
-    Examples,
-    Option,
-    fill_options,
-)
+from bert_keras.errors import InputError
+from official_tasks.tasks.base import Option, fill_options
 from official_tasks.tasks.character_spans import tag_words
 from official_tasks.tasks.classify import METRICS, TextTask
 from official_tasks.tasks.conll import TaggedText, check_tags, split_words
-from official_tasks.tasks.data_notes import (
-    format_lines,
-    note_labels,
-    note_names,
-)
 from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
     TABLE_OPTIONS,
     Columns,
     Table,
-    has_text,
 )
 from official_tasks.tasks.source import RECIPE_OPTIONS
 from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
-from official_tasks.tasks.table import (
-    LARGEST_NUMBER,
-    drop_zeros,
-    read_index,
-    read_number,
-)
+from official_tasks.tasks.table import drop_zeros, read_index
 from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
+from official_tasks.tasks.text_table import TextTable
 
 TEXT_OPTIONS = {
     **TABLE_OPTIONS,
@@ -111,243 +92,6 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
         pooling=chosen.pooling,
         long_text=chosen.long_text,
     )
-
-
-class TextTable(Table):
-    """Table of texts and labels that converts class names to indices.
-
-    Args:
-        options: values of `TEXT_OPTIONS`.
-    """
-
-    def __init__(self, options):
-        self.options, self.problem = options, options.problem
-        pair = options.text_pair
-        columns = Columns(
-            "custom",
-            [options.text, *([pair] if pair else [])],
-            [options.label],
-            self._parse,
-            lists=(options.label,) if self.problem == "multi" else (),
-            has_label=self._has_label,
-            is_stratified=self.problem == "single",
-        )
-        super().__init__(columns, options)
-
-    def _parse(self, where, number, cells):
-        options, label = self.options, None
-        if options.label in cells:
-            label = self._parse_label(where, cells[options.label])
-        return Example(cells[options.text], cells.get(options.text_pair), label)
-
-    def _parse_label(self, where, cell):
-        """Return a class name, a set of class names, or a number."""
-        if self.problem == "multi":
-            is_list = isinstance(cell, list)
-            names = (
-                cell if is_list else cell.split(self.options.label_separator)
-            )
-            return {name.strip() for name in names} - {""}
-        if self.problem == "single":
-            return cell.strip()
-        value = read_number(cell)
-        if value is None:
-            raise InputError(
-                f"{where}: expected a number from {-LARGEST_NUMBER:g} to "
-                f"{LARGEST_NUMBER:g} in column {self.options.label!r}, got "
-                f"{cell!r}"
-            )
-        return value
-
-    def _has_label(self, cell):
-        if self.problem == "multi":
-            return True  # an empty cell means no labels
-        is_nan = self.problem == "regression" and cell.strip().lower() == "nan"
-        return has_text(cell) and not is_nan
-
-    @functools.cached_property
-    def labels(self) -> list[str] | None:
-        """Sorted names of the classes in `train`.
-
-        None in regression, and if there is no training file.
-        """
-        if self.problem == "regression" or "train" not in self.files:
-            return None
-        rows = self._replace_rare("train")
-        names = set().union(*(self._get_names(example) for _, example in rows))
-        if len(names) < 2:
-            raise InputError(
-                f"{self.files['train']}: expected at least 2 classes in column "
-                f"{self.options.label!r}, got {len(names)}"
-            )
-        return sorted(names)
-
-    def _get_names(self, example) -> set:
-        is_multi = self.problem == "multi"
-        return set(example.label if is_multi else [example.label])
-
-    def read_files(self, split):
-        """Return the rows of `Table.read_files`; labels 1.0 and 1 are one."""
-        rows = super().read_files(split)
-        if self.problem == "regression" or split == "test":
-            return rows
-        names = set().union(*(self._get_names(example) for _, example in rows))
-        new = {n: name for n, name in self._spell(split, names) if n != name}
-        if not new:
-            return rows
-        renamed, changed = [], []
-        for location, example in rows:
-            old = self._get_names(example)
-            if old & new.keys():
-                changed.append(location)
-                label = {new.get(name, name) for name in old}
-                if self.problem == "single":
-                    (label,) = label
-                example = example._replace(label=label)
-            renamed.append((location, example))
-        old, name = min(new.items())
-        note = (
-            f"{format_lines(changed)}: the labels of {len(changed)} rows are "
-            f"whole numbers, so {old!r} is read as {name!r}"
-        )
-        return Examples(renamed, [*rows.notes, note])
-
-    def _spell(self, split, names):
-        """Yield (name in the file, name of the class), such as "1.0", "1".
-
-        If the classes are unknown, ".0" is dropped if all names are whole
-        numbers.
-        """
-        # The labels of `train` are unknown unless a model set them.
-        is_train = split == "train"
-        known = vars(self).get("labels") if is_train else self.labels
-        if known is None:
-            short = [drop_zeros(name) for name in names]
-            if all(re.fullmatch("-?[0-9]+", name) for name in short):
-                yield from zip(names, short, strict=True)
-            return
-        by_number = {drop_zeros(name): name for name in known}
-        for name in names - {*known}:
-            yield name, by_number.get(drop_zeros(name), name)
-
-    def read(self, split):
-        examples = super().read(split)
-        if split == "train":
-            examples.notes += note_labels(self.problem, examples, self.labels)
-        return examples
-
-    def prepare(self, split, rows):
-        """Return the rows with class indices in place of class names.
-
-        Rare classes are first replaced or left out, and notes are added. For
-        regression and for the test split, return `rows` unchanged.
-        """
-        if self.problem == "regression" or split == "test":
-            return rows
-        notes = list(rows.notes)
-        if split == "train":
-            notes += self._note_rare()
-            notes += note_names(self.labels, self.options.label)
-        elif self.options.min_rows_per_class > 1 and self.labels:
-            notes += self._note_others(split, rows)
-        index = {name: i for i, name in enumerate(self.labels or [])}
-        numbered = Examples(notes=notes)
-        faults: list[str] = []
-        for location, example in self._replace_rare(split):
-            with collect_faults(faults):
-                where = format_lines([location])
-                label = self._find_index(where, example, index)
-                numbered.append((location, example._replace(label=label)))
-        raise_all(faults)
-        return numbered
-
-    def _find_index(self, where, example, index):
-        if not index:
-            raise InputError(
-                f"{where}: the names of the labels are unknown: give --train "
-                "or a fine-tuned --model"
-            )
-        names = sorted(self._get_names(example))
-        for name in names:
-            if name not in index:
-                raise InputError(
-                    f"{where}: expected one of the labels {', '.join(index)}, "
-                    f"got {name!r}"
-                )
-        numbers = frozenset(index[name] for name in names)
-        return numbers if self.problem == "multi" else index[names[0]]
-
-    @functools.cached_property
-    def _rare(self) -> dict[str, int]:
-        """Label -> number of training rows, if below `min_rows_per_class`."""
-        if "train" not in self.files:
-            return {}
-        counts = Counter(
-            name
-            for _, example in self.read_files("train")
-            for name in self._get_names(example)
-        )
-        return {
-            name: n
-            for name, n in counts.items()
-            if n < self.options.min_rows_per_class
-        }
-
-    def _note_rare(self) -> list[str]:
-        if not self._rare:
-            return []
-        rare = [f"{name!r} ({self._rare[name]})" for name in sorted(self._rare)]
-        return [
-            f"{len(self._rare)} classes with fewer than "
-            f"{self.options.min_rows_per_class} rows are {self._rare_fate()}: "
-            f"{_join(rare)}"
-        ]
-
-    def _note_others(self, split, rows) -> list[str]:
-        """Return a note on the rows with a class that is rare or unknown."""
-        labels = {*self.labels}
-        each = [self._get_names(row) - labels for _, row in rows]
-        others = set().union(*each)
-        if not others:
-            return []
-        return [
-            f"{sum(map(bool, each))} rows of the {split} file have rare or "
-            f"unknown classes, which are {self._rare_fate()}: "
-            f"{_join(map(repr, sorted(others)))}"
-        ]
-
-    def _rare_fate(self):
-        name = self.options.rare_class
-        return "left out" if name is None else f"merged into {name!r}"
-
-    def _replace_rare(self, split) -> list[tuple]:
-        rows = self.read_files(split)
-        if self.options.min_rows_per_class < 2:
-            return rows
-        if split == "train":
-            rare = set(self._rare)
-        else:
-            names = (self._get_names(example) for _, example in rows)
-            known = set(self.labels or ())
-            # If `rare_class` is no label of the model, keep unknown classes.
-            # `_find_index` then raises an error that names an unknown class.
-            is_label = self.options.rare_class in (None, *known)
-            rare = set().union(*names) - known if known and is_label else set()
-        result = []
-        for location, example in rows:
-            names = self._get_names(example)
-            if names & rare:
-                names = names - rare | {self.options.rare_class} - {None}
-                if self.problem == "single" and not names:
-                    continue
-                label = (
-                    names
-                    if self.problem == "multi"
-                    else self.options.rare_class
-                )
-                example = example._replace(label=label)
-            result.append((location, example))
-        return result
 
 
 SPANS_OPTIONS = {
@@ -438,12 +182,6 @@ def custom_tags(**options) -> TagTask:
     # None if --lstm_dim is not set: `TagTask` then chooses the width.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
-
-
-def _join(names):
-    """Return at most 20 names in a line, and "..." in place of the others."""
-    names = list(names)
-    return ", ".join(names[:20] + ["..."] * (len(names) > 20))
 
 
 def _word_columns(chosen) -> Columns:
