@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from script_flags import parse_flags
 from task_samples import save_toy_model, write_reviews
 from test_devices import tf_configs
 
 from bert_keras import InputError
+from bert_keras.modeling.recipes import RECIPES
+from official_tasks import finetune
 from official_tasks.engine import finetuning, grid, leaderboard
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.custom import custom_task
@@ -63,6 +66,38 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
             grid.run(
                 Task, "init", output, learning_rates=(1, 2), learning_rate=1.0
             )
+
+
+FULL = [3e-4, 2.4e-4, 1.8e-4, 1.2e-4]  # six times the paper's rates
+HEAD = [1e-2, 8e-3, 6e-3, 4e-3]  # from the default rate of a dense layer down
+
+
+@pytest.mark.parametrize(
+    ("words", "rates"),
+    [
+        ((), FULL),
+        (("--freeze_layers=1",), FULL),
+        (("--lora_rank=2",), [3e-3, 2.4e-3, 1.8e-3, 1.2e-3]),
+        *(((f"--recipe={name}",), HEAD) for name in RECIPES),
+        (("--recipe=concat:-1,-2", "--pooling=mean"), HEAD),
+        (("--recipe=last", "--task=swag"), HEAD),
+        (("--recipe=last", "--task=glue"), HEAD),
+        (("--recipe=last", "--problem=tags"), [1e-3, 8e-4, 6e-4, 4e-4]),
+        (("--task=glue",), FULL),
+    ],
+)
+def test_the_grid_follows_what_is_trained(toy_model, monkeypatch, words, rates):
+    tried = []
+
+    def pretended(task, init, output, *, learning_rates, **rest):
+        tried.append(learning_rates)
+        return {}
+
+    monkeypatch.setattr(grid, "run", pretended)
+    monkeypatch.setattr(leaderboard, "run_glue", pretended)
+    command = (f"--init={toy_model}", "--output=run", "--grid", *words)
+    finetune.main(parse_flags(finetune.define_flags, command, monkeypatch))
+    assert tried == [rates]
 
 
 def test_a_failed_run_is_a_result_and_ends_no_other(
