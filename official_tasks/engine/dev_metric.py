@@ -1,23 +1,36 @@
 """The metric on dev that decides the best weights and early stopping."""
 
-import math
-
 import numpy as np
 
 from bert_keras.errors import InputError
+from official_tasks.tasks.base import LOSS, Metric
 
-LOSS = "loss"  # loss on dev, only for tasks with `has_dev_loss`
 # Scores that measure no quality, besides those that end in "_threshold".
 NO_METRICS = ("majority_baseline", "temperature")
-LOWER_IS_BETTER = (LOSS, "mean_squared_error", "ece", "ece_uncalibrated")
 
 
-def rank_value(metric, scores) -> float:
-    """Return the metric, negated if lower is better; -inf if not finite."""
-    value = float(scores[metric])
-    if not math.isfinite(value):
-        return -math.inf
-    return -value if metric in LOWER_IS_BETTER else value
+def choose_metric(task, name=None) -> Metric:
+    """Return the task's metric, or the metric of another score.
+
+    Raises:
+        InputError: the task does not state the direction of the metric.
+    """
+    stated = getattr(task, "metric", None)
+    if not isinstance(stated, Metric):
+        raise InputError(
+            f"The metric of the task {task.name} is {stated!r}. Expected "
+            f"Metric(NAME, higher_is_better=True), or False for an error. "
+            "Metric is in official_tasks.tasks.base."
+        )
+    metric = task.metric if name is None else task.find_metric(name)
+    if metric is None:
+        known = [one.name for one in (task.metric, *task.other_metrics)]
+        raise InputError(
+            f"--metric={name}: the task {task.name} does not state if a higher "
+            f"value is better. Name one of {', '.join([*known, LOSS])}, or add "
+            "a Metric to the task's other_metrics."
+        )
+    return metric
 
 
 def check_metric(task, metric, scores):

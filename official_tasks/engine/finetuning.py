@@ -35,8 +35,8 @@ from official_tasks.engine.best_weights import (
 from official_tasks.engine.dev_metric import (
     LOSS,
     check_metric,
+    choose_metric,
     compute_loss,
-    rank_value,
 )
 from official_tasks.engine.hyperparameters import EXECUTION, Hyperparameters
 from official_tasks.tasks import registry
@@ -328,10 +328,11 @@ class _Run:
         self.predictor = models.Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
-        self.metric = hyperparameters.metric or task.metric
+        self.metric = choose_metric(task, hyperparameters.metric)
         if self.metric != task.metric or hyperparameters.tune_thresholds:
             # Score now, so that an invalid setting raises before training.
-            check_metric(task, self.metric, self._predict_and_score()[1])
+            scores = self._predict_and_score()[1]
+            check_metric(task, self.metric.name, scores)
 
     def _compile_model(self):
         from_scratch = self.arguments["from_scratch"]
@@ -479,7 +480,7 @@ class _Run:
 
     def _score(self, outputs, predictions):
         scores = self.task.score(self.examples["dev"], predictions)
-        if self.metric == LOSS and self.task.has_dev_loss:
+        if self.metric.name == LOSS and self.task.has_dev_loss:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
@@ -509,7 +510,7 @@ class _Run:
                 answers = self._predict_and_score(check=check)
                 scores = answers[1]
                 if self.strategy.is_chief:
-                    value = rank_value(self.metric, scores)
+                    value = self.metric.rank(scores)
                     if self.best.update(step, value, self._save):
                         self.best_answers = answers
         except Preempted:
@@ -576,7 +577,7 @@ class _Run:
             json_files.write_json(json_files.without_nan(results), path)
         report = task_report.render(
             self.task.name,
-            self.metric,
+            self.metric.name,
             results,
             self.task.mistakes(self.examples["dev"], predictions),
             {"init": self.init, "seed": self.seed, **self.arguments},

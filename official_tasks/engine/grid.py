@@ -17,7 +17,7 @@ from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import resolve_auto
 from official_tasks import progress
 from official_tasks.engine import finetuning, hyperparameters, task_report
-from official_tasks.engine.dev_metric import rank_value
+from official_tasks.engine.dev_metric import choose_metric
 from official_tasks.engine.finetuning import scalars
 from official_tasks.engine.notes import has_failed
 from official_tasks.engine.training import DivergedError
@@ -94,7 +94,7 @@ def run(
         refuse_several_hosts(arguments.get("distribution", "off"))
     if output is None:
         return run_one(None, *plan[0])
-    metric = arguments.get("metric") or task.metric
+    metric = choose_metric(task, arguments.get("metric"))
     if len(plan) == 1:
         results = run_one(output, *plan[0])
         if results:  # only the chief worker has any
@@ -128,7 +128,8 @@ def _run_all(task, metric, output, identity, run_one):
             }
         )
         # In the order of the plan; a failed run has no score.
-        runs = {name: runs.get(name, {metric: math.nan}) for name in rates}
+        score = {metric.name: math.nan}
+        runs = {name: runs.get(name, score) for name in rates}
         results = {**summarize(metric, runs, rates), "errors": errors}
         if folder.read_results("several") != errors:
             _copy_best(folder, results)
@@ -198,13 +199,13 @@ def summarize(metric, runs: dict, rates: dict) -> dict:
     both are None. "deviation" is also None for one successful run.
 
     Args:
-        metric: the key by which runs are compared.
+        metric: `Metric` by which runs are compared.
         runs: name -> results.
         rates: name -> learning rate.
     """
-    values = {name: runs[name][metric] for name in runs}
+    values = {name: runs[name][metric.name] for name in runs}
     failed = [name for name in runs if has_failed(metric, runs[name])]
-    best = max(runs, key=lambda name: rank_value(metric, runs[name]))
+    best = max(runs, key=lambda name: metric.rank(runs[name]))
     seeds = [name for name in runs if rates[name] == rates[best]]
     sound = [values[n] for n in seeds if n not in failed and len(seeds) > 1]
     return {
@@ -241,8 +242,8 @@ def _show(title, metric, runs, results=None):
     parts = [f"best run: {results['best_run']}"]
     if results["mean"] is not None:
         parts.append(
-            f"mean {metric} of the successful runs with the learning rate of "
-            f"the best run: {results['mean']:.4f}"
+            f"mean {metric.name} of the successful runs with the learning rate "
+            f"of the best run: {results['mean']:.4f}"
         )
     if results["deviation"] is not None:
         parts.append(f"standard deviation: {results['deviation']:.4f}")

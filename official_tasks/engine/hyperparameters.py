@@ -8,7 +8,6 @@ import numpy as np
 import bert_keras
 from bert_keras.errors import InputError
 from bert_keras.training import SCHEDULES
-from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
 # Field -> (expected values in words, check). The value None is not checked.
@@ -178,14 +177,17 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Return True if the last `early_stopping` scores have no new best."""
+        """Return True if the last `early_stopping` scores have no new best.
+
+        Args:
+            metric: `Metric`.
+            curve: logs of the evaluations so far.
+        """
         if self.early_stopping is None or not curve:
             return False
-        name = f"val_{metric}"
+        name = f"val_{metric.name}"
         scores = [
-            rank_value(metric, {metric: line[name]})
-            if name in line
-            else -math.inf
+            metric.rank({metric.name: line.get(name, math.nan)})
             for line in curve
         ]
         best = int(np.argmax(scores))

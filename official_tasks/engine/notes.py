@@ -63,21 +63,22 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
     """Return the notes on a run's scores on dev.
 
     Args:
-        metric: key of `results` by which runs are compared.
+        metric: `Metric` by which runs are compared.
         results: results of `finetuning.run`.
         steps: steps of the run.
         learning_rate: learning rate of the run.
     """
-    if not math.isfinite(results[metric]):
+    value = results[metric.name]
+    if not math.isfinite(value):
         return [
-            f"{metric} on dev is {results[metric]}. Try a learning_rate of "
+            f"{metric.name} on dev is {value}. Try a learning_rate of "
             f"{learning_rate / 2:.1g}"
         ]
     if has_failed(metric, results):
         return [
             NOTHING_LEARNED.format(
-                metric=metric,
-                value=results[metric],
+                metric=metric.name,
+                value=value,
                 baseline=results.get("majority_baseline", math.nan),
                 steps=steps,
                 rows=results["rows"],
@@ -100,10 +101,10 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
 def has_failed(metric, results) -> bool:
     """Return True if a run is no better than the best constant prediction.
 
-    A run whose metric is not finite has failed too.
+    A run whose metric, a `Metric`, is not finite has failed too.
     """
-    baseline = results.get("majority_baseline", -math.inf)
-    return not baseline < results[metric] < math.inf
+    baseline = {metric.name: results.get("majority_baseline", math.nan)}
+    return metric.rank(results) <= metric.rank(baseline)
 
 
 def cut_fraction(encoded) -> float:

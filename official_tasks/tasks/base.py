@@ -5,6 +5,7 @@ A task of this package is a `Problem` with a `Source` of examples, such as
 """
 
 import abc
+import math
 import types
 from typing import Any, NamedTuple
 
@@ -95,6 +96,31 @@ class Defaults(NamedTuple):
     sequence_length: int = 128
 
 
+class Metric(NamedTuple):
+    """A score that compares models, a key of the dict that `score` returns."""
+
+    name: str
+    higher_is_better: bool
+
+    def rank(self, scores) -> float:
+        """Return a number that is higher for better scores.
+
+        It is -inf if the score is not finite.
+        """
+        value = float(scores[self.name])
+        if not math.isfinite(value):
+            return -math.inf
+        return value if self.higher_is_better else -value
+
+
+LOSS = "loss"  # loss on dev, only for tasks with `has_dev_loss`
+# Metrics that the engine computes; the last two with `calibrate`.
+ENGINE_METRICS = tuple(
+    Metric(name, higher_is_better=False)
+    for name in (LOSS, "ece", "ece_uncalibrated")
+)
+
+
 class Option(NamedTuple):
     """A keyword argument of a task, and the flag of the same name.
 
@@ -128,8 +154,8 @@ class Task(abc.ABC):
         name: name of the task in messages and files.
         labels: list of str, the names of the classes. None if the task has no
             classes, or if their names are not known yet.
-        metric: name of the score that compares runs, a key of the dict that
-            `score` returns. A higher score is better.
+        metric: `Metric` that compares runs and selects the best weights.
+        other_metrics: further `Metric`s that may take its place (--metric).
         defaults: `Defaults`.
         options: for a task that a user writes, dict of name -> `Option` for
             each argument of the constructor. The arguments must be JSON
@@ -150,7 +176,8 @@ class Task(abc.ABC):
 
     name: str
     labels: list[str] | None = None
-    metric: str
+    metric: Metric
+    other_metrics: tuple[Metric, ...] = ()
     defaults = Defaults()
     options: dict[str, Option] = {}
     per_token = False
@@ -179,6 +206,14 @@ class Task(abc.ABC):
         `packer` and `sequence_length`. The targets are None if any label is
         unknown.
         """
+
+    def find_metric(self, name: str) -> Metric | None:
+        """Return the `Metric` of a score, or None if its direction is unknown.
+
+        By default, only `metric`, `other_metrics` and the loss have one.
+        """
+        known = (*ENGINE_METRICS, *self.other_metrics, self.metric)
+        return next((one for one in known if one.name == name), None)
 
     def data_files(self) -> list:
         """Return the paths of the train and dev files.

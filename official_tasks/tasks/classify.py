@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Encoded, require_labels
+from official_tasks.tasks.base import Encoded, Metric, require_labels
 from official_tasks.tasks.encoding import (
     average_windows,
     encode_texts,
@@ -41,6 +41,8 @@ class TextTask(Problem):
         recipe, pooling: see `Problem`.
     """
 
+    other_metrics = (Metric("mean_squared_error", higher_is_better=False),)
+
     def __init__(
         self,
         source,
@@ -62,7 +64,7 @@ class TextTask(Problem):
         self.problem, self.pair = problem, pair
         self.label_separator = label_separator
         self.standardises = standardises
-        self.metric = METRICS[problem]
+        self.metric = Metric(METRICS[problem], higher_is_better=True)
         self.thresholds = None  # for "multi": a list of floats; None means 0.5
 
     @property

@@ -10,6 +10,7 @@ from official_tasks.tasks import metrics
 from official_tasks.tasks.base import (
     Encoded,
     Examples,
+    Metric,
     Option,
     fill_options,
     require_labels,
@@ -134,7 +135,7 @@ class EmbeddingTask(RetrievalTask):
         self.matryoshka, self.truncate_dim = matryoshka, truncate_dim
         self.has_dev_loss = objective == "cosine"
         if objective == "cosine":
-            self.metric = "spearman"
+            self.metric = Metric("spearman", higher_is_better=True)
 
     def read(self, split):
         pairs = self.source.read(split)

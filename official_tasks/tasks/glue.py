@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import SPLITS, require_labels
+from official_tasks.tasks.base import SPLITS, Metric, require_labels
 from official_tasks.tasks.classify import TextTask, score_classes
 from official_tasks.tasks.glue_files import (
     read_data_set,
@@ -216,7 +216,8 @@ class GlueTask(TextTask):
         problem = "regression" if row.labels is None else "single"
         pair = row.text_pair is not None
         super().__init__(source, problem, pair, recipe=recipe, pooling=pooling)
-        self.row, self.labels, self.metric = row, row.labels, row.paper
+        self.row, self.labels = row, row.labels
+        self.metric = Metric(row.paper, higher_is_better=True)
 
     def score(self, examples, predictions):
         """Return the official metrics and the baseline.
@@ -248,7 +249,7 @@ class GlueTask(TextTask):
         baseline = max(
             self._official(
                 metrics.confusion_matrix(truth, [label] * len(truth), count)
-            )[self.metric]
+            )[self.metric.name]
             for label in range(count)
         )
         return {**scores, **official, "majority_baseline": baseline}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import Defaults, Encoded, require_labels
+from official_tasks.tasks.base import Defaults, Encoded, Metric, require_labels
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
@@ -135,7 +135,7 @@ class ChoiceTask(Problem):
         recipe, pooling: see `Problem`.
     """
 
-    metric = "accuracy"
+    metric = Metric("accuracy", higher_is_better=True)
     defaults = Defaults(16, 3.0, 2e-5, 128)
 
     def __init__(self, source, num_choices, recipe=None, pooling=None):

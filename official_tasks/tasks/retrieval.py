@@ -11,6 +11,7 @@ from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
+    Metric,
     fill_options,
     require_labels,
 )
@@ -37,7 +38,7 @@ class RetrievalTask(Problem):
         recipe, pooling: see `Problem`.
     """
 
-    metric = "ndcg_at_10"
+    metric = Metric("ndcg_at_10", higher_is_better=True)
     defaults = Defaults(64, 3.0, 2e-5, 128)
 
     def __init__(self, source, recall_at=None, recipe=None, pooling=None):

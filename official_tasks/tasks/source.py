@@ -7,7 +7,13 @@ from bert_keras.data.data_sets import is_data_set, parse_data_set
 from bert_keras.errors import InputError
 from bert_keras.files import split_paths
 from bert_keras.modeling.recipes import find_recipe
-from official_tasks.tasks.base import Defaults, Examples, Option, Task
+from official_tasks.tasks.base import (
+    Defaults,
+    Examples,
+    Metric,
+    Option,
+    Task,
+)
 
 FILE_OPTIONS = {
     "data_dir": Option(
@@ -188,6 +194,10 @@ class Problem(Task):
             self.defaults = self.on_features
         self.recipe, self.pooling = recipe, pooling
         self.to_score = source.to_score
+
+    def find_metric(self, name):
+        # In our own tasks, a score that is not declared is no error.
+        return super().find_metric(name) or Metric(name, higher_is_better=True)
 
     def take_arguments(self, arguments):
         super().take_arguments(arguments)

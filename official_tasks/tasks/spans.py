@@ -10,7 +10,13 @@ import numpy as np
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
 from official_tasks.tasks.answers import Answer, best_answer
-from official_tasks.tasks.base import Defaults, Encoded, Examples, Option
+from official_tasks.tasks.base import (
+    Defaults,
+    Encoded,
+    Examples,
+    Metric,
+    Option,
+)
 from official_tasks.tasks.character_spans import from_utf16
 from official_tasks.tasks.encoding import chunks, windowed_rows
 from official_tasks.tasks.source import Problem
@@ -82,7 +88,7 @@ class SpanTask(Problem):
         defaults: `Defaults`.
     """
 
-    metric = "f1"
+    metric = Metric("f1", higher_is_better=True)
     defaults = Defaults(32, 3.0, 5e-5, 384)
     per_token = True
     loss_weights = {"start": 0.5, "end": 0.5}

@@ -14,6 +14,7 @@ from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
+    Metric,
     Option,
     require_labels,
 )
@@ -82,7 +83,7 @@ class TagTask(Problem):
 
     # New LSTMs need a higher learning rate than a trained encoder.
     on_features = Defaults(32, 10.0, 1e-3, 128)
-    metric = "f1"
+    metric = Metric("f1", higher_is_better=True)
     per_token = True
 
     def __init__(

@@ -26,6 +26,7 @@ from official_tasks.engine.calibration import (
     count_bins,
 )
 from official_tasks.engine.models import average_outputs, load_model
+from official_tasks.tasks.base import Metric
 from official_tasks.tasks.custom import custom_task
 
 RANDOM = np.random.default_rng(0)
@@ -86,7 +87,7 @@ def test_the_saved_head_has_the_temperature(
     arguments = {**QUICK, "epochs": epochs, "calibrate": True}
     arguments["learning_rate"] = 1e-9
     if epochs > 1:  # the run is killed, and its best step is not its last
-        monkeypatch.setattr(finetuning, "rank_value", lambda *_: 0.0)
+        monkeypatch.setattr(Metric, "rank", lambda *_: 0.0)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(finetuning._Run, "_score_best", interrupt)
             finetuning.run(noisy, init, run, **arguments)

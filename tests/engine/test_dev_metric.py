@@ -15,8 +15,8 @@ from bert_keras.modeling.task_models import span_losses
 from official_tasks.engine import finetuning, grid
 from official_tasks.engine.dev_metric import (
     check_metric,
+    choose_metric,
     compute_loss,
-    rank_value,
 )
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.custom import custom_task
@@ -109,17 +109,18 @@ def test_the_metric_chooses_the_weights_and_the_end(
     assert "majority_baseline" not in results  # the baseline is an accuracy
 
 
-def test_a_metric_ranks_by_its_direction():
+def test_a_metric_ranks_by_its_direction(task):
     names = ("macro_f1", "matthews", "loss", "mean_squared_error", "ece")
+    metrics = [choose_metric(task, name) for name in names]
     better = [
-        name
-        for name in names
-        if rank_value(name, {name: 0.2}) > rank_value(name, {name: 0.1})
+        metric.name
+        for metric in metrics
+        if metric.rank({metric.name: 0.2}) > metric.rank({metric.name: 0.1})
     ]
     assert better == ["macro_f1", "matthews"]
-    for name in names:
-        worst = rank_value(name, {name: np.nan})
-        assert worst < rank_value(name, {name: 9.0})
+    for metric in metrics:
+        worst = metric.rank({metric.name: np.nan})
+        assert worst < metric.rank({metric.name: 9.0})
 
 
 def test_matthews_of_classes_is_scikit_learns(task):

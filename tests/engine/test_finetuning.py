@@ -37,7 +37,7 @@ from bert_keras.training.strategy import Strategy
 from official_tasks.engine import finetuning, models, notes, training
 from official_tasks.engine.best_weights import TargetScale
 from official_tasks.engine.models import average_outputs
-from official_tasks.tasks.base import Defaults
+from official_tasks.tasks.base import Defaults, Metric
 from official_tasks.tasks.custom import custom_task
 
 
@@ -166,7 +166,7 @@ def test_dev_is_scored_once_an_epoch_and_again_after_a_restart(
         raise Stopped
 
     monkeypatch.setattr(finetuning._Run, "_predict_and_score", counted)
-    monkeypatch.setattr(finetuning, "rank_value", rank)
+    monkeypatch.setattr(Metric, "rank", rank)
     arguments = {"epochs": 2, **QUICK}
     first, again = tmp_path / "a", tmp_path / "b"
     results = finetuning.run(task, place / "init", first, **arguments)
@@ -396,14 +396,16 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
 
     found = classes(a=(60, 0.9), missed=(29, 0.03), rare=(5, 0.0), b=(6, 0.1))
     results = {"f1": 0.9, "classes": found}
-    (note,) = notes.note_results("f1", results, 9, 5e-5)
+    f1 = Metric("f1", higher_is_better=True)
+    (note,) = notes.note_results(f1, results, 9, 5e-5)
     # The note counts labels, not rows, because a row may have several labels.
     assert (
         "29% of the labels of dev are 'missed', with a recall of 0.03" in note
     )
     assert "learning_rate of 0.0001" in note
-    assert notes.note_results("f1", {"f1": 0.9}, 9, 5e-5) == []
-    (note,) = notes.note_results("loss", {"loss": math.inf}, 9, 5e-5)
+    assert notes.note_results(f1, {"f1": 0.9}, 9, 5e-5) == []
+    loss = Metric("loss", higher_is_better=False)
+    (note,) = notes.note_results(loss, {"loss": math.inf}, 9, 5e-5)
     assert note == "loss on dev is inf. Try a learning_rate of 3e-05"
 
 

@@ -14,6 +14,7 @@ from bert_keras.modeling.recipes import RECIPES
 from official_tasks import finetune
 from official_tasks.engine import finetuning, grid, leaderboard
 from official_tasks.engine.training import DivergedError
+from official_tasks.tasks.base import ENGINE_METRICS, Metric
 from official_tasks.tasks.custom import custom_task
 from official_tasks.tasks.registry import read_run_record
 
@@ -34,7 +35,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     monkeypatch.setattr(finetuning, "run", pretended)
 
     class Task:
-        name, metric = "toy", "accuracy"
+        name, metric = "toy", ACCURACY
 
         def data_files():
             return [tmp_path / "a.csv"]
@@ -68,6 +69,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
             )
 
 
+ACCURACY = Metric("accuracy", higher_is_better=True)
 FULL = [3e-4, 2.4e-4, 1.8e-4, 1.2e-4]  # six times the paper's rates
 HEAD = [1e-2, 8e-3, 6e-3, 4e-3]  # from the default rate of a dense layer down
 
@@ -193,18 +195,20 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
         return {"accuracy": accuracy, "majority_baseline": 0.6, "notes": []}
 
     runs = {"a": ran(0.9), "b": ran(0.6), "c": ran(float("nan")), "d": ran(0.8)}
-    results = grid.summarize("accuracy", runs, dict.fromkeys(runs, 5e-5))
+    results = grid.summarize(ACCURACY, runs, dict.fromkeys(runs, 5e-5))
     assert results["failed"] == ["b", "c"]
     assert results["mean"] == pytest.approx(0.85)
     assert results["deviation"] == pytest.approx(np.std([0.9, 0.8], ddof=1))
     assert results["best_run"] == "a"
-    nothing = grid.summarize("accuracy", {"b": ran(0.6)}, {"b": None})
+    nothing = grid.summarize(ACCURACY, {"b": ran(0.6)}, {"b": None})
     assert nothing["mean"] is None and nothing["deviation"] is None
     rates = dict(zip(runs, (5e-5, 4e-5, 3e-5, 2e-5), strict=True))
-    alone = grid.summarize("accuracy", runs, rates)  # a grid of one seed
+    alone = grid.summarize(ACCURACY, runs, rates)  # a grid of one seed
     assert alone["mean"] is None and alone["deviation"] is None
     losses = {"a": {"loss": 1.5}, "b": {"loss": float("inf")}}
-    results = grid.summarize("loss", losses, dict.fromkeys(losses, 5e-5))
+    results = grid.summarize(
+        ENGINE_METRICS[0], losses, dict.fromkeys(losses, 5e-5)
+    )
     assert results["failed"] == ["b"]
 
 

@@ -28,7 +28,7 @@ from official_tasks.engine.balance import balance, smooth
 from official_tasks.engine.hyperparameters import EXECUTION, Hyperparameters
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.base import Encoded
+from official_tasks.tasks.base import Encoded, Metric
 from official_tasks.tasks.custom import custom_task
 
 RATE = 1e-2
@@ -323,17 +323,19 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
 
 
 def test_the_curve_says_when_a_run_ends():
+    f1 = Metric("f1", higher_is_better=True)
+    loss = Metric("loss", higher_is_better=False)
     curve = [{"val_f1": x} for x in (0.1, 0.3, float("nan"), 0.3, 0.2)]
     stops = [
-        Hyperparameters(early_stopping=2).has_stopped("f1", curve[:n])
+        Hyperparameters(early_stopping=2).has_stopped(f1, curve[:n])
         for n in range(6)
     ]
     assert stops == [False] * 4 + [True, True]
-    assert not Hyperparameters().has_stopped("f1", curve)
+    assert not Hyperparameters().has_stopped(f1, curve)
     falling = [{"val_loss": x} for x in (0.3, 0.2, 0.1)]
     once = Hyperparameters(early_stopping=1)
-    assert not once.has_stopped("loss", falling)
-    assert once.has_stopped("loss", falling[::-1])
+    assert not once.has_stopped(loss, falling)
+    assert once.has_stopped(loss, falling[::-1])
 
 
 def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):

@@ -1,5 +1,6 @@
 """The task of CONTRIBUTING.md, loaded from a file, with its own head."""
 
+import copy
 import json
 import re
 
@@ -8,7 +9,11 @@ import pytest
 from run_script import ROOT
 from task_samples import save_toy_model, sentences
 
+from bert_keras import InputError
+from official_tasks.engine import finetuning, grid
+from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.engine.models import Predictor, load_model
+from official_tasks.engine.notes import has_failed
 from official_tasks.tasks.registry import load_task_class
 
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -75,3 +80,73 @@ def test_the_best_weights_are_those_of_the_best_epoch(results):
     )
     assert results["best_step"] == first["step"]
     assert np.isfinite([line["loss"] for line in results["curve"]]).all()
+
+
+ERRORS = """
+class Errors(Reviews):
+    name = "errors"
+    metric = Metric("mean_absolute_error", higher_is_better=False)
+    other_metrics = (Metric("accuracy", higher_is_better=True),)
+
+    def score(self, examples, predictions):
+        odds = predictions[:, 1] - predictions[:, 0]
+        good = 1 / (1 + np.exp(-odds))
+        truth = np.array([example.label for example in examples])
+        return {
+            "mean_absolute_error": float(np.abs(good - truth).mean()),
+            "largest_error": float(np.abs(good - truth).max()),
+            "majority_baseline": 0.5,
+            **super().score(examples, predictions),
+        }
+"""
+
+
+@pytest.fixture(scope="module")
+def errors(place):
+    """A task whose metric is an error, from a file with one task class."""
+    text = TASK.replace("class Reviews(Task)", "class _Reviews(Task)")
+    text = text + ERRORS.replace("(Reviews)", "(_Reviews)")
+    names: dict = {}
+    exec(text, names)
+    return names["Errors"](data_dir=str(place))
+
+
+def test_the_best_weights_of_an_error_have_the_lowest(place, errors, tmp_path):
+    settings = {"batch_size": 8, "epochs": 6, "sequence_length": 24}
+    results = grid.run(
+        errors,
+        place / "init",
+        tmp_path / "grid",
+        learning_rates=[1e-2, 1e-5],
+        **settings,
+    )
+    name = "mean_absolute_error"
+    runs = {run: scores[name] for run, scores in results["runs"].items()}
+    assert results["best_run"] == min(runs, key=runs.get)
+    assert results[name] == min(runs.values()) < 0.3 < max(runs.values())
+    values = [line[f"val_{name}"] for line in results["curve"]]
+    best = results["curve"][int(np.argmin(values))]
+    assert results["best_step"] == best["step"]
+    assert results[name] == min(values)
+    # The best constant prediction, 0.5, has an error of 0.5.
+    assert has_failed(errors.metric, {name: 0.6, "majority_baseline": 0.5})
+    assert not has_failed(errors.metric, {name: 0.4, "majority_baseline": 0.5})
+    has_stopped = Hyperparameters(early_stopping=2).has_stopped
+    falling = [{f"val_{name}": value} for value in (0.3, 0.2, 0.1)]
+    assert not has_stopped(errors.metric, falling)
+    assert has_stopped(errors.metric, falling[::-1])
+
+
+def test_a_metric_without_a_direction_is_refused_before_training(
+    place, errors, tmp_path
+):
+    def run(task, **arguments):
+        finetuning.run(task, place / "init", tmp_path / "run", **arguments)
+
+    with pytest.raises(InputError, match="does not state if a higher .*accura"):
+        run(errors, metric="largest_error")
+    named = copy.copy(errors)
+    named.metric = "mean_absolute_error"
+    with pytest.raises(InputError, match="Expected Metric.NAME, higher_is"):
+        run(named)
+    assert not (tmp_path / "run").exists()

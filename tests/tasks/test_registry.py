@@ -103,7 +103,7 @@ OWN = """
 from official_tasks.tasks.base import Option, Task
 
 class Mine(Task):
-    name = metric = "mine"
+    name = "mine"
     options = {
         "rows": Option(5, "Rows."),
         "fast": Option(False, "Fast."),

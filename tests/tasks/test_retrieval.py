@@ -158,7 +158,7 @@ def test_scored_pairs_are_compared_by_their_cosines(tmp_path):
     rows = [("a b", "a b", "5"), ("a b", "b c", "2.5"), ("a", "z", "0")]
     path = write(tmp_path / "t.csv", rows, ("text", "text_pair", "label"))
     task = embedding_task(dev=path, test=path, label="label", max_score=5.0)
-    assert (task.objective, task.metric) == ("cosine", "spearman")
+    assert (task.objective, task.metric.name) == ("cosine", "spearman")
     pairs = task.read("dev")
     cosines = vectors(task, pairs)
     scores = task.score(pairs, cosines)
