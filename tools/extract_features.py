@@ -24,12 +24,14 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import functools
+import io
 import os
 
 from absl import flags
 
 import bert_keras
 from bert_keras import files
+from bert_keras.bounded_lines import bound_lines
 from bert_keras.errors import InputError
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.recipes import find_recipe
@@ -72,7 +74,8 @@ def read_words(path, columns):
         return
     try:
         with (
-            open(path, encoding="utf-8-sig", newline="\n") as lines,
+            bound_lines(open(path, "rb"), path) as stream,
+            io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as lines,
             plain_errors(path),
         ):
             for line in lines:

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from bert_keras import files
+from bert_keras.bounded_lines import bound_lines
 from bert_keras.data.data_sets import (
     PARQUET,
     column_rows,
@@ -33,6 +34,16 @@ DOCUMENTATION = "documentation:"
 LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
 SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), PARQUET)
+_HEAD = 4_096  # bytes at the start of a file that show its format
+_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32 text",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"\x1f\x8b": "a gzip file, whose name must end in .gz",
+    b"PK\x03\x04": "a zip file or an Office document",
+    b"%PDF": "a PDF file",
+    b"PAR1": "a Parquet file, whose name must end in .parquet",
+}
 _SAMPLE = 50_000  # bytes to read from a file to find its layout
 _WRAPPED = 100  # maximum number of characters in a line of wrapped text
 _ENDS = re.compile(r"\W$")
@@ -213,6 +224,7 @@ def _read_parts(path: str, layout: str, text_field: str, join_lines: bool):
             yield number, _split_paragraphs(text, join_lines), False
         return
     with _open(path) as file:
+        _refuse_other_formats(file, path)
         if kind.removesuffix(".gz").endswith((".jsonl", ".json")):
             for number, text in _read_json_texts(file, path, text_field):
                 yield number, _split_paragraphs(text, join_lines), False
@@ -222,7 +234,7 @@ def _read_parts(path: str, layout: str, text_field: str, join_lines: bool):
             ):
                 yield number, block, True
         else:
-            text = _decode(file.read(), path, 0)
+            text = _decode(file.read(), path, 1)
             yield None, _split_paragraphs(text, join_lines), False
 
 
@@ -231,7 +243,8 @@ def _open(path: str):
     try:
         with files.open_file(path) as file:
             packed = path.lower().endswith(".gz")
-            yield gzip.GzipFile(fileobj=file) if packed else file
+            stream = gzip.GzipFile(fileobj=file) if packed else file
+            yield bound_lines(stream, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"{path} is not a complete gzip file ({error}). Compress it again."
@@ -241,23 +254,45 @@ def _open(path: str):
 
 
 def _read_lines(file, path: str) -> Iterator[str]:
-    offset = 0
-    for raw in file:
-        yield _decode(raw, path, offset).strip()
-        offset += len(raw)
+    for number, raw in enumerate(file, 1):
+        yield _decode(raw, path, number).strip()
 
 
-def _decode(raw: bytes, path: str, offset: int) -> str:
+def _decode(raw: bytes, path: str, line: int) -> str:
+    """Decode bytes that begin with the line of this number."""
     try:
-        return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
+        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        # `error.object` is shorter than `raw` if a byte order mark was removed.
-        where = offset + error.start + len(raw) - len(error.object)
+        line += error.object.count(b"\n", 0, error.start)
         raise InputError(
-            f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
-            "Convert it first, for instance with `iconv -f LATIN1 -t UTF-8`."
+            f"{path}, line {line}, is not UTF-8: it has the byte "
+            f"0x{byte:02x}. Convert the file first, for instance with `iconv "
+            "-f CP1252 -t UTF-8` if it comes from Windows."
         ) from error
+
+
+def _refuse_other_formats(file, path: str) -> None:
+    """Raise `InputError` if the first bytes are not those of UTF-8 text."""
+    head = file.read(_HEAD)
+    file.seek(0)
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            raise InputError(f"{path} is {name}. {_convert(name)}")
+    # UTF-16 has a NUL in each ASCII letter. A few may stand in any text.
+    if 10 * head.count(0) > len(head):
+        even = head[::2].count(0) > head[1::2].count(0)
+        name = f"UTF-16{'BE' if even else 'LE'} text or no text"
+        raise InputError(
+            f"{path} has many NUL bytes, so it is {name}. {_convert(name)}"
+        )
+
+
+def _convert(name: str) -> str:
+    encoding, kind, _ = name.partition(" text")
+    if kind:
+        return f"Convert it first, with `iconv -f {encoding} -t UTF-8`."
+    return "Expected UTF-8 text. Export the text, or name another file."
 
 
 def _find_layout(file, path: str, layout: str) -> str:
@@ -326,7 +361,7 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
 def _to_encodable(value, where: str, field: str) -> str:
     """Return a value as text that UTF-8 can encode; "" for None."""
     if isinstance(value, bytes):
-        value = _decode(value, f"{where},", 0)
+        value = _decode(value, f"{where}, column {field!r}", 1)
     if not isinstance(value, str | None):
         raise InputError(
             f"{where}: expected text in {field!r}, got {str(value)[:60]}. "

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras import files
+from bert_keras.bounded_lines import bound_lines
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks import label_studio
@@ -99,6 +100,7 @@ def open_text(path, dialect=None, notes=None, **arguments):
                 f"{reason}"
             )
         encoding = found
+    stream = bound_lines(stream, path)
     text = io.TextIOWrapper(stream, encoding=encoding, **arguments)
     return text, dialect._replace(encoding=encoding)
 

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from bert_keras import bounded_lines
 from bert_keras.data import corpus
 from bert_keras.data.corpus import (
     Document,
@@ -111,8 +112,57 @@ def test_bytes_that_are_not_utf_8_are_named_with_their_place(
 ):
     path = tmp_path / "latin.txt"
     path.write_bytes(mark + b"Good line.\nCaf\xe9 noir.\n")
-    offset = len(mark) + 14
-    with pytest.raises(InputError, match=f"latin.txt is not .*0xe9.*{offset}"):
+    with pytest.raises(InputError, match="latin.txt, line 2, is not .*0xe9"):
+        read(path, layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        ("Größe".encode("utf-16"), "is UTF-16 text. .*iconv -f UTF-16 -t"),
+        ("Größe".encode("utf-16-le"), "NUL bytes.*iconv -f UTF-16LE -t UTF-8"),
+        ("Größe".encode("utf-16-be"), "NUL bytes.*iconv -f UTF-16BE -t UTF-8"),
+        ("Größe".encode("utf-32"), "is UTF-32 text. .*iconv -f UTF-32 -t"),
+        (b"%PDF-1.7\n\xe2", "is a PDF file. Expected UTF-8 text"),
+        (b"PK\x03\x04\x14\x00", "is a zip file or an Office document"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.md.gz"])
+def test_a_corpus_in_another_format_is_called_by_its_name(
+    tmp_path, content, advice, name
+):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if "gz" in name else content)
+    with pytest.raises(InputError, match=advice):
+        read(path)
+
+
+def test_a_single_nul_is_no_other_format(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"A text with one NUL\0 in it.\n")
+    (document,) = read(path)
+    assert document.paragraphs == ["A text with one NUL\0 in it."]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz"])
+@pytest.mark.parametrize("layout", ["document", "sentences"])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_without_end_is_refused_with_its_number(
+    tmp_path, monkeypatch, name, layout, end
+):
+    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(bounded_lines, "_BUFFER", 16)
+    path = tmp_path / name
+
+    def write(length):
+        line = b'{"text": "%s"}' % (b"x" * (length - 12))
+        content = b'{"text": "short"}\n' * 2 + line + end
+        path.write_bytes(gzip.compress(content) if "gz" in name else content)
+
+    write(100)
+    assert "x" * 88 in read(path, layout=layout)[-1].paragraphs[-1]
+    write(101)
+    with pytest.raises(InputError, match=f"{name}, line 3 has more than"):
         read(path, layout=layout)
 
 

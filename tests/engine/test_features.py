@@ -10,7 +10,7 @@ from run_script import ROOT, call_script
 from task_samples import eager_functions
 from toy_words import PIECES, preprocessor
 
-from bert_keras import BertEncoder, InputError
+from bert_keras import BertEncoder, InputError, bounded_lines
 from bert_keras.modeling.recipes import RECIPES, find_recipe
 from official_tasks.engine import features
 from official_tasks.engine.features import PER, Extractor, write_features
@@ -197,7 +197,7 @@ def test_the_script_refuses_what_can_be_read_only_once(tmp_path):
     assert "/dev/null is a pipe, a device" in done.stderr
 
 
-def test_the_scripts_texts_are_lines_or_columns(tmp_path):
+def test_the_scripts_texts_are_lines_or_columns(tmp_path, monkeypatch):
     from tools.extract_features import read_words
 
     columns = tmp_path / "words.conll"
@@ -205,6 +205,10 @@ def test_the_scripts_texts_are_lines_or_columns(tmp_path):
     assert list(read_words(columns, True)) == [["Ada", "Lovelace"], ["Bern"]]
     with pytest.raises(InputError, match="no such file"):
         list(read_words(tmp_path / "absent", False))
+    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 100)
+    (tmp_path / "long").write_text("short\n" + "x" * 101)
+    with pytest.raises(InputError, match="long, line 2 has more than 100"):
+        list(read_words(tmp_path / "long", False))
     columns.write_bytes(b"caf\xe9")
     with pytest.raises(InputError, match="the byte 0xe9"):
         list(read_words(columns, False))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from bert_keras import InputError
+from bert_keras import InputError, bounded_lines
 from official_tasks.engine.prediction import find_kind, read_inputs
 from official_tasks.tasks.table import make_dialect, read_rows, write_csv
 
@@ -233,3 +233,24 @@ def test_a_table_that_cannot_be_finished_leaves_the_old_one(tmp_path):
     assert path.read_text() == "text\ngood\n" and os.listdir(tmp_path) == [
         "a.csv"
     ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
+def test_a_row_of_any_length_is_refused_with_its_line(
+    tmp_path, monkeypatch, name, encoding
+):
+    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 400)
+    path = tmp_path / name
+    before, after = ('{"text": "', '"}') if "json" in name else ("", "")
+    first = f"{before}text{after}\n"
+    for length, is_long in ((150, False), (500, True)):
+        text = f"{first}{before}{'x' * length}{after}\n"
+        path.write_text(text, encoding=encoding)
+        dialect = make_dialect(None, encoding)
+        found = read_inputs([str(path)], None, ["text"], [False], dialect)
+        if is_long:
+            with pytest.raises(InputError, match=f"{name}, line 2 has more th"):
+                list(found)
+        else:
+            assert list(found)[-1] == ["x" * length]

@@ -8,6 +8,7 @@ ROOT = Path(__file__).parent.parent.parent
 FRAMEWORKS = {"tensorflow", "tensorflow_text"}
 # Top-level modules of bert_keras, which every package may import.
 OF_ALL = {
+    "bounded_lines",
     "errors",
     "files",
     "folder_lock",
@@ -19,6 +20,7 @@ OF_ALL = {
     "run_folder",
     "comparison",
     "safetensors_files",
+    "versions",
 }
 # Package of bert_keras -> the packages that it may import.
 ROOMS = {
