@@ -18,6 +18,7 @@ from bert_keras.interop import (
     google,
     huggingface,
     huggingface_tokenizer,
+    huggingface_weights,
     sentence_transformers,
 )
 from bert_keras.interop.block import CONFIG
@@ -266,11 +267,11 @@ MODEL = (
         *huggingface_tokenizer.INPUT_FILES,
         sentence_transformers.SETTINGS,
     ),
-    *(*huggingface.SAFETENSORS, "model-*.safetensors"),
+    *(*huggingface_weights.SAFETENSORS, "model-*.safetensors"),
 )
 WANTED = (
     *MODEL,
-    *(f"{huggingface.INNER}/{name}" for name in MODEL),
+    *(f"{huggingface_weights.INNER}/{name}" for name in MODEL),
     *(sentence_transformers.MODULES, sentence_transformers.EMBEDDING),
     f"*_Pooling/{CONFIG}",
     "README.md",  # states the license
@@ -307,13 +308,21 @@ def fetch_from_hub(name, revision=None):
         allow_patterns=list(WANTED),
     )
     commit = os.path.basename(folder)  # the cache names folders by commit
-    if not huggingface.has_weights(folder):
+    if not huggingface_weights.has_weights(folder):
         listed = _call_hub(hub.list_repo_files, name, revision=commit)
-        unread = list(filter(huggingface.is_unread, listed))
+        if huggingface_weights.TENSORFLOW in listed:
+            _call_hub(
+                hub.snapshot_download,
+                name,
+                revision=commit,
+                allow_patterns=[*WANTED, huggingface_weights.TENSORFLOW],
+            )
+            return folder, f"{PREFIX}{name}@{commit}"
+        unread = list(filter(huggingface_weights.is_unread, listed))
         if unread:
             raise InputError(
                 f"{name} has no safetensors file on the Hub, only {unread[0]}. "
-                f"{huggingface.CONVERT}."
+                f"{huggingface_weights.CONVERT}."
             )
     return folder, f"{PREFIX}{name}@{commit}"
 

@@ -1,16 +1,14 @@
 """Reader and writer of config.json and the weights in Hugging Face folders.
 
-`huggingface_tokenizer.py` reads and writes the tokenizer files.
+`huggingface_weights.py` reads the files of weights, `huggingface_tokenizer.py`
+reads and writes the tokenizer files.
 """
 
 import dataclasses
 import functools
-import glob
 import math
 import os
-import re
 
-from bert_keras import files
 from bert_keras.interop import (
     block,
     distilbert,
@@ -18,8 +16,13 @@ from bert_keras.interop import (
     tensor_files,
     tensors,
 )
-from bert_keras.interop.block import CONFIG, WEIGHTS
+from bert_keras.interop.block import CONFIG
 from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS, layers_in
+from bert_keras.interop.huggingface_weights import (
+    TIED,
+    normalize_name,
+    read_weights,
+)
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import (
     POOLER,
@@ -28,14 +31,6 @@ from bert_keras.modeling.weights import (
     published_weights,
     untrained_weights,
 )
-
-INDEX = "model.safetensors.index.json"
-SAFETENSORS = (WEIGHTS, INDEX)
-CONVERT = (
-    "Convert the weights once with transformers: load them with "
-    "from_pretrained, and write model.safetensors with save_pretrained"
-)
-INNER = "*_Transformer"  # encoder's subfolder in sentence-transformers
 
 # Activation in transformers -> activation in bert_keras.
 ACTIVATIONS = {
@@ -82,11 +77,6 @@ _TABLES = {
 # Class -> {layer of the head in bert_keras: layer in transformers}. In three
 # classes of transformers, the layer is called `classifier`.
 _HEADS = layers_in("huggingface")
-# Some files store tied weights twice: name of the copy -> name in bert_keras.
-TIED = {
-    "cls.predictions.decoder.weight": "encoder/embeddings/token/embeddings",
-    "cls.predictions.decoder.bias": "mlm/bias",
-}
 _ENDS = (".weight", ".bias")
 # `model_type` -> class of keras-hub that reads such a Hugging Face folder.
 _KERAS_HUB = {
@@ -124,7 +114,7 @@ def open_huggingface(folder):
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     fields = block.read_block(folder, config)
     _check_model(config, fields)
-    stored = _read_weights(folder)
+    stored = read_weights(folder)
     if fields is not None:
         return _open_with_block(folder, config, fields, stored)
     is_distilbert = config.raw("model_type") == distilbert.MODEL_TYPE
@@ -151,7 +141,7 @@ def _open_with_block(folder, config, fields, stored):
     encoder = _read_encoder(config)
     checkpoint = _describe(folder, config, stored, encoder, "BertEncoder")
     found, skipped = tensors.rename_tensors(
-        stored, names(head), folder, _normalize_name
+        stored, names(head), folder, normalize_name
     )
     # Tensors that transformers lacks have bert_keras's names.
     own_names = [name for name in skipped if "/" in name]
@@ -174,7 +164,7 @@ def _open_with_block(folder, config, fields, stored):
 def _describe(folder, config, stored, encoder, head):
     """Return the `Checkpoint` of the folder, with the head of class `head`."""
     found, skipped = tensors.rename_tensors(
-        stored, names(head), folder, _normalize_name
+        stored, names(head), folder, normalize_name
     )
     found = _transpose_kernels(found)
     arguments, fault = {}, None
@@ -216,7 +206,7 @@ def _check_output_table(found, stored):
         return
     copies = {}
     for name, tensor in stored.items():
-        weight = TIED.get(_normalize_name(name))
+        weight = TIED.get(normalize_name(name))
         if weight in found:
             copies[found[weight]] = tensor
 
@@ -315,7 +305,7 @@ def _find_heads(config, stored):
     Three classes of transformers call their head `classifier`. The number of
     outputs, the pooler and the settings tell which classes are possible.
     """
-    by_name = {_normalize_name(name): t for name, t in stored.items()}
+    by_name = {normalize_name(name): t for name, t in stored.items()}
     layers = {name.split(".")[0] for name in by_name if name}
     heads = ["BertPretrainer"] if "cls" in layers else []
     heads += [h for h, table in _HEADS.items() if layers & {*table.values()}]
@@ -390,70 +380,6 @@ def _read_labels(config, count=None):
     if len(set(labels)) < len(labels):
         config.refuse("id2label", "a different name for each index", by_index)
     return labels
-
-
-def is_unread(path):
-    """Return True for a Hugging Face weights file that is never read.
-
-    A PyTorch file is a pickle, which can run code. `tf_model.h5` belongs to the
-    TensorFlow models that transformers 5 dropped.
-    """
-    name = os.path.basename(path)
-    return name == "tf_model.h5" or name.startswith("pytorch_model")
-
-
-def has_weights(folder):
-    """Return True if a Hugging Face folder has a safetensors file.
-
-    In a folder of sentence-transformers, the file may be in a subfolder.
-    """
-    return any(
-        os.path.exists(os.path.join(folder, inner, name))
-        for inner in ("", *glob.glob(INNER, root_dir=folder))
-        for name in SAFETENSORS
-    )
-
-
-def _read_weights(folder):
-    path = os.path.join(folder, WEIGHTS)
-    if os.path.exists(path):
-        return tensor_files.read_safetensors(path)
-    if os.path.exists(os.path.join(folder, INDEX)):
-        return _read_shards(folder)
-    unread = sorted(filter(is_unread, os.listdir(folder)))
-    raise WeightsError(
-        folder,
-        "the folder has no safetensors file",
-        CONVERT if unread else "Fetch the folder again",
-        expected=f"{WEIGHTS} or {INDEX}",
-        found=unread[0] if unread else "none",
-    )
-
-
-def _read_shards(folder):
-    index = tensor_files.read_json(os.path.join(folder, INDEX))
-    found, read = {}, {}
-    for name, file in index.object("weight_map").values.items():
-        if not files.is_plain_name(file):
-            index.refuse(name, "a file in this folder", file)
-        if file not in read:
-            path = os.path.join(folder, file)
-            read[file] = tensor_files.read_safetensors(path)
-        if name not in read[file]:
-            index.refuse(name, f"a tensor in {file}", "none")
-        found[name] = read[file][name]
-    return found
-
-
-def _normalize_name(name):
-    """Return a tensor's current name in transformers, without `bert.`.
-
-    Old conversions of TensorFlow weights call a LayerNorm's weight `gamma` and
-    its bias `beta`.
-    """
-    name = name.removeprefix("bert.")
-    name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
-    return re.sub(r"(?<=LayerNorm\.)beta$", "bias", name)
 
 
 def describe(model, preprocessor=None, without=()):

@@ -15,7 +15,12 @@ import numpy as np
 
 from bert_keras import files, json_files, versions
 from bert_keras.errors import InputError
-from bert_keras.interop import distilbert, huggingface, tensor_files
+from bert_keras.interop import (
+    distilbert,
+    huggingface,
+    huggingface_weights,
+    tensor_files,
+)
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.saving import new_folder
 from bert_keras.interop.tensors import LICENSE, WeightsError, run_checks
@@ -309,7 +314,7 @@ def _read_folder(model, folder, bases):
             found[f"{layer}/lora_kernel_{match[2].lower()}"] = (
                 tensor.transpose()
             )
-        elif name not in huggingface.TIED:
+        elif name not in huggingface_weights.TIED:
             library = by_stored.get(_normalize(name), name)
             is_kernel = library.endswith("/kernel") and library != name
             found[library] = tensor.transpose() if is_kernel else tensor

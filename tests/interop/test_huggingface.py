@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import tiny
 import weight_names
+from foreign_formats import tensorflow_arrays, write_tf_model
 from model_samples import assert_holds
 from safetensors.numpy import load_file, save_file
 from tiny import CLASSES
 from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
 
 from bert_keras.errors import InputError
+from bert_keras.interop import huggingface_weights
 from bert_keras.interop.convert import convert
 from bert_keras.interop.presets import (
     load_model,
@@ -215,6 +217,62 @@ def test_a_copy_of_tied_weights_that_differs_is_refused(tmp_path, end):
     with pytest.raises(WeightsError, match=f"decoder.{end}: .*tied weight"):
         load_model(CLASSES["BertPretrainer"], tmp_path)
     assert load_model(CLASSES["BertEncoder"], tmp_path)
+
+
+@pytest.mark.parametrize("copy", ["weight", "bias"])
+def test_a_tied_weight_may_be_stored_as_its_copy_only(tmp_path, copy):
+    numbers = folder_of(tmp_path, "BertForPreTraining")
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    name = {
+        "weight": "bert.embeddings.word_embeddings.weight",
+        "bias": "cls.predictions.bias",
+    }[copy]
+    tensors[f"cls.predictions.decoder.{copy}"] = tensors.pop(name)
+    save_file(tensors, path)
+    model = load_model(CLASSES["BertPretrainer"], tmp_path)
+    assert_holds(model, numbers)
+    assert model.load_report.skipped == model.load_report.initialised == []
+
+
+@pytest.mark.parametrize("file", ["tf_model.h5", "model.safetensors"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_the_tensorflow_classes_are_read(tmp_path, kind, file):
+    numbers = folder_of(tmp_path, kind)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    path.unlink()
+    if file == "tf_model.h5":
+        write_tf_model(tmp_path / file, tensors)
+    else:
+        save_file(tensorflow_arrays(tensors), path, {"format": "tf"})
+    model = load_model(CLASSES[KINDS[kind][0]], tmp_path)
+    assert_holds(model, numbers)
+    assert model.load_report.skipped == model.load_report.initialised == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "distilbert/tf_distil_bert_model/distilbert/transformer/layer_._1/"
+            "attention/q_lin/kernel:0",
+            "distilbert.transformer.layer.1.attention.q_lin.weight",
+        ),
+        (
+            "pre_classifier/tf_distil_bert_for_sequence_classification/"
+            "pre_classifier/bias:0",
+            "pre_classifier.bias",
+        ),
+        (
+            "bert/embeddings/token_type_embeddings/embeddings:0",
+            "bert.embeddings.token_type_embeddings.weight",
+        ),
+        ("nsp___cls/seq_relationship/bias:0", "cls.seq_relationship.bias"),
+    ],
+)
+def test_a_name_of_a_tensorflow_class_is_translated(name, expected):
+    assert huggingface_weights.translate_name(name) == expected
 
 
 def test_what_is_not_taken_along_is_named(tmp_path):

@@ -12,7 +12,8 @@ import zipfile
 
 import pytest
 import tiny
-from foreign_formats import write_google
+from foreign_formats import write_google, write_tf_model
+from safetensors.numpy import load_file
 from test_huggingface import folder_of
 from test_sentence_transformers import sentence_folder
 
@@ -106,10 +107,17 @@ def test_every_file_that_changes_ids_is_fetched(
         BertPreprocessor.from_preset("org/tiny")
 
 
-@pytest.mark.parametrize(
-    "file", ["pytorch_model-00001-of-00002.bin", "tf_model.h5"]
-)
-def test_other_weights_on_the_hub_are_refused_with_the_fix(hub, file):
+def test_weights_of_tensorflow_are_fetched_if_there_are_no_others(hub):
+    tensors = load_file(hub.folder / "model.safetensors")
+    (hub.folder / "model.safetensors").unlink()
+    write_tf_model(hub.folder / "tf_model.h5", tensors)
+    (hub.folder / "pytorch_model.bin").write_bytes(b"")
+    assert load_model(BertEncoder, "org/tiny").load_report.initialised == []
+    assert not (hub.snapshot / "pytorch_model.bin").exists()
+
+
+def test_other_weights_on_the_hub_are_refused_with_the_fix(hub):
+    file = "pytorch_model-00001-of-00002.bin"
     (hub.folder / "model.safetensors").unlink()
     (hub.folder / file).write_bytes(b"")
     with pytest.raises(InputError, match=f"{file}.*save_pretrained"):

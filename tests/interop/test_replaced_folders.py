@@ -59,7 +59,7 @@ def test_settings_and_weights_come_from_one_save(monkeypatch, tmp_path):
     before(
         monkeypatch,
         huggingface,
-        "_read_weights",
+        "read_weights",
         lambda: save(folder, 0.25, epsilon=1e-6),
     )
     model = load_model(CLASSES["BertEncoder"], folder)
@@ -72,7 +72,7 @@ def test_a_folder_that_changes_all_the_time_is_refused(monkeypatch, tmp_path):
     before(
         monkeypatch,
         huggingface,
-        "_read_weights",
+        "read_weights",
         lambda: save(folder, 0.25),
         times=99,
     )

@@ -172,6 +172,42 @@ def serialized(module, name, config):
     }
 
 
+def tensorflow_name(name):
+    """Return the name in transformers' TensorFlow classes of a PyTorch name."""
+    heads = ("bert.", "cls.", "classifier.", "qa_outputs.")
+    name = name if name.startswith(heads) else f"bert.{name}"
+    name = name.replace(".", "/").replace("/layer/", "/layer_._")
+    name = name.replace("cls/predictions", "mlm___cls/predictions")
+    name = name.replace("cls/seq_relationship", "nsp___cls/seq_relationship")
+    if "LayerNorm" in name:
+        return name.replace("weight", "gamma").replace("bias", "beta")
+    if "embeddings" not in name:
+        return name.replace("/weight", "/kernel")
+    is_token = "word_embeddings" in name
+    return name if is_token else name.replace("/weight", "/embeddings")
+
+
+def tensorflow_arrays(tensors):
+    """Return a PyTorch model's tensors as in transformers' TensorFlow classes.
+
+    The keys are the names of the variables, without the model's name.
+    """
+    found = {}
+    for name, array in tensors.items():
+        other = tensorflow_name(name)
+        array = array.T if other.endswith("/kernel") else array
+        found[f"{other}:0"] = np.ascontiguousarray(array)
+    return found
+
+
+def write_tf_model(path, tensors):
+    """Write a PyTorch model's tensors as tf_model.h5 of transformers."""
+    found = {}
+    for name, array in tensorflow_arrays(tensors).items():
+        found[f"{name.split('/')[0]}/tf_bert_for_x_1/{name}"] = array
+    write_h5(path, found)
+
+
 def write_h5(path, arrays):
     """Write arrays as HDF5 datasets; a name may contain groups, as in "a/b"."""
     with h5py.File(path, "w") as file:
