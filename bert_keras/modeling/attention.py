@@ -352,3 +352,16 @@ class TransformerLayer(layers.SeededLayer):
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
+
+    @property
+    def output(self):
+        """Symbolic output, if a functional model calls this layer itself."""
+        try:
+            return super().output
+        except AttributeError:
+            raise AttributeError(
+                f"{self.name} has no symbolic output, because the encoder "
+                "calls its layers. Call encoder(inputs, hidden_states=True): "
+                'in the list "hidden_states" of its result, item 0 is the '
+                "output of the embeddings, and item i + 1 that of layer i."
+            ) from None

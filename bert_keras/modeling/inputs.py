@@ -1,6 +1,8 @@
-"""Names of a model's inputs, and checks of the inputs."""
+"""Names of a model's inputs; checks of inputs, labels and class weights."""
 
 import inspect
+import math
+from numbers import Integral, Real
 
 import keras
 import numpy as np
@@ -97,9 +99,22 @@ def name_inputs(inputs):
         if values is not None and len(values.shape) != 2:
             raise InputError(
                 f"{name} has the shape {tuple(values.shape)}. Expected (B, T): "
-                "a batch of rows."
+                "a batch of rows. BertEmbedder and BertChooser also read "
+                "(B, K, T); for other models, reshape the rows to (B * K, T)."
             )
     return inputs
+
+
+def refuse_list(inputs):
+    """Raise `InputError` if the inputs are a list of several batches."""
+    if isinstance(inputs, list | tuple) and any(
+        len(getattr(x, "shape", ())) > 1 for x in inputs
+    ):
+        raise InputError(
+            f"The inputs are a list of {len(inputs)} arrays. Expected a dict "
+            "of arrays by name, token_ids and if needed segment_ids and "
+            "padding_mask, or one array of token ids."
+        )
 
 
 def refuse_text(values):
@@ -125,6 +140,126 @@ def _is_text(value):
     if name == "object" and hasattr(value, "tolist"):
         return any(map(_is_text, keras.tree.flatten(value.tolist())))
     return name.startswith(("str", "bytes"))
+
+
+def read_labels(labels, classes=None, num_classes=None):
+    """Return labels as numbers; class names become their indices.
+
+    Args:
+        labels: array, or list of class names. Others are returned unchanged.
+        classes: names of the classes; None if a label is no class.
+        num_classes: number of classes, C; None if a label is no class index.
+
+    Raises:
+        InputError: a label is an unknown name, NaN, or outside of 0 to C - 1.
+    """
+    if isinstance(labels, list | tuple) and any(
+        map(_is_text, keras.tree.flatten(labels))
+    ):
+        labels = np.array(labels, dtype=object)
+    if not hasattr(labels, "__array__"):
+        return labels
+    if _is_text(labels) or str(getattr(labels, "dtype", "")) == "category":
+        return _number_names(np.asarray(labels, dtype=object), classes)
+    values = np.asarray(labels)
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        row = np.argwhere(np.isnan(values))[0][0]
+        raise InputError(
+            f"The labels contain NaN, first in row {row}. Expected a number "
+            "for each row. Leave out rows without a label."
+        )
+    if num_classes and values.dtype.kind in "iuf" and values.size:
+        least, most = values.min(), values.max()
+        if least < 0 or most >= num_classes:
+            refuse_label(most if least >= 0 else least, num_classes)
+    return labels
+
+
+def refuse_label(label, num_classes):
+    """Raise `InputError`: the label is not from 0 to `num_classes` - 1."""
+    raise InputError(
+        f"The labels contain {label}. Expected numbers from 0 to "
+        f"{num_classes - 1}, the indices of the classes. To leave labels out, "
+        "set ignore_class of the loss to their number."
+    )
+
+
+def _number_names(names, classes):
+    """Return int32 array: the indices in `classes` of an array of names."""
+    if classes is None:
+        raise InputError(
+            "The labels are texts. Expected numbers: only models with one "
+            "class a label read the names of classes. For several labels a "
+            "text, pass an array (B, C) of 0 and 1."
+        )
+    index = {name: i for i, name in enumerate(classes)}
+    texts = [
+        x.decode() if isinstance(x, bytes) else x for x in names.reshape(-1)
+    ]
+    unknown = list(dict.fromkeys(x for x in texts if x not in index))
+    if unknown:
+        raise InputError(
+            f"The labels contain {', '.join(map(repr, unknown[:5]))}. Expected "
+            f"the names of the model's classes: {', '.join(classes[:20])}."
+        )
+    numbers = np.array([index[x] for x in texts], "int32")
+    return numbers.reshape(names.shape)
+
+
+def refuse_named_labels(dataset, classes):
+    """Raise `InputError` if the labels of a `tf.data.Dataset` are texts."""
+    spec = getattr(dataset, "element_spec", None)
+    labels = spec[1:2] if isinstance(spec, tuple) else ()
+    if any(map(_is_text, keras.tree.flatten(labels))):
+        raise InputError(
+            "The labels of the data set are texts. Expected numbers, the "
+            f"indices of the classes {', '.join((classes or [])[:20])}. "
+            "Convert them: lookup = keras.layers.StringLookup(vocabulary="
+            "model.labels, num_oov_indices=0), then "
+            "dataset.map(lambda x, y: (x, lookup(y)))."
+        )
+
+
+def read_class_weight(class_weight, classes=None):
+    """Return a dict of class index -> weight, with 1.0 for missing classes.
+
+    Args:
+        class_weight: dict of class index or name -> weight.
+        classes: names of the classes; None if they are unknown.
+
+    Raises:
+        InputError: a class is unknown or named twice, or a weight is not a
+            finite number of at least 0.
+    """
+    if not isinstance(class_weight, dict) or not class_weight:
+        raise InputError(
+            f"class_weight is {class_weight!r}. Expected a dict of class index "
+            "or name -> weight."
+        )
+    index = {name: i for i, name in enumerate(classes or ())}
+    weights = {index.get(key, key): x for key, x in class_weight.items()}
+    for key, weight in weights.items():
+        is_index = isinstance(key, Integral) and key >= 0
+        if not is_index or (classes and key >= len(classes)):
+            names = f": {', '.join(classes[:20])}" if classes else ""
+            raise InputError(
+                f"class_weight has the key {key!r}. Expected indices, or names "
+                f"of the model's classes{names}."
+            )
+        is_number = isinstance(weight, Real) and math.isfinite(weight)
+        if not is_number or weight < 0:
+            raise InputError(
+                f"class_weight of class {key} is {weight!r}. Expected a finite "
+                "number, 0 or more."
+            )
+    if len(weights) < len(class_weight):
+        raise InputError(
+            f"class_weight is {class_weight}, which names a class twice. "
+            "Expected each class once."
+        )
+    count = len(classes) if classes else max(weights) + 1
+    # On a data set, Keras would fail for classes after the last key.
+    return {i: float(weights.get(i, 1.0)) for i in range(count)}
 
 
 def check_ids(name, ids, limit):

@@ -31,6 +31,12 @@ def build_losses(model, labels):
         model._compile_loss.build(labels, model.output)
 
 
+def given_losses(model):
+    """Return a flat list of the losses that `compile` was given."""
+    loss = model._compile_loss._user_loss if has_losses(model) else []
+    return tree.flatten(loss)
+
+
 def compiled_losses(model):
     """Return the losses of `compile`, a list of (path, loss, weight, name)."""
     return model._compile_loss._flat_losses if has_losses(model) else []

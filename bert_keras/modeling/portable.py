@@ -131,7 +131,9 @@ class Portable(RestoresVariables):
         """Raise `InputError` if TensorFlow found an id that is out of range."""
         message = getattr(error, "message", "")
         found = re.search(r"= (-?\d+) is not in \[0, \d+\)", message)
-        if not found:
+        # Functions of `tf.data`, such as Keras's for class weights, look up
+        # other numbers.
+        if not found or "user-defined function" in message:
             return
         encoder = getattr(self, "encoder", self)
         text = (

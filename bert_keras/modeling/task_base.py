@@ -1,10 +1,13 @@
 """The base of all task models: an encoder, a head and the training step."""
 
+import inspect
+import re
 from typing import Any, Self
 
 import keras
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import inputs as checks
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import BiLSTM, LayerMix, Pooling
 from bert_keras.modeling.inputs import (
@@ -13,7 +16,7 @@ from bert_keras.modeling.inputs import (
     as_tensor,
     list_argument_names,
 )
-from bert_keras.modeling.keras_adapter import TaskTrainer
+from bert_keras.modeling.keras_adapter import TaskTrainer, given_losses
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.weights import (
     get_adaptation,
@@ -45,7 +48,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     the encoder's weights first, set `self.encoder` before the other layers.
 
     `fit` and `evaluate` compute the loss of the global batch, with any Keras
-    optimizer, loss, metric, loss weights and sample weights. The `reduction` of
+    optimizer, loss, metric, loss weights and sample weights. For one class a
+    label, the labels and the keys of `class_weight` are indices or names of the
+    classes; a class that `class_weight` lacks weighs 1. The `reduction` of
     each loss applies to the rows of all replicas: "mean_with_sample_weight" is
     sum(weight x loss) / sum(weight). On one device the loss equals Keras's.
     Gradients are summed over the replicas, then clipped, then applied. The
@@ -108,6 +113,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     def _complete(self, inputs):
         """Return a dict of all inputs, with None for each missing input."""
         if not isinstance(inputs, dict):
+            checks.refuse_list(inputs)
             inputs = {"token_ids": inputs}
         expected = self.input
         unknown = sorted(set(inputs) - set(expected))
@@ -148,39 +154,73 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     def _has_compute_loss(self):
         return type(self).compute_loss is not keras.Model.compute_loss
 
-    def train_on_batch(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        class_weight: Any = None,
-        return_dict: bool = False,
-    ) -> Any:
-        self._prepare_training(class_weight)
-        return super().train_on_batch(
-            x, y, sample_weight, class_weight, return_dict
-        )
-
-    def _prepare_training(self, class_weight):
-        if class_weight is not None:
-            self._check_class_weight()
-
     def _run(self, loop, x, *args, **kwargs):
-        if loop.__name__ == "fit":
-            self._prepare_training(kwargs.get("class_weight"))
-        callbacks = kwargs.get("callbacks") or []
-        # `callbacks` is the fifth argument after `x`.
-        if loop.__name__ == "fit" and len(args) < 5:
-            if isinstance(callbacks, keras.callbacks.Callback):
-                callbacks = [callbacks]
-            if isinstance(callbacks, list | tuple):
-                from bert_keras.training.schedules import ScheduleWatch
+        if loop.__name__ in ("predict", "predict_on_batch"):
+            return super()._run(loop, x, *args, **kwargs)
+        arguments = inspect.signature(loop).bind(x, *args, **kwargs).arguments
+        arguments |= arguments.pop("kwargs", {})
+        self._read_arguments(arguments)
+        callbacks = arguments.get("callbacks") or []
+        if isinstance(callbacks, keras.callbacks.Callback):
+            callbacks = [callbacks]
+        if loop.__name__ == "fit" and isinstance(callbacks, list | tuple):
+            from bert_keras.training.schedules import ScheduleWatch
 
-                kwargs["callbacks"] = [*callbacks, ScheduleWatch()]
-        return super()._run(loop, x, *args, **kwargs)
+            arguments["callbacks"] = [*callbacks, ScheduleWatch()]
+        return super()._run(loop, arguments.pop("x"), **arguments)
 
-    def _check_class_weight(self):
-        """Raise `InputError` for `class_weight` if rows have several labels."""
+    def _read_arguments(self, arguments):
+        """Check labels and class weights of `fit`, `evaluate`; convert them.
+
+        Args:
+            arguments: dict of the arguments by name, which is changed.
+        """
+        checks.refuse_named_labels(arguments["x"], self._class_names())
+        if arguments.get("y") is not None:
+            arguments["y"] = self._read_labels(arguments["y"])
+        validation = arguments.get("validation_data")
+        if isinstance(validation, tuple | list) and len(validation) > 1:
+            x, y, *weights = validation
+            arguments["validation_data"] = (x, self._read_labels(y), *weights)
+        if arguments.get("class_weight") is not None:
+            arguments["class_weight"] = self._read_class_weight(
+                arguments["class_weight"]
+            )
+
+    def _class_names(self):
+        """Return the names of the classes, or None if a label is no class."""
+        is_single = getattr(self, "problem", "single") == "single"
+        return getattr(self, "labels", None) if is_single else None
+
+    def _read_labels(self, labels):
+        if isinstance(labels, dict):
+            return {name: checks.read_labels(y) for name, y in labels.items()}
+        losses = given_losses(self)
+        # Other losses may give other numbers a meaning.
+        is_index = len(losses) == 1 and isinstance(
+            losses[0], keras.losses.SparseCategoricalCrossentropy
+        )
+        is_index = is_index and losses[0].ignore_class is None
+        count = None
+        if is_index and not isinstance(self.output, dict):
+            count = self.output.shape[-1]
+        return checks.read_labels(labels, self._class_names(), count)
+
+    def _refuse_ids(self, error):
+        found = re.search(
+            r"label value of (-?\d+) which is outside the valid range of "
+            r"\[0, (\d+)\)",
+            getattr(error, "message", ""),
+        )
+        if found:
+            label = int(found[1])
+            # TensorFlow converts NaN to the least integer.
+            label = "NaN" if label < -(2**30) else label
+            checks.refuse_label(label, int(found[2]))
+        super()._refuse_ids(error)
+
+    def _read_class_weight(self, class_weight):
+        """Return `class_weight` by index; refuse several labels a row."""
         is_multiple = getattr(self, "problem", "") == "multi"
         # Keras itself refuses class_weight for a dict of outputs.
         if not isinstance(self.output, dict):
@@ -195,6 +235,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
                 "class_weight is given, but a row has several labels. Weight "
                 f"them in the loss, or pass sample_weight of shape {shape}."
             )
+        return checks.read_class_weight(class_weight, self._class_names())
 
     def get_config(self) -> dict[str, Any]:
         return {

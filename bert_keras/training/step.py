@@ -52,6 +52,9 @@ def build(model, batch):
             _check_takes_logits(item.loss)
         for metric in keras_adapter.compiled_metrics(model):
             _check_metric_takes_logits(metric)
+    if getattr(model, "problem", "") == "multi":
+        for metric in keras_adapter.compiled_metrics(model):
+            _check_metric_reads_all_labels(metric)
 
 
 def _check_takes_logits(loss):
@@ -119,6 +122,23 @@ def _check_metric_takes_logits(metric):
         f"The metric {metric.name} takes probabilities, but the model returns "
         f"logits. {advice}"
     )
+
+
+def _check_metric_reads_all_labels(metric):
+    """Raise `InputError` if a metric compares one label per text only."""
+    # For the name "accuracy", Keras chooses the first of these classes.
+    if isinstance(
+        metric,
+        keras.metrics.CategoricalAccuracy
+        | keras.metrics.SparseCategoricalAccuracy
+        | keras.metrics.TopKCategoricalAccuracy,
+    ):
+        raise InputError(
+            f"The metric {metric.name} compares only the most probable label, "
+            "but a text may have several labels. Use "
+            "keras.metrics.BinaryAccuracy(threshold=0) in `compile`: the "
+            "fraction of correct labels."
+        )
 
 
 def prepare_optimizer(model, replicas=1):

@@ -32,6 +32,7 @@ from bert_keras.modeling.task_base import encode as encoded
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
+    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
     span_losses,
@@ -213,6 +214,29 @@ def test_a_classifier_on_features_equals_numpy_and_only_its_head_learns(
         "classifier",
         "features",
     }
+
+
+def test_inputs_of_another_form_are_refused_with_the_right_one():
+    encoder = make_encoder(**STILL)
+    ids = random_inputs()["token_ids"]
+    models = [encoder, BertClassifier(encoder, LABELS), BertEmbedder(encoder)]
+    for model in models:
+        # For an encoder, Keras stacks the list.
+        with pytest.raises(InputError, match=r"list of 2 arrays|\(2, 3, 7\)"):
+            model([ids, 0 * ids])
+        with pytest.raises(InputError, match="at least one token in a row"):
+            model(ids[:, :0])
+    model = models[1]
+    assert model(ids.tolist()).shape == (3, 3)
+    model.compile("sgd", entropy())
+    with pytest.raises(InputError, match="at least one token in a row"):
+        model.fit(ids[:, :0], CLASSES, verbose=0)
+    with pytest.raises(InputError, match=r"reshape the rows to \(B \* K, T"):
+        encoder(ids[np.newaxis])
+    with pytest.raises(AttributeError, match="hidden_states=True"):
+        _ = encoder.get_layer("layer_0").output
+    states = encoder(ids, hidden_states=True)["hidden_states"]
+    np.testing.assert_array_equal(states[1], encoder(ids)["sequence_output"])
 
 
 def test_a_chooser_that_reads_left_to_right_reads_the_last_token():

@@ -28,7 +28,7 @@ from bert_keras.modeling.task_models import BertClassifier, BertTagger
 from bert_keras.modeling.weights import enable_lora
 from bert_keras.training.optimizers import adamw
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 
 IDS = np.random.default_rng(0).integers(1, 30, (5, 6))
 # Inputs of the classifier and the span model; a tagger takes `PACKED`.
@@ -264,6 +264,125 @@ def test_losses_on_probabilities_are_refused():
     assert 0 < models["single"].evaluate(X, HOT, verbose=0) < 1
 
 
+@pytest.mark.parametrize("from_data_set", [False, True])
+def test_class_weight_takes_names_and_weighs_missing_classes_by_1(
+    from_data_set,
+):
+    losses = []
+    for arguments in (
+        {"class_weight": {"no": 3.0, 1: 0.5}},  # class 2 is missing
+        {"sample_weight": np.array([3.0, 0.5, 1.0])[Y]},
+    ):
+        model = classifier()
+        model.compile("sgd", sparse("mean"), run_eagerly=True)
+        if from_data_set and "class_weight" in arguments:
+            rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)
+            history = model.fit(rows, verbose=0, **arguments)
+        else:
+            history = model.fit(X, Y, verbose=0, batch_size=5, **arguments)
+        losses.append(history.history["loss"])
+    assert losses[0] == pytest.approx(losses[1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "part"),
+    [
+        ({"never": 1.0}, "'never'.*no, perhaps, yes"),
+        ({3: 1.0}, "the key 3"),
+        ({-1: 1.0}, "the key -1"),
+        ({0.5: 1.0}, "the key 0.5"),
+        ({0: 1.0, "no": 2.0}, "a class twice"),
+        ({0: float("nan")}, "class 0 is nan"),
+        ({0: "1"}, "class 0 is '1'"),
+        ({}, "class_weight is {}"),
+        ([1.0, 2.0, 3.0], "Expected a dict"),
+    ],
+)
+def test_a_wrong_class_weight_is_refused_before_training(weights, part):
+    model = classifier()
+    model.compile("sgd", sparse("mean"))
+    for method in (model.fit, model.train_on_batch):
+        with pytest.raises(InputError, match=part):
+            method(X, Y, class_weight=weights)
+
+
+def test_an_error_of_a_data_set_names_no_input():
+    model = classifier()
+    model.compile("sgd", sparse("mean"))
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)
+    rows = rows.map(lambda x, y: (x, y, tf.gather([1.0], y)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
+        model.fit(rows, verbose=0)
+
+
+def test_labels_may_be_names_of_classes():
+    names = np.array(LABELS)
+    for model, y in ((classifier(), Y), (tagger(), IDS % 3)):
+        x = PACKED if model.name == "tagger_model" else X
+        model.compile("sgd", sparse("mean"), run_eagerly=True)
+        expected = model.evaluate(x, y, verbose=0)
+        texts = names[y]
+        for labels in (texts, texts.tolist(), tf.constant(texts)):
+            found = model.evaluate(x, labels, verbose=0)
+            assert found == pytest.approx(expected)
+        model.fit(x, texts, validation_data=(x, texts), verbose=0)
+        model.train_on_batch(x, texts)
+        with pytest.raises(InputError, match="contain 'never'.*no, perhaps"):
+            model.fit(x, np.where(y == 0, "never", texts))
+    rows = tf.data.Dataset.from_tensor_slices((X, names[Y])).batch(5)
+    model = classifier()
+    model.compile("sgd", sparse("mean"), run_eagerly=True)
+    with pytest.raises(InputError, match="StringLookup"):
+        model.fit(rows, verbose=0)
+    lookup = keras.layers.StringLookup(
+        vocabulary=model.labels, num_oov_indices=0
+    )
+    found = model.evaluate(rows.map(lambda x, y: (x, lookup(y))), verbose=0)
+    assert found == pytest.approx(model.evaluate(X, Y, verbose=0))
+    several = classifier("multi")
+    several.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+    with pytest.raises(InputError, match="array .B, C. of 0 and 1"):
+        several.fit(X, names[Y])
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_labels_that_are_no_classes_are_refused(jit):
+    model = classifier()
+    model.compile("sgd", sparse("mean"), jit_compile=jit)
+    for method in (model.fit, model.evaluate, model.train_on_batch):
+        with pytest.raises(InputError, match="contain 4.*0 to 2"):
+            method(X, Y + 2)
+        with pytest.raises(InputError, match="contain -1.*0 to 2"):
+            method(X, Y - 1)
+        with pytest.raises(InputError, match="NaN, first in row 1"):
+            method(X, np.where(Y == 1, np.nan, Y))
+    with pytest.raises(InputError, match="contain 4.*0 to 2"):
+        model.fit(X, Y, validation_data=(X, Y + 2))
+    if not jit:
+        for y, part in ((Y + 2, "4"), (np.where(Y == 1, np.nan, Y), "NaN")):
+            rows = tf.data.Dataset.from_tensor_slices((X, y)).batch(5)
+            with pytest.raises(InputError, match=f"contain {part}.*0 to 2"):
+                model.fit(rows, verbose=0)
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=-1
+    )
+    model.compile("sgd", loss, run_eagerly=True)
+    assert np.isfinite(model.evaluate(X, Y - 1, verbose=0))
+
+
+def test_accuracy_of_several_labels_is_refused_and_the_advice_works():
+    model = classifier("multi")
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("sgd", loss, metrics=["accuracy"])
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(InputError, match=r"BinaryAccuracy\(threshold=0"):
+            method(X, HOT, verbose=0)
+    share = keras.metrics.BinaryAccuracy(threshold=0)
+    model.compile("sgd", loss, metrics=[share], run_eagerly=True)
+    found = model.evaluate(X, HOT, verbose=0)[1]
+    assert found == pytest.approx(np.mean((model(X) > 0) == HOT))
+
+
 def test_class_weight_is_refused_for_several_labels_and_the_advice_works():
     model = classifier("multi")
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
@@ -484,6 +603,12 @@ def test_models_on_one_encoder_train_like_keras_layers(order, tmp_path):
         joint[-1].compile(averaging(), {k: sparse("mean") for k in SHARED})
     assert_trains_alike(*joint, y=TARGETS)
     assert len(joint[0].optimizer.variables) == 2 * 27 + 2
+    joint[0].save_weights(tmp_path / "joint.weights.h5")
+    trained = joint[0].get_weights()
+    fill(joint[0], seed=3)
+    joint[0].load_weights(tmp_path / "joint.weights.h5")
+    for a, b in zip(trained, joint[0].get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("frequency", [None, 1])
