@@ -29,6 +29,11 @@ TEXT_OPTIONS = {
         "have other options: see --task=custom --problem=NAME --help.",
     ),
     "label_separator": Option(",", "Text between the labels in a cell."),
+    "classes": Option(
+        None,
+        "With --problem=multi: names of the labels, separated by commas, if "
+        "--label has a list with 0 or 1 for each of them.",
+    ),
     "min_rows_per_class": Option(
         1, "Leave out classes with fewer training rows than this number."
     ),
@@ -66,6 +71,10 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
         raise InputError(
             "--label_separator is empty: expected text between labels, such as "
             "--label_separator=','"
+        )
+    if problem != "multi" and chosen.classes:
+        raise InputError(
+            "--classes only applies with --problem=multi. Leave --classes out."
         )
     if problem == "multi" and chosen.drop_unlabelled:
         raise InputError(

@@ -54,7 +54,7 @@ class Columns(NamedTuple):
             attributes `texts`, `label` and `group` of `Example`. Arguments: the
             location, such as "a.csv, line 4", the index of the row in the
             split, and a dict of column -> cell, without labels for a test file.
-        lists: columns that may hold lists, in all formats but CSV and TSV.
+        lists: columns that may hold lists; see `read_rows`.
         objects: columns among `lists` whose elements may be dicts or lists.
         optional: columns among `labels` that may be missing or empty in a dev
             file. `parse` then gets no cell of the column.

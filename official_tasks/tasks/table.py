@@ -21,6 +21,7 @@ from bert_keras.bounded_lines import bound_lines
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks import label_studio
+from official_tasks.tasks.list_cells import parse_list
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl", ".json")
@@ -160,8 +161,8 @@ def read_rows(
     Args:
         path: a file, or the name of a data set; see `column_rows`.
         columns: names of the columns to read, in the order of the cells.
-        lists: columns with cells that may be lists, in all formats but CSV and
-            TSV; such lists are yielded unchanged.
+        lists: columns with cells that may be lists, also written as text; see
+            `parse_list`. Their elements are yielded unchanged.
         optional: columns that may be missing; their cells are then "".
         dialect: `Dialect` of a user's file; messages then suggest --separator
             and --encoding.
@@ -186,15 +187,16 @@ def read_rows(
         with collect_faults(faults):
             if isinstance(values, str):  # an error message, not cells
                 raise InputError(f"{where}: {values}")
-            yield (
-                number,
-                [
-                    value
-                    if isinstance(value, list) and column in lists
-                    else to_text(where, column, value)
-                    for column, value in zip(columns, values, strict=True)
-                ],
-            )
+            cells = []
+            for column, value in zip(columns, values, strict=True):
+                if column in lists and isinstance(value, str):
+                    items = parse_list(value)
+                    value = value if items is None else items
+                is_list = isinstance(value, list) and column in lists
+                cells.append(
+                    value if is_list else to_text(where, column, value)
+                )
+            yield number, cells
 
 
 def split_ending(path) -> tuple[str, bool]:

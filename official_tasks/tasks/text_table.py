@@ -30,7 +30,7 @@ class TextTable(Table):
             [options.text, *([pair] if pair else [])],
             [options.label],
             self._parse,
-            lists=(options.label,) if self.problem == "multi" else (),
+            lists=(options.label,) if self.problem != "regression" else (),
             has_label=self._has_label,
             is_stratified=self.problem == "single",
         )
@@ -43,15 +43,22 @@ class TextTable(Table):
         return Example(cells[options.text], cells.get(options.text_pair), label)
 
     def _parse_label(self, where, cell):
-        """Return a class name, a set of class names, or a number."""
+        """Return a class name, a tuple of class names, or a number."""
+        is_list = isinstance(cell, list)
         if self.problem == "multi":
-            is_list = isinstance(cell, list)
             names = (
                 cell if is_list else cell.split(self.options.label_separator)
             )
-            return {name.strip() for name in names} - {""}
+            names = (name.strip() for name in names)
+            return tuple(name for name in names if name)
         if self.problem == "single":
-            return cell.strip()
+            if is_list and len(cell) > 1:
+                raise InputError(
+                    f"{where}: expected one label in column "
+                    f"{self.options.label!r}, got {', '.join(cell)[:60]!r}. "
+                    "For several labels, give --problem=multi"
+                )
+            return (cell[0] if is_list else cell).strip()
         value = read_number(cell)
         if value is None:
             raise InputError(
@@ -77,6 +84,8 @@ class TextTable(Table):
             return None
         rows = self._replace_rare("train")
         names = set().union(*(self._get_names(example) for _, example in rows))
+        if self.options.classes:
+            names.update(map(str.strip, self.options.classes.split(",")))
         if len(names) < 2:
             raise InputError(
                 f"{self.files['train']}: expected at least 2 classes in column "
@@ -93,6 +102,8 @@ class TextTable(Table):
         rows = super().read_files(split)
         if self.problem == "regression" or split == "test":
             return rows
+        if self.problem == "multi":
+            rows = self._name_positions(rows)
         names = set().union(*(self._get_names(example) for _, example in rows))
         new = {n: name for n, name in self._spell(split, names) if n != name}
         if not new:
@@ -113,6 +124,46 @@ class TextTable(Table):
             f"whole numbers, so {old!r} is read as {name!r}"
         )
         return Examples(renamed, [*rows.notes, note])
+
+    def _name_positions(self, rows):
+        """Return the rows with sets of labels.
+
+        With --classes, a row has 0 or 1 for each class. Without, it has names.
+        """
+        classes = self.options.classes
+        names = classes and [name.strip() for name in classes.split(",")]
+        result, faults = Examples(notes=rows.notes), []
+        if not names:
+            self._refuse_positions(rows)
+        for location, example in rows:
+            label = example.label
+            if names:
+                digits = [drop_zeros(digit) for digit in label]
+                if len(digits) != len(names) or {*digits} - {"0", "1"}:
+                    faults.append(
+                        f"{format_lines([location])}: expected 0 or 1 for each "
+                        f"of the {len(names)} --classes, got {', '.join(label)}"
+                    )
+                pairs = zip(names, digits, strict=False)
+                label = (name for name, digit in pairs if digit == "1")
+            result.append((location, example._replace(label={*label})))
+        raise_all(faults)
+        return result
+
+    def _refuse_positions(self, rows):
+        """Raise if labels are 0s and 1s, a list of the same length a row."""
+        labels = [[*map(drop_zeros, row.label)] for _, row in rows]
+        if any({*label} - {"0", "1"} for label in labels):
+            return
+        repeats = any(len({*label}) < len(label) for label in labels)
+        if repeats or {*map(len, labels)} == {2}:
+            raise InputError(
+                f"{format_lines([rows[0][0]])}: the column "
+                f"{self.options.label!r} has lists of 0s and 1s. If each "
+                "position is a label, name the labels, as in --classes=a,b,c. "
+                "If not, write the names of a text's labels in place of 0s "
+                "and 1s"
+            )
 
     def _spell(self, split, names):
         """Yield (name in the file, name of the class), such as "1.0", "1".

@@ -1,0 +1,41 @@
+"""Parse cells that are lists, as JSON, pandas or NumPy writes them."""
+
+import ast
+import json
+import re
+
+# pandas writes ['a', 'b'], NumPy ['a' 'b'] and [1 0 1], without commas.
+# Quantifiers are possessive, so that matching takes linear time.
+_ITEM = (
+    r"'(?:[^'\\]|\\.)*+'"
+    r'|"(?:[^"\\]|\\.)*+"'
+    r"|[-+]?[0-9][0-9.eE+-]*+"
+)
+_ITEMS = re.compile(rf"\[\s*+(?:(?:{_ITEM})\s*+,?\s*+)*+\]", re.DOTALL)
+
+
+def parse_list(text: str) -> list | None:
+    """Return the list that a cell is, or None.
+
+    `[1]` is a text, such as a footnote, and not a list with one number.
+    """
+    text = text.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    try:
+        values = _parse(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    is_number = len(values) == 1 and isinstance(values[0], int | float)
+    return None if is_number else values
+
+
+def _parse(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        # Python would join 'a' 'b' to 'ab', so parse each item.
+        if _ITEMS.fullmatch(text):
+            items = re.findall(_ITEM, text, re.DOTALL)
+            return [ast.literal_eval(item) for item in items]
+        return list(ast.literal_eval(text))
