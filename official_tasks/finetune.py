@@ -81,6 +81,8 @@ TRAINING = {
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
     'each label, or one for "no answer".',
+    "min_precision": "With one class a text: choose the threshold above which "
+    "answers have this precision on dev. The others are unsure.",
     "calibrate": "Divide the logits by the temperature with the lowest loss on "
     "dev.",
     "metric": "Metric on dev that decides the best weights and early stopping: "
@@ -208,7 +210,7 @@ def _define_training_flags():
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
         *("class_weights", "label_smoothing", "metric", "tune_thresholds"),
-        "calibrate",
+        *("calibrate", "min_precision"),
     )
 
 

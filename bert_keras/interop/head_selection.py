@@ -45,7 +45,8 @@ def select_head(cls, checkpoint, arguments):
             differs = name
     kept = stored.get("thresholds")
     if kept and "thresholds" not in new:  # one threshold for each label
-        fits = differs is None and arguments["problem"] == "multi"
+        problem = stored.get("problem", "single")
+        fits = differs is None and arguments["problem"] == problem
         fits = fits and None not in kept_labels
         arguments["thresholds"] = (
             [kept[i] for i in kept_labels] if fits else None

@@ -70,10 +70,12 @@ class BertClassifier(TaskModel):
             if rows are not packed.
         pair: True if each row of the training data had two texts. Exports
             read this argument; the logits do not depend on it.
-        thresholds: for "multi", a number above 0 and below 1 for each label;
-            None: 0.5 for each. A text gets the labels whose probability is at
-            least their threshold. Exports read this argument; the logits do not
-            depend on it.
+        thresholds: for "multi" and "single", a number above 0 and below 1 for
+            each label. A text gets the labels whose probability is at least
+            their threshold; None: 0.5 for each. For "single", an answer whose
+            probability is below its label's threshold is unsure; None: no
+            answer is. Exports read this argument; the logits do not depend on
+            it.
         recipe: name of the recipe that makes features from layers of the
             encoder, such as "concat_last_four" or "concat:-1,-2"; None to
             fine-tune the encoder.
@@ -199,13 +201,13 @@ def _check_thresholds(thresholds, labels, problem):
     if thresholds is None:
         return None
     if (
-        problem != "multi"
+        problem not in ("multi", "single")
         or len(thresholds) != len(labels)
         or not all(0 < threshold < 1 for threshold in thresholds)
     ):
         raise InputError(
             f"thresholds is {thresholds}. Expected a number above 0 and below "
-            '1 for each label, with problem="multi".'
+            '1 for each label, with problem="multi" or "single".'
         )
     return [float(threshold) for threshold in thresholds]
 

@@ -35,7 +35,7 @@ def classify(model, rows, pair=False, long_text="truncate"):
     if model.problem == "multi":
         parts = _several_labels(model.labels, model.thresholds)
     elif model.problem == "single":
-        parts = _single_label(model.labels)
+        parts = _single_label(model.labels, model.thresholds)
     else:
         parts = _regression(model.labels)
     activation, answer, outputs = parts
@@ -63,15 +63,18 @@ def classify(model, rows, pair=False, long_text="truncate"):
     )
 
 
-def _single_label(labels):
+def _single_label(labels, thresholds):
     names = tf.constant(labels)
+    least = tf.constant(thresholds or [0.0] * len(labels), tf.float32)
 
     def answer(probabilities):
         index = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        is_unsure = tf.reduce_max(probabilities, -1) < tf.gather(least, index)
         return {
             "label": tf.gather(names, index),
             "label_index": index,
             "probabilities": probabilities,
+            **({"unsure": is_unsure} if thresholds else {}),
         }
 
     outputs = {
@@ -79,6 +82,10 @@ def _single_label(labels):
         "label_index": f"int32 (B,): index of the label in {labels}",
         "probabilities": "float32 (B, C): probability of every label",
     }
+    if thresholds:
+        outputs["unsure"] = (
+            "bool (B,): True if the label's probability is below its threshold"
+        )
     return tf.nn.softmax, answer, outputs
 
 

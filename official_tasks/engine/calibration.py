@@ -75,12 +75,15 @@ def calibrate(task, examples, encoded, outputs) -> Temperature:
     return Temperature.fit(loss)
 
 
-def check_task(task):
-    """Raise InputError unless each text of the task has one class."""
+def check_task(task, name, value):
+    """Raise InputError unless each text of the task has one class.
+
+    `name` is the argument that needs it, with this `value`.
+    """
     if not isinstance(task, TextTask) or task.problem != "single":
         raise InputError(
-            f"calibrate is True, but the task {task.name} does not have one "
-            "class for each text. Leave calibrate out."
+            f"{name} is {value}, but the task {task.name} does not have one "
+            f"class for each text. Leave {name} out."
         )
 
 

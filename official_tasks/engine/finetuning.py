@@ -304,7 +304,10 @@ class _Run:
         # `_save` uses the one that is not None.
         self.scale = self.temperature = None
         if hyperparameters.calibrate:
-            calibration.check_task(task)
+            calibration.check_task(task, "calibrate", True)
+        if hyperparameters.min_precision is not None:
+            value = hyperparameters.min_precision
+            calibration.check_task(task, "min_precision", value)
         if task.standardises:
             self.scale = TargetScale.fit(train.targets)
             train = train._replace(
@@ -329,7 +332,7 @@ class _Run:
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
         self.metric = choose_metric(task, hyperparameters.metric)
-        if self.metric != task.metric or hyperparameters.tune_thresholds:
+        if self.metric != task.metric or hyperparameters.tunes:
             # Score now, so that an invalid setting raises before training.
             scores = self._predict_and_score()[1]
             check_metric(task, self.metric.name, scores)
@@ -453,7 +456,7 @@ class _Run:
         """Return the predictions and scores of dev.
 
         With `calibrate`, the temperature is fitted on dev first. With
-        `tune_thresholds`, thresholds are chosen on dev before scoring.
+        `tunes`, thresholds are chosen on dev before scoring.
         """
         encoded = self.encoded["dev"]
         examples = self.examples["dev"]
@@ -465,7 +468,7 @@ class _Run:
         if self.scale:
             outputs = self.scale.restore(outputs)
         predictions = self.task.decode(examples, encoded, outputs)
-        if self.hyperparameters.tune_thresholds:
+        if self.hyperparameters.tunes:
             self._tune(predictions)
         scores = self._score(outputs, predictions)
         if self.hyperparameters.calibrate:
@@ -490,13 +493,16 @@ class _Run:
 
     def _tune(self, predictions):
         """Choose thresholds on dev, and set them in the task and the model."""
-        chosen = self.task.tune(self.examples["dev"], predictions)
+        least = self.hyperparameters.min_precision
+        options = {} if least is None else {"min_precision": least}
+        chosen = self.task.tune(self.examples["dev"], predictions, **options)
         if not chosen:
             raise InputError(
                 f"tune_thresholds is True, but --task={self.task.name} has no "
                 "threshold to choose. Expected a task with several labels for "
                 "each text, or a task with unanswerable questions and without "
-                "null_threshold. Leave tune_thresholds out."
+                "null_threshold. Leave tune_thresholds out; with one class a "
+                "text, set min_precision."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():
@@ -538,7 +544,7 @@ class _Run:
         evaluations change them.
         """
         rescales = self.scale or self.hyperparameters.calibrate
-        tunes = self.hyperparameters.tune_thresholds
+        tunes = self.hyperparameters.tunes
         if self.best_answers and not (rescales or tunes):
             return self.best_answers
         self._load_best(step, curve)

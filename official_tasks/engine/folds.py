@@ -111,11 +111,12 @@ def check(task, folds, arguments):
             "Folds are scored on rows of train, so the dev file would not be "
             "read. Leave dev out, or add its rows to train."
         )
-    if arguments.get("tune_thresholds"):
-        raise InputError(
-            "tune_thresholds would choose different thresholds in each fold. "
-            "Leave tune_thresholds or folds out."
-        )
+    for name in ("tune_thresholds", "min_precision"):
+        if arguments.get(name):
+            raise InputError(
+                f"{name} would choose different thresholds in each fold. Leave "
+                f"{name} or folds out."
+            )
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
 
 

@@ -23,6 +23,7 @@ RANGES = {
     "bilstm_dim": _ONE_OR_MORE,
     "lora_rank": _ONE_OR_MORE,
     "lora_alpha": ("a number above 0", lambda v: 0 < v < math.inf),
+    "min_precision": ("a number above 0 and at most 1", lambda v: 0 < v <= 1),
     "label_smoothing": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
     "ema": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
     "accumulation": _ONE_OR_MORE,
@@ -76,6 +77,9 @@ class Hyperparameters(NamedTuple):
         fits dev best. The saved head's weights are divided by it.
     tune_thresholds: True to choose the thresholds with the best F1 on dev, one
         for each label or one for "no answer", and save them with the model.
+    min_precision: choose the threshold above which answers with one class a
+        text have this precision on dev, and save it with the model. Answers
+        below it are unsure.
     """
 
     optimizer: str = "adamw"
@@ -99,6 +103,12 @@ class Hyperparameters(NamedTuple):
     metric: str | None = None
     tune_thresholds: bool = False
     calibrate: bool = False
+    min_precision: float | None = None
+
+    @property
+    def tunes(self) -> bool:
+        """True if a threshold is chosen on dev."""
+        return self.tune_thresholds or self.min_precision is not None
 
     def check(self):
         """Raise InputError if a value or a combination of values is invalid."""

@@ -65,7 +65,7 @@ class TextTask(Problem):
         self.label_separator = label_separator
         self.standardises = standardises
         self.metric = Metric(METRICS[problem], higher_is_better=True)
-        self.thresholds = None  # for "multi": a list of floats; None means 0.5
+        self.thresholds = None  # a list of floats, see `BertClassifier`
 
     @property
     def labels(self):
@@ -175,7 +175,23 @@ class TextTask(Problem):
         return {
             **score_classes(truth, predicted, self.labels),
             "matthews": metrics.matthews(confusion),
+            **self._score_sure(truth, predictions),
         }
+
+    def _score_sure(self, truth, logits):
+        """Return the fraction of sure answers, and of right ones among them."""
+        if self.thresholds is None:
+            return {}
+        sure, right = self._is_sure(logits), logits.argmax(axis=-1) == truth
+        return {
+            "coverage": float(sure.mean()),
+            "precision": float(right[sure].mean()) if sure.any() else 0.0,
+        }
+
+    def _is_sure(self, logits):
+        """Return bool `(R,)`: True if the answer reaches its threshold."""
+        confidence = metrics.probabilities(logits).max(axis=-1)
+        return confidence >= np.take(self.thresholds, logits.argmax(axis=-1))
 
     def _decide(self, logits):
         """Return bool `(R, C)`: True for the predicted labels of each text."""
@@ -183,11 +199,18 @@ class TextTask(Problem):
             return logits >= 0  # probability of at least 0.5, as in an export
         return metrics.sigmoid(logits) >= self.thresholds
 
-    def tune(self, examples, predictions):
-        """Return a dict of the "thresholds" with the best F1, one per label.
+    def tune(self, examples, predictions, min_precision=None):
+        """Return a dict of the "thresholds", one per label.
 
-        The dict is empty unless the problem is "multi".
+        For "multi", they have the best F1. For "single", they are equal, and
+        the sure answers have at least `min_precision`. Otherwise, the dict is
+        empty.
         """
+        if self.problem == "single" and min_precision is not None:
+            right = predictions.argmax(axis=-1) == [e.label for e in examples]
+            confidence = metrics.probabilities(predictions).max(axis=-1)
+            lowest = metrics.lowest_threshold(right, confidence, min_precision)
+            return {"thresholds": [lowest] * len(self.labels)}
         if self.problem != "multi":
             return {}
         truth = self._to_indicators([example.label for example in examples])
@@ -253,9 +276,16 @@ class TextTask(Problem):
         if self.problem == "regression":
             return [], [[f"{row[0]:.6g}"] for row in predictions]
         if self.problem == "single":
-            return ["score"], [
+            rows = [
                 [self.labels[row.argmax()], f"{row.max():.4f}"]
                 for row in metrics.probabilities(predictions)
+            ]
+            if self.thresholds is None:
+                return ["score"], rows
+            sure = self._is_sure(predictions)
+            flags = ["" if is_sure else "unsure" for is_sure in sure]
+            return ["score", "unsure"], [
+                [*row, flag] for row, flag in zip(rows, flags, strict=True)
             ]
         rows = zip(
             self._decide(predictions),

@@ -58,17 +58,42 @@ def best_thresholds(labels, probabilities) -> list[float]:
     """
     thresholds = []
     for truth, column in zip(labels.T, probabilities.T, strict=True):
-        ranked, counts = np.unique(column, return_counts=True)  # ascending
-        hits = np.bincount(np.searchsorted(ranked, column), truth)
-        # Count hits and predictions with each probability as the threshold.
-        hits = np.cumsum(hits[::-1])[::-1]
-        predicted = np.cumsum(counts[::-1])[::-1]
+        halfway, hits, predicted = _count_from_each(truth, column)
         f1 = 2 * hits / (truth.sum() + predicted)
-        halfway = (ranked + np.concatenate([[0.0], ranked[:-1]])) / 2
         best = halfway[f1 == f1.max()] if truth.any() else np.array([0.5])
         nearest = best[np.abs(best - 0.5).argmin()]
         thresholds.append(float(np.clip(nearest, 1e-6, 1 - 1e-6)))
     return thresholds
+
+
+def lowest_threshold(is_right, confidence, precision) -> float:
+    """Return the lowest threshold above which answers have a precision.
+
+    The candidates are those of `best_thresholds`. If none has the precision,
+    return a number just below 1.
+
+    Args:
+        is_right: bool `(R,)`, True if the answer to a row is right.
+        confidence: float `(R,)`, the probability of each answer.
+        precision: fraction of right answers among those of at least the
+            threshold.
+    """
+    halfway, hits, answered = _count_from_each(is_right, confidence)
+    enough = halfway[hits / answered >= precision]
+    lowest = enough[0] if len(enough) else 1.0
+    return float(np.clip(lowest, 1e-6, 1 - 1e-6))
+
+
+def _count_from_each(truth, probabilities):
+    """Return thresholds, ascending, and the hits and predictions with each.
+
+    The thresholds lie halfway between neighbours in the sorted list of 0 and
+    the probabilities.
+    """
+    ranked, counts = np.unique(probabilities, return_counts=True)  # ascending
+    hits = np.bincount(np.searchsorted(ranked, probabilities), truth)
+    halfway = (ranked + np.concatenate([[0.0], ranked[:-1]])) / 2
+    return halfway, np.cumsum(hits[::-1])[::-1], np.cumsum(counts[::-1])[::-1]
 
 
 def _score_classes(hits, true, predicted):

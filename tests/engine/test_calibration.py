@@ -134,6 +134,6 @@ def test_other_problems_have_nothing_to_calibrate(place, tmp_path):
     for problem in ("multi", "regression"):
         task = custom_task(path, path, problem=problem)
         with pytest.raises(InputError, match="does not have one class"):
-            check_task(task)
+            check_task(task, "calibrate", True)
     with pytest.raises(InputError, match="does not have one class"):
         finetuning.run(task, place / "init", None, calibrate=True)

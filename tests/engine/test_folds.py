@@ -163,6 +163,7 @@ def test_a_fold_that_fails_leaves_the_scores_of_the_others(
         (custom_task, {"folds": 1}, "expected 2 or more"),
         (custom_task, {"folds": 99}, "different texts"),
         (custom_task, {"tune_thresholds": True}, "different thresholds"),
+        (custom_task, {"min_precision": 0.9}, "different thresholds"),
         (custom_tags, {}, "does not predict a class or"),
         (
             lambda train: custom_task(train, train),

@@ -39,6 +39,21 @@ def test_the_best_threshold_of_a_label_has_scikit_learns_best_f1():
         assert score == pytest.approx(f1.max())
 
 
+@pytest.mark.parametrize("precision", [0.5, 0.8, 1.0])
+def test_the_threshold_of_a_precision_keeps_the_most_answers(precision):
+    confidence = RANDOM.random(60).round(1).clip(0.05, 0.95)  # with ties
+    right = RANDOM.random(60) < confidence
+    least = metrics.lowest_threshold(right, confidence, precision)
+    kept = {
+        cut: right[confidence >= cut].mean()
+        for cut in np.unique(confidence)
+        if right[confidence >= cut].mean() >= precision
+    }
+    expected = min(kept, default=1)
+    assert (confidence >= least).tolist() == (confidence >= expected).tolist()
+    assert metrics.lowest_threshold(right & False, confidence, 0.1) > 0.99
+
+
 def test_balanced_labels_weigh_as_scikit_learns_classes_of_each_label():
     targets = (RANDOM.random((50, 3)) < [0.1, 0.5, 0.8]).astype("float32")
     logits = RANDOM.normal(size=(50, 3)).astype("float32")
@@ -121,6 +136,43 @@ def test_thresholds_of_labels_are_kept_and_served(several):
         )
 
 
+def test_unsure_answers_of_one_class_a_text_are_kept_and_served(
+    place, tmp_path
+):
+    rows = [(text, "good" if y else "bad") for text, y in sentences(40)]
+    path = write_csv(tmp_path / "t.csv", rows)
+    run = tmp_path / "run"
+    with eager_functions():
+        results = finetuning.run(
+            custom_task(path, path),
+            place / "init",
+            run,
+            min_precision=0.9,
+            **QUICK,
+        )
+    model = BertClassifier.from_preset(run / "model")
+    least, other = model.thresholds
+    assert least == other and 0 < least < 1
+    with open(run / "predictions" / "predictions.csv") as file:
+        written = list(csv.DictReader(file))
+    sure = [row for row in written if row["unsure"] == ""]
+    right = [row["label"] == row["predicted"] for row in sure]
+    assert results["coverage"] == len(sure) / len(written)
+    assert results["precision"] == (np.mean(right) if right else 0)
+    assert results["precision"] >= 0.9 or not sure
+    texts = [row["text"] for row in written]
+    preprocess = BertPreprocessor.from_preset(run / "model")
+    answer = live_answer(model, preprocess, texts)
+    unsure = [row["unsure"] == "unsure" for row in written]
+    assert answer["unsure"].tolist() == unsure
+    confidence = answer["probabilities"].max(axis=-1)
+    assert (confidence < least).tolist() == unsure
+    model.thresholds = None
+    assert "unsure" not in live_answer(model, preprocess, texts[:1])
+    fewer = BertClassifier.from_preset(run / "model", labels=["good", "bad"])
+    assert fewer.thresholds == [least] * 2
+
+
 def test_models_with_different_thresholds_are_not_averaged(several, tmp_path):
     path, run, _ = several
     other = tmp_path / "other"
@@ -145,4 +197,9 @@ def test_thresholds_that_cannot_be_are_refused(place, task, several):
         with pytest.raises(InputError, match="thresholds is"):
             BertClassifier(encoder, ["a", "b"], "multi", thresholds=wrong)
     with pytest.raises(InputError, match="thresholds is"):
-        BertClassifier(encoder, ["a", "b"], thresholds=[0.5, 0.5])
+        BertClassifier(encoder, problem="regression", thresholds=[0.5])
+    many = custom_task(several[0], several[0], problem="multi")
+    with pytest.raises(InputError, match="min_precision is 0.9, but the task"):
+        finetuning.run(many, place / "init", None, min_precision=0.9)
+    with pytest.raises(InputError, match="min_precision is 0; expected a numb"):
+        finetuning.run(task, place / "init", None, min_precision=0)
