@@ -1,7 +1,7 @@
 r"""Adds the words of a domain to a vocabulary, each as one token.
 
     python tools/extend_vocabulary.py --vocabulary=vocab.txt \
-        --input="reports/*.txt" --words=500 --output=runs/extended.txt
+        --input="reports/*.txt" --words=500 --output=runs/extended/vocab.txt
 
 In: the vocabulary of a model (a file, a model folder or a name of weights),
 and text of the domain, as tools/train_vocabulary.py takes it. Out: the
@@ -24,12 +24,12 @@ from absl import flags
 
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.workers import in_order
+from bert_keras.errors import InputError
 from bert_keras.text import extension
 from bert_keras.text.vocabulary import (
     resolve_settings,
     shares_settings,
-    write_settings,
-    write_vocabulary,
+    write_with_settings,
 )
 from official_tasks import progress, script
 
@@ -50,13 +50,31 @@ def define_flags():
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
 
 
+def _check_settings(values, settings):
+    """Raise `InputError` if the output's folder has other settings.
+
+    Vocabularies in one folder share a settings file.
+    """
+    if not shares_settings(values.output):
+        return
+    names = ("lowercase", "strip_accents")
+    stored = resolve_settings(values.output)
+    for name, value, found in zip(names, settings, stored, strict=True):
+        if found is not None and value != found:
+            folder = os.path.dirname(values.output) or "."
+            raise InputError(
+                f"--output={values.output} cannot be in the folder {folder}: "
+                f"the vocabularies there have {name}={found}, but "
+                f"{values.vocabulary} has {name}={value}. Name a file in "
+                "another folder."
+            )
+
+
 def main(values):
     script.prepare_output(values, inputs=("input", "vocabulary"))
     tokenizer = script.load_tokenizer(values)
     settings = tokenizer.lowercase, tokenizer.strip_accents
-    # Vocabularies in one folder share a settings file, so settings must agree.
-    if shares_settings(values.output):
-        resolve_settings(values.output, *settings)
+    _check_settings(values, settings)
     words = extension.domain_words(
         tokenizer.vocabulary,
         paragraphs(read_documents(values.input, text_field=values.text_field)),
@@ -66,8 +84,7 @@ def main(values):
         tokenizer.strip_accents,
     )
     pieces = extension.extend_vocabulary(tokenizer.vocabulary, words).vocabulary
-    write_settings(values.output, *settings)
-    write_vocabulary(pieces, values.output)
+    write_with_settings(pieces, values.output, *settings)
     examples = f", such as {', '.join(words[:5])}" if words else ""
     progress.console.print(
         f"{values.output}: {len(pieces):,} tokens, {len(words):,} of them new"

@@ -38,8 +38,7 @@ from bert_keras.text.vocabulary import (
     SETTINGS,
     resolve_settings,
     shares_settings,
-    write_settings,
-    write_vocabulary,
+    write_with_settings,
 )
 from official_tasks import progress, script
 
@@ -83,8 +82,7 @@ def main(values):
         tokens = learning.learn_pieces(
             counts, first, values.size, values.min_count, update
         )
-    write_settings(values.output, lowercase, bool(strip))
-    write_vocabulary(tokens, values.output)
+    write_with_settings(tokens, values.output, lowercase, bool(strip))
     line = f"{values.output}: {len(tokens):,} tokens"
     if len(tokens) < values.size:
         line += (

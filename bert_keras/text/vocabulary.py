@@ -9,9 +9,11 @@ import string
 from bert_keras.errors import InputError
 from bert_keras.files import (
     atomic_output,
+    flush,
     is_file,
     list_folder,
     read_bytes,
+    remove,
 )
 from bert_keras.json_files import (
     read_json,
@@ -85,33 +87,48 @@ def _decode(line, number, path):
 def write_vocabulary(tokens, path):
     """Check the tokens; write them atomically to `path`, one on each line."""
     tokens = check_vocabulary(tokens)
-    with (
-        atomic_output(path) as partial,
-        open(partial, "w", encoding="utf-8", newline="\n") as file,
-    ):
+    with atomic_output(path) as partial:
+        _write_lines(tokens, partial)
+
+
+def _write_lines(tokens, path):
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token}\n" for token in tokens)
 
 
-def write_settings(path, lowercase, strip_accents):
-    """Write the tokenizer settings of the vocabulary file at `path`.
+def write_with_settings(tokens, path, lowercase, strip_accents):
+    """Write a vocabulary and its tokenizer settings.
 
-    The file also gets `tokenizer_class` and `tokenize_chinese_chars`; its other
-    keys stay. A file with the same values of the two arguments is not written
-    again, because the manifest of a model folder has the file's hash.
+    The settings file also gets `tokenizer_class` and
+    `tokenize_chinese_chars`; its other keys stay. A file with the same values
+    of the two arguments is not written again, because the manifest of a model
+    folder has the file's hash.
+
+    If the process ends early, an old vocabulary never stays beside new
+    settings: either nothing has changed, or there is no vocabulary.
     """
+    tokens = check_vocabulary(tokens)
     stated = {"lowercase": lowercase, "strip_accents": strip_accents}
     if _read_settings(path) == stated:
+        write_vocabulary(tokens, path)
         return
-    path = _settings_path(path)
-    settings = read_json(path) if is_file(path) else {}
+    settings_path = _settings_path(path)
+    settings = read_json(settings_path) if is_file(settings_path) else {}
     settings |= {
         "do_lower_case": lowercase,
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": True,
         "tokenizer_class": "BertTokenizer",
     }
-    with atomic_output(path) as partial:
-        write_json(settings, partial)
+    with (
+        atomic_output(path) as partial,
+        atomic_output(settings_path) as partial_settings,
+    ):
+        _write_lines(tokens, partial)
+        write_json(settings, partial_settings)
+        flush(partial)  # fails here, and not later, if the disk is full
+        flush(partial_settings)
+        remove(path)
 
 
 def resolve_settings(path, lowercase=None, strip_accents=None):

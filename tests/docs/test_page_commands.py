@@ -115,7 +115,7 @@ def prepare_domain(folder):
 
 def check_domain(folder, printed):
     old = (folder / "runs" / "base" / "vocab.txt").read_text().split()
-    new = (folder / "runs" / "extended.txt").read_text().split()
+    new = (folder / "runs/extended/vocab.txt").read_text().split()
     preprocess = bert_keras.BertPreprocessor.from_preset(
         folder / "runs" / "domain" / "model"
     )

@@ -1,5 +1,9 @@
 """Scripts that write vocabularies, and the settings files next to them."""
 
+import builtins
+import contextlib
+import errno
+import functools
 import json
 import os
 
@@ -12,13 +16,12 @@ import bert_keras
 from bert_keras.errors import InputError
 from bert_keras.interop.huggingface_tokenizer import write_tokenizer
 from bert_keras.json_files import write_json
-from bert_keras.text import learning
+from bert_keras.text import learning, vocabulary
 from bert_keras.text.vocabulary import (
     SETTINGS,
     read_vocabulary,
     resolve_settings,
-    write_settings,
-    write_vocabulary,
+    write_with_settings,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 from official_tasks import script
@@ -76,8 +79,7 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
     run, tmp_path, monkeypatch
 ):
     (tmp_path / "text.txt").write_text(RUSSIAN, encoding="utf-8")
-    write_vocabulary([*SPECIAL_TOKENS, *"мойчаи"], "vocab.txt")
-    write_settings("vocab.txt", True, False)
+    write_with_settings([*SPECIAL_TOKENS, *"мойчаи"], "vocab.txt", True, False)
     run(
         extend_vocabulary,
         "--vocabulary=vocab.txt --input=text.txt --output=b/vocab.txt",
@@ -134,11 +136,50 @@ def test_a_settings_file_keeps_what_else_it_states(tmp_path):
     path = tmp_path / SETTINGS
     stated = {"do_lower_case": True, "model_max_length": 512}
     path.write_text(json.dumps(stated))
-    write_settings(tmp_path / "vocab.txt", True, True)
+    tokens = [*SPECIAL_TOKENS, "a"]
+    write_with_settings(tokens, tmp_path / "vocab.txt", True, True)
     assert path.read_text() == json.dumps(stated)
-    write_settings(tmp_path / "vocab.txt", True, False)
+    write_with_settings(tokens, tmp_path / "vocab.txt", True, False)
     assert settings_of(tmp_path) == (True, False)
     assert json.loads(path.read_text())["model_max_length"] == 512
+
+
+@pytest.mark.parametrize("function", ["open", "flush", "replace"])
+@pytest.mark.parametrize("calls", [1, 2, 3, 4, 5])
+def test_an_old_vocabulary_never_stays_beside_new_settings(
+    tmp_path, monkeypatch, function, calls
+):
+    path = tmp_path / "vocab.txt"
+    old, new = [*SPECIAL_TOKENS, "good"], [*SPECIAL_TOKENS, "Good"]
+    write_with_settings(old, path, True, True)
+    count = iter(range(calls))
+
+    def fail(function, *arguments, **named):
+        if next(count, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return function(*arguments, **named)
+
+    with monkeypatch.context() as patch, contextlib.suppress(OSError):
+        owner = {"open": builtins, "flush": vocabulary, "replace": os}[function]
+        real = getattr(owner, function)
+        patch.setattr(owner, function, functools.partial(fail, real))
+        write_with_settings(new, path, False, False)
+    if path.exists():
+        tokens = read_vocabulary(path)
+        assert settings_of(tmp_path) == ((tokens == old),) * 2
+
+
+def test_settings_of_another_vocabulary_are_not_blamed_on_a_flag(run, tmp_path):
+    (tmp_path / "text.txt").write_text(RUSSIAN, encoding="utf-8")
+    tokens = [*SPECIAL_TOKENS, *"мойчаи"]
+    write_with_settings(tokens, "a/vocab.txt", True, True)
+    write_with_settings(tokens, "b/vocab.txt", True, False)
+    words = "--vocabulary=a/vocab.txt --input=text.txt --output="
+    message = "folder b: .*have strip_accents=False, but a/vocab.txt has"
+    with pytest.raises(InputError, match=message):
+        run(extend_vocabulary, f"{words}b/more.txt")
+    run(extend_vocabulary, f"{words}c/vocab.txt")
+    assert settings_of(tmp_path / "c") == (True, True)
 
 
 def test_counts_without_accents_are_those_of_text_without_accents():
