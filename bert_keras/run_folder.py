@@ -34,7 +34,9 @@ class RunFolder:
             and hash of each file are recorded when the run begins. When the run
             resumes, the size must be the same. If the modification time
             differs, the hash must be the same. Missing files are skipped.
-            Call `check_inputs` after reading them.
+            Call `check_inputs` after reading them. Relative paths, also those
+            in `settings`, mean the same files when the run resumes from another
+            current folder.
         writes: False in worker processes, which only read the folder.
 
     Raises:
@@ -63,7 +65,7 @@ class RunFolder:
         self._refuse_foreign()
         # A command with other settings must not take the folder from a run.
         if old := _read_run(self.path):
-            check_same_settings(old["settings"], settings, self.path)
+            self._check_same(old, settings)
         self._lock = FolderLock(self.path)
         try:
             self._take(settings, list(map(str, inputs)))
@@ -208,23 +210,87 @@ class RunFolder:
         # Skip missing files. The run raises an error when it reads them.
         inputs = list(filter(files.is_file, inputs))
         if old := _read_run(self.path):
-            check_same_settings(old["settings"], settings, self.path)
-            self._inputs = old["inputs"]
-            self._check_inputs(inputs)
+            self._check_same(old, settings)
+            self._check_inputs(old, inputs)
             return
         self._inputs = {name: _describe_input(name) for name in inputs}
-        write_manifest(
-            self.file(SETTINGS), {"settings": settings, "inputs": self._inputs}
-        )
+        record = {"settings": settings, "inputs": self._inputs}
+        if not files.is_remote(self.path):
+            # Relative, so that a project can be moved with its runs.
+            current = os.path.realpath(os.getcwd())
+            record["folder"] = os.path.relpath(
+                current, os.path.realpath(self.path)
+            )
+        write_manifest(self.file(SETTINGS), record)
         self._is_new = True
 
-    def _check_inputs(self, inputs):
-        if changed := find_changed(self._inputs, inputs):
+    def _check_same(self, old, settings):
+        base = find_base(old, self.path)
+        settings = _keep_same_paths(old["settings"], settings, base)
+        check_same_settings(old["settings"], settings, self.path)
+
+    def _check_inputs(self, old, inputs):
+        base = find_base(old, self.path)
+        old = {
+            absolute_paths(name, base): entry
+            for name, entry in old["inputs"].items()
+        }
+        self._inputs = {
+            name: old[files.absolute(name)]
+            for name in inputs
+            if files.absolute(name) in old
+        }
+        if changed := find_changed(old, inputs):
             raise InputError(
                 f"The run in {self.path} was started with other files: "
                 f"{', '.join(changed)} changed since then. Name another folder "
                 "for the current files, or put the original files back."
             )
+
+
+def find_base(record, folder) -> str:
+    """Return the folder that the relative paths in a run's record are for."""
+    relative = record.get("folder")
+    if not isinstance(relative, str):  # a remote or an older run
+        return os.getcwd()
+    return os.path.normpath(os.path.join(os.path.realpath(folder), relative))
+
+
+def absolute_paths(text, base) -> str:
+    """Return a path, or paths separated by commas, as absolute paths.
+
+    Names of files that do not exist are not changed.
+
+    Args:
+        text: one setting of a run.
+        base: folder of the relative paths, see `find_base`.
+    """
+
+    def resolve(name):
+        path = name if files.is_remote(name) else os.path.join(base, name)
+        return files.absolute(path) if name and files.exists(path) else name
+
+    whole = resolve(text)
+    if whole != text:
+        return whole
+    return ",".join(resolve(name.strip()) for name in text.split(","))
+
+
+def _keep_same_paths(old, settings, base):
+    """Return `settings` with the old spelling of paths to the same files."""
+
+    def is_same(before, value):
+        return (
+            isinstance(before, str)
+            and isinstance(value, str)
+            and absolute_paths(before, base)
+            == absolute_paths(value, os.getcwd())
+        )
+
+    return {
+        name: old[name] if is_same(old.get(name), value) else value
+        for name, value in settings.items()
+    }
 
 
 def resume_dtype(dtype, folder):

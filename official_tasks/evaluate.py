@@ -23,7 +23,13 @@ import os
 from absl import flags
 
 from bert_keras.errors import InputError
-from bert_keras.files import same_content, split_paths
+from bert_keras.files import (
+    is_file,
+    same_content,
+    sha256,
+    size,
+    split_paths,
+)
 from bert_keras.json_files import without_nan, write_json
 from bert_keras.run_folder import find_changed
 from official_tasks import progress, script
@@ -139,12 +145,12 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     holds_out = isinstance(source, Table) and "train" in source.files
     for model in models:
         settings = registry.read_run_record(model, "settings")
+        inputs = registry.read_run_record(model, "inputs")
         trained = split_paths(settings.get("train") or "")
         dev, seed = settings.get("dev"), settings.get("split_seed", 0)
         if is_tenth and holds_out:
             fold = settings.get("fold")
             paths = list(map(str, source.paths("train")))
-            inputs = registry.read_run_record(model, "inputs")
             # The run was not trained on its dev files, so these may change.
             dev_paths = set(map(os.path.abspath, split_paths(dev or "")))
             used = [p for p in paths if os.path.abspath(p) not in dev_paths]
@@ -156,11 +162,11 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                     "with new rows."
                 )
             needed = [f"--dev={dev}"] if dev else []
-            if not dev and not _are_same(paths, trained):
+            if not dev and not _are_same(paths, trained, inputs):
                 needed.append(f"--train={settings.get('train')}")
             if not dev and seed != source.split_seed:
                 needed.append(f"--split_seed={seed}")
-            if (fold or needed) and _have_common(paths, trained):
+            if (fold or needed) and _have_common(paths, trained, inputs):
                 if fold:
                     raise InputError(
                         f"{model} is {fold} of a cross-validation. It was "
@@ -181,7 +187,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                 f"{model} was trained on {path}, so these scores say nothing "
                 "about new rows"
                 for path in map(str, paths)
-                if _have_common([path], trained)
+                if _have_common([path], trained, inputs)
             ]
     return notes
 
@@ -190,22 +196,34 @@ def _is_masked_lm(values):
     return (values.task or "").lower() == MLM
 
 
-def _are_same(paths, others):
+def _are_same(paths, trained, inputs):
     """Return True if the lists have equal files in the same order."""
-    return len(paths) == len(others) and all(
-        _have_common([path], [other])
-        for path, other in zip(paths, others, strict=True)
+    return len(paths) == len(trained) and all(
+        _have_common([path], [other], inputs)
+        for path, other in zip(paths, trained, strict=True)
     )
 
 
-def _have_common(paths, others):
-    """Return True if the lists share a path, or files of the same content."""
-    return any(
-        str(path) == other or same_content(path, other)
-        for path in paths
-        for other in others
-        if other
-    )
+def _have_common(paths, trained, inputs):
+    """Return True if a run was trained on one of the paths.
+
+    Args:
+        paths: the files to score.
+        trained: training files of the run. They may have changed since then.
+        inputs: the run's record of its files; see `RunFolder`.
+    """
+    entries = {os.path.abspath(name): inputs[name] for name in inputs}
+
+    def is_same(path, other):
+        if str(path) == other:
+            return True
+        entry = entries.get(os.path.abspath(other))
+        if not entry or not is_file(path):
+            return same_content(path, other)
+        is_long = size(path) == entry["bytes"]
+        return is_long and sha256(path) == entry["sha256"]
+
+    return any(is_same(path, o) for path in paths for o in trained if o)
 
 
 def evaluate_masked_lm(values) -> dict:

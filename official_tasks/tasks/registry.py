@@ -13,7 +13,7 @@ from absl import flags
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.json_files import read_json
-from bert_keras.run_folder import SETTINGS
+from bert_keras.run_folder import SETTINGS, absolute_paths, find_base
 from official_tasks import script
 from official_tasks.tasks import conll, custom, glue, multiple_choice, squad
 from official_tasks.tasks.base import Option, Task
@@ -55,6 +55,7 @@ TASKS = {
 }
 _ALL = {n: o for entry in TASKS.values() for n, o in entry.options.items()}
 OPTIONS = sorted(_ALL)
+PATHS = (*FILE_OPTIONS, "queries", "passages")  # options that name files
 
 
 def define_task_flags(default=None, more=None):
@@ -185,18 +186,36 @@ def task_from_flags(values, task=None):
 def read_run_record(model, field) -> dict:
     """Return a field of run.json, the record of the run that made a model.
 
-    The field is "settings", or "inputs" for the files that the run read. The
-    result is {} if there is no run.json, or if the field cannot be read.
+    The field is "settings", or "inputs" for the files that the run read. Paths
+    of files that exist are absolute if the current folder is not the one in
+    which the run was started. The result is {} if there is no run.json, or if
+    the field cannot be read.
     """
     # `model` is a run folder, or the model folder inside a run folder.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
         path = os.path.join(folder, SETTINGS)
         if files.is_file(path):
             try:
-                return dict(read_json(path)[field])
+                record = read_json(path)
+                return _resolve_paths(record, field, folder)
             except (ValueError, KeyError, TypeError):
                 return {}
     return {}
+
+
+def _resolve_paths(record, field, folder) -> dict:
+    values = dict(record[field])
+    base = find_base(record, folder)
+    if os.path.realpath(base) == os.path.realpath(os.getcwd()):
+        return values
+    if field == "inputs":
+        return {absolute_paths(name, base): values[name] for name in values}
+    return {
+        name: absolute_paths(value, base)
+        if name in PATHS and isinstance(value, str)
+        else value
+        for name, value in values.items()
+    }
 
 
 def complete_flags(values):

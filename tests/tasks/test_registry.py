@@ -231,6 +231,56 @@ def test_a_run_on_files_of_two_encodings_is_evaluated(
     assert note in capsys.readouterr().out
 
 
+def test_a_run_is_evaluated_and_resumed_from_another_folder(
+    place, tmp_path, monkeypatch
+):
+    project, other = tmp_path / "project", tmp_path / "other"
+    (project / "runs").mkdir(parents=True)
+    other.mkdir()
+    (other / "dev.csv").write_text("text,label\nnot this file,good\n")
+    rows = "text,label\nold,bad\nnew,good\n"
+    (project / "train.csv").write_text(rows)
+    (project / "dev.csv").write_text(rows + "newer,good\n")
+    monkeypatch.chdir(project)
+    model = load_model(custom_task("train.csv"), place / "init")
+    paths = {"train": "train.csv", "dev": "dev.csv"}
+    settings = {"task": "custom", "init": "init", **paths, "label": "label"}
+    with RunFolder("runs/a", settings, paths.values()):
+        preprocess = BertPreprocessor.from_preset(place / "init")
+        model.save_preset("runs/a/model", preprocess)
+    monkeypatch.chdir(other)
+    with eager_functions():
+        run(evaluate, "--model=../project/runs/a", "--output=scores")
+    text = (other / "scores" / "predictions.csv").read_text()
+    assert "newer,good" in text and len(text.splitlines()) == 4
+    words = ("--test=../project/dev.csv", "--output=p")
+    with eager_functions():
+        run(predict, "--task=custom", "--model=../project/runs/a/model", *words)
+    assert "newer,," in (other / "p" / "predictions.csv").read_text()
+    # The same files under other names are the same settings.
+    again = {n: f"../project/{path}" for n, path in paths.items()}
+    folder = RunFolder(
+        "../project/runs/a", {**settings, **again}, again.values()
+    )
+    folder.check_inputs()
+    folder.close()
+    with pytest.raises(InputError, match='dev was "dev.csv" and is now '):
+        RunFolder("../project/runs/a", {**settings, "dev": "x.csv"})
+    shutil.copy("../project/train.csv", "copy.csv")
+    (project / "train.csv").unlink()  # its hash is recorded
+    (note,) = evaluate._check_held_out(
+        custom_task(dev="copy.csv"), ["../project/runs/a"]
+    )
+    assert "copy.csv" in note and "was trained on" in note
+    # A project may be moved with its runs.
+    project.rename(tmp_path / "moved")
+    settings = registry.read_run_record("../moved/runs/a/model", "settings")
+    assert settings["dev"] == str(tmp_path / "moved" / "dev.csv")
+    (tmp_path / "moved" / "dev.csv").write_text("text,label\nx,bad\n")
+    with pytest.raises(InputError, match=r"dev\.csv changed since then"):
+        RunFolder("../moved/runs/a", settings, [settings["dev"]])
+
+
 def test_only_a_named_model_brings_its_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"task": "custom", "problem": "multi", "train": "t.csv"}
