@@ -42,7 +42,6 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         self._unchecked = 0
 
     def on_train_begin(self, logs=None):
-        self._known = 0
         optimizer = self._optimizer()
         if not isinstance(optimizer, AdamW):
             raise InputError(
@@ -50,6 +49,9 @@ class StopWhenNotFinite(keras.callbacks.Callback):
                 f"steps; got {type(optimizer).__name__}. Compile the model "
                 "with adamw or lamb of bert_keras."
             )
+        # An earlier `fit`, or the run before a resume, has warned of these. An
+        # optimizer gets its variables when it is built.
+        self._known = _to_int(getattr(optimizer, "skipped_steps", 0))
 
     def _optimizer(self):
         optimizer = self.model.optimizer
@@ -73,8 +75,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     def _check(self):
         self._unchecked = 0
         optimizer = self._optimizer()
-        skipped = int(keras.ops.convert_to_numpy(optimizer.skipped_steps))
-        in_row = int(keras.ops.convert_to_numpy(optimizer.skipped_in_row))
+        skipped = _to_int(optimizer.skipped_steps)
+        in_row = _to_int(optimizer.skipped_in_row)
         if skipped > self._known:
             logger.warning(
                 "%d steps so far were skipped, because their gradients were "
@@ -94,7 +96,10 @@ class StopWhenNotFinite(keras.callbacks.Callback):
             raise NotFiniteError(
                 f"The gradients of the last {in_row} steps were not finite; "
                 f"expected fewer than {IN_A_ROW} such steps in a row. These "
-                "steps did not change the weights. Use a lower learning rate, "
-                "a longer warm-up, or float32 instead of half precision, or "
-                "check the data of these steps."
+                "steps did not change the weights. Use a lower learning rate "
+                "or float32, or check the data of these steps."
             )
+
+
+def _to_int(value):
+    return int(keras.ops.convert_to_numpy(value))

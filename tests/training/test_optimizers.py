@@ -171,6 +171,19 @@ def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(
         model.fit(np.ones((1, 1)), verbose=0, callbacks=[StopWhenNotFinite()])
 
 
+def test_skipped_steps_are_counted_and_warned_of_once_over_several_fits(caplog):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(AdamW(0.01), "mse", run_eagerly=True)
+    guard, found = StopWhenNotFinite(), []
+    for value in (np.nan, 1.0, 1.0, np.nan):
+        x = np.full((1, 1), value, "float32")
+        # A resumed run has the optimizer's variables and a new callback.
+        guard = StopWhenNotFinite() if len(found) == 2 else guard
+        history = model.fit(x, x, verbose=0, callbacks=[guard]).history
+        found.append((*history["skipped_steps"], len(caplog.records)))
+    assert found == [(1, 1), (1, 1), (1, 1), (2, 2)]
+
+
 def test_a_float16_run_ends_when_no_scale_of_the_loss_helps():
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     optimizer = keras.optimizers.LossScaleOptimizer(AdamW(0.01))
