@@ -2,6 +2,8 @@
 
 from official_tasks import stopping
 
-# Handle signals before a script's imports, which take seconds.
+# Do this before a script's imports: they take seconds, and loggers keep the
+# standard error of this moment.
 if stopping.is_program():
+    stopping.open_streams()
     stopping.install()

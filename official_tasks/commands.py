@@ -4,6 +4,7 @@ r"""Runs any script of the package as `bert-keras NAME`, from any folder.
         --output=runs/mrpc
     bert-keras export --help
     bert-keras --list
+    bert-keras --version
 
 `bert-keras NAME` does the same as `python -m official_tasks.NAME` or
 `python tools/NAME.py`.
@@ -16,9 +17,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from official_tasks.script import USER_ERROR
-
-PACKAGES = ("official_tasks", "official_tasks.tools")
+from bert_keras import __version__
+from official_tasks.script import print_error, refuse_output
 
 
 def main() -> int | None:
@@ -31,26 +31,38 @@ def main() -> int | None:
         sys.argv = [module, *words]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return None
-    if name in ("__help", "_h", "help"):
-        print(__doc__)
-    elif name != "__list":
+    texts = {
+        "__list": list_commands(commands),
+        "__version": f"bert_keras {__version__}",
+    }
+    for help_name in ("__help", "_h", "help"):
+        texts[help_name] = f"{__doc__}\n{texts['__list']}"
+    if name not in texts:
         return _refuse(sys.argv[1], commands)
-    width = max(map(len, commands))
-    for name, (_, line) in commands.items():
-        print(f"{name:{width}}  {line}")
+    try:
+        print(texts[name], flush=True)
+    except OSError as error:
+        return refuse_output(error)
     return 0
+
+
+def list_commands(commands):
+    """Return a line for each command: its name and what it does."""
+    width = max(map(len, commands))
+    return "\n".join(
+        f"{name:{width}}  {line}" for name, (_, line) in commands.items()
+    )
 
 
 def _refuse(name, commands):
     known = name.replace("-", "_").lower()
     nearest = difflib.get_close_matches(known, commands)
     hint = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
-    print(
-        f"bert-keras: there is no command {name!r}.{hint} bert-keras --list "
-        "prints all commands.",
-        file=sys.stderr,
+    return print_error(
+        f"there is no command {name!r}.{hint} bert-keras --list prints all "
+        "commands.",
+        "bert-keras",
     )
-    return USER_ERROR
 
 
 def find_commands():
@@ -59,10 +71,15 @@ def find_commands():
     The scripts are read as text, which is faster than importing them.
     """
     commands = {}
-    for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
+    scripts = Path(__file__).parent
+    packages = {"official_tasks": scripts}
+    if spec := importlib.util.find_spec("official_tasks.tools"):
         (folder, *_) = spec.submodule_search_locations
-        for path in sorted(Path(folder).glob("*.py")):
+        packages["official_tasks.tools"] = Path(folder)
+    else:  # a clone that is not installed
+        packages["tools"] = scripts.parent / "tools"
+    for package, folder in packages.items():
+        for path in sorted(folder.glob("*.py")):
             text = path.read_text(encoding="utf-8")
             if "\n    script.start(main" in text:
                 line, *_ = ast.get_docstring(ast.parse(text)).splitlines()

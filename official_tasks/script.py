@@ -69,6 +69,7 @@ def start(main, define_flags, arguments=()):
         define_flags: function that defines the script's flags.
         arguments: names of the positional arguments.
     """
+    stopping.open_streams()
     stopping.install()
     # By default, Python's garbage collector searches TensorFlow's objects for
     # 2 s during the import and 2 s at the exit, and finds no garbage.
@@ -306,9 +307,9 @@ def _parse(arguments, words):
             _print_help()
             sys.stdout.flush()
         except InputError as error:
-            sys.exit(_print_error(str(error)))
-        except BrokenPipeError:  # the pipe's reader, such as `head`, has ended
-            drop_output()
+            sys.exit(print_error(str(error)))
+        except OSError as error:
+            sys.exit(refuse_output(error))
         sys.exit(0)
     try:
         rest = flags.FLAGS(words)
@@ -325,7 +326,7 @@ def _parse(arguments, words):
             r"\1 is missing",
             str(error),
         )
-        sys.exit(_print_error(f"{text} (see --help)"))
+        sys.exit(print_error(f"{text} (see --help)"))
 
 
 def _print_help():
@@ -388,7 +389,7 @@ def _run(main, words):
 
     def show(message, category, *where):
         if issubclass(category, UntrainedWarning):
-            _print_error(with_flags(f"note: {message}"))
+            print_error(with_flags(f"note: {message}"))
         else:
             show_warning(message, category, *where)
 
@@ -406,15 +407,15 @@ def _run(main, words):
         drop_output()
         return 0
     except Stopped as error:
-        _print_error(str(error))
+        print_error(str(error))
         raise
     except InputError as error:
-        _print_error(with_flags(str(error)))
+        print_error(with_flags(str(error)))
         return getattr(error, "exit_code", USER_ERROR)
     except Exception as error:
         number = getattr(error, "errno", None)
         if number in PATH_ERRORS and error.filename:
-            return _print_error(
+            return print_error(
                 f"{error.filename} cannot be written or read: "
                 f"{error.strerror}. Check the path and its permissions."
             )
@@ -423,14 +424,14 @@ def _run(main, words):
             raise
         drop_output()
         if reason is None:
-            return _print_error(
+            return print_error(
                 f"{error.filename or 'A file'} could not be read or written "
                 f"({error.strerror}). Finished work is kept. Run the command "
                 "again."
             )
         # Do not return exit code 75, because a job queue would then run the
         # command again, on the full disk.
-        return _print_error(
+        return print_error(
             f"A file could not be written ({reason}). Finished work is kept. "
             "Make room on the disk and run the command again."
         )
@@ -477,14 +478,33 @@ def with_flags(message):
     )
 
 
-def _print_error(message):
-    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+def print_error(message, program=None):
+    """Print one line to standard error; return `USER_ERROR`."""
+    text = f"{program or os.path.basename(sys.argv[0])}: {message}"
+    with contextlib.suppress(OSError):  # the exit code still tells
+        print(text, file=sys.stderr, flush=True)
+    drop_output(sys.stderr)
     return USER_ERROR
 
 
-def drop_output():
-    """Drop unwritable standard output; Python would retry the write at exit."""
+def refuse_output(error):
+    """Return the exit code after `print` failed; print the reason."""
+    drop_output()
+    if isinstance(error, BrokenPipeError):  # the reader, as `head`, has ended
+        return 0
+    return print_error(
+        f"The standard output could not be written ({error.strerror})."
+    )
+
+
+def drop_output(stream=None):
+    """Drop output that cannot be written; Python would retry this at exit.
+
+    Args:
+        stream: `sys.stdout`, the default, or `sys.stderr`.
+    """
+    stream = stream or sys.stdout
     try:
-        sys.stdout.flush()
+        stream.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -58,6 +58,19 @@ def install():
         atexit.register(_ignore_signals)
 
 
+def open_streams():
+    """Open /dev/null for each standard stream that the process lacks.
+
+    After `>&-`, `sys.stdout` is None, and the next file that is opened would
+    get the descriptor of standard output.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            stream = os.fdopen(opened, "w" if number else "r")
+            setattr(sys, name, stream)
+
+
 def _ignore_signals():
     """Ignore signals while the interpreter ends.
 

@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import importlib.util
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from run_script import ROOT, call_script
 
 import bert_keras
+from official_tasks import commands
 
 SCRIPTS = sorted(
     path.relative_to(ROOT)
@@ -200,6 +202,82 @@ def test_a_command_is_the_script_of_its_name(tmp_path):
     )
     assert done.returncode == 2
     assert "convert_checkpoint.py: Unknown command line flag" in done.stderr
+
+
+TOOLS = "official_tasks.tools"
+
+
+def test_a_clone_that_is_not_installed_has_all_commands(tmp_path, monkeypatch):
+    installed = commands.find_commands()
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name, *rest: None if name == TOOLS else find_spec(name, *rest),
+    )
+    found = commands.find_commands()
+    assert [(name, line) for name, (_, line) in found.items()] == [
+        (name, line) for name, (_, line) in installed.items()
+    ]
+    for module, _ in found.values():
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
+    monkeypatch.syspath_prepend(ROOT)
+    words = ("-m", "official_tasks.commands", "export", "--help")
+    done = call_script(*words, folder=tmp_path)
+    assert done.returncode == 0 and "--model" in done.stdout
+
+
+def test_the_version_is_printed(tmp_path):
+    words = ("-m", "official_tasks.commands", "--version")
+    done = call_script(*words, folder=tmp_path)
+    assert done.stdout == f"bert_keras {bert_keras.__version__}\n"
+
+
+# Prints in both ways, then writes a file, which gets the lowest descriptor.
+PRINTS = """
+from official_tasks import progress, script
+
+def main(values):
+    progress.console.print("done")
+    print("done")
+    with open("written", "w") as file:
+        file.write("text")
+
+script.start(main, lambda: None)
+"""
+FINETUNE = "-m official_tasks.commands finetune --help"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "lines"),
+    [
+        ("prints.py >&-", 0, 0),
+        ("prints.py >&- 2>&- <&-", 0, 0),
+        ("prints.py 2>/dev/full", 0, 2),
+        ("prints.py >/dev/full", 2, 1),
+        ("prints.py --no_such_flag 2>/dev/full", 2, 0),
+        ("prints.py --no_such_flag 2>&-", 2, 0),
+        (f"{FINETUNE} >&-", 0, 0),
+        (f"{FINETUNE} >/dev/full", 2, 1),
+        ("-m official_tasks.commands --list >/dev/full", 2, 1),
+        ("-m official_tasks.commands --list >&-", 0, 0),
+        ("-m official_tasks.commands nothing 2>/dev/full", 2, 0),
+    ],
+)
+def test_a_closed_or_full_stream_gets_no_traceback(
+    words, code, lines, tmp_path
+):
+    (tmp_path / "prints.py").write_text(PRINTS)
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} {words}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    printed = (done.stdout + done.stderr).splitlines()
+    assert (done.returncode, len(printed)) == (code, lines), printed
+    if words.startswith("prints.py >&-"):
+        assert (tmp_path / "written").read_text() == "text"
 
 
 @pytest.mark.parametrize(
