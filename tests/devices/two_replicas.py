@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 import train_on_devices
 from model_samples import (
+    MODELS,
     STILL,
     fill,
     make_encoder,
@@ -418,6 +419,29 @@ def compare_losses_of_all_replicas():
     assert_equal(results[0][0], results[1][0], atol=2e-6)
 
 
+def an_unused_pooler_stays_the_same(folder):
+    """Its moving averages do not undo what another model trained."""
+    rows = train_on_devices.global_batches()[0]["token_ids"][:8]
+    for optimizer in (
+        lambda: AdamW(1e-2, use_ema=True),
+        lambda: keras.optimizers.Adam(1e-2, weight_decay=0.1, use_ema=True),
+    ):
+        with TWO.scope():
+            encoder = fill(make_encoder(**STILL))
+            tagger = MODELS["tagger"](encoder)
+            classifier = MODELS["classifier"](encoder)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            for model in (tagger, classifier):
+                model.compile(optimizer(), loss)
+        for model in (tagger, classifier, tagger):
+            labels = rows % 3 if model is tagger else rows[:, 0] % 3
+            data = tf.data.Dataset.from_tensor_slices((rows, labels))
+            before = encoder.pooler.get_weights()[0]
+            model.fit(TWO.batches(data.batch(8)), epochs=2, verbose=0)
+            moved = (encoder.pooler.get_weights()[0] != before).any()
+            assert moved == (model is classifier)
+
+
 QUICK = [
     replicas_drop_different_units,
     a_row_that_is_not_finite_skips_the_step_on_all_replicas,
@@ -430,6 +454,7 @@ LONG = [
     other_optimizers_and_losses_give_the_numbers_of_one_device,
     recomputed_layers_drop_the_same_units,
     a_resumed_run_ends_with_the_same_bits,
+    an_unused_pooler_stays_the_same,
     averaged_and_frozen_weights_are_those_of_one_device,
     a_transformer_replica_without_rows_gives_the_numbers_of_one_device,
     an_overflow_on_either_replica_lowers_the_scale_on_both,
