@@ -52,8 +52,8 @@ def define_flags():
     flags.DEFINE_string(
         "model",
         None,
-        "Folder of a SavedModel. With --task, folder of a model or run; A,B "
-        "averages the outputs of A and B.",
+        "Folder of a SavedModel, or of numbered versions. With --task, folder "
+        "of a model or run; A,B averages the outputs of A and B.",
     )
     flags.DEFINE_string(
         "input", "-", "Files of texts, or - for standard input."
@@ -154,6 +154,7 @@ def _answer(values):
     for path in list_written(values.output):
         files.refuse_input_as_output(path, values.model, *paths)
     served = load_saved_model(values.model)
+    progress.print_version(values.model, served)
     name, entry, columns = prediction.choose_signature(
         served, values.signature, values.columns
     )

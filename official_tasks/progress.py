@@ -85,6 +85,13 @@ def show_devices(strategy=None, dtype="float32"):
         console.print(f"warning: {warning}", soft_wrap=True)
 
 
+def print_version(folder, served):
+    """Print which version of a folder of versions is loaded, if it is one."""
+    number = os.path.basename(served.folder)
+    if number != os.path.basename(os.path.abspath(folder)):
+        console.print(f"{folder}: version {number}", soft_wrap=True)
+
+
 def print_notes(notes):
     """Print each note once. In a script, flags replace argument names."""
     for note in dict.fromkeys(notes):

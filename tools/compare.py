@@ -50,6 +50,7 @@ def main(values, records, folder):
     from bert_keras.serving.load import load_saved_model
 
     served = load_saved_model(folder)
+    progress.print_version(folder, served)
     records = read_records(records, served.card)
     progress.print_notes(list_label_notes(records, served))
     summaries = compare(records, served, values.worst, values.label)

@@ -2,7 +2,8 @@ r"""Serves an exported model over HTTP, in TensorFlow Serving's REST form.
 
     python tools/serve.py --model=runs/served
 
-In: the folder of a SavedModel that tools/export.py made. The script calls each
+In: the folder of a SavedModel that tools/export.py made, or the parent folder
+of numbered versions, of which it serves the highest. The script calls each
 signature once and then prints the address. http://127.0.0.1:8501/ is a page to
 try the signatures. This command returns one answer:
 
@@ -36,7 +37,9 @@ MAX_FILES = 1024  # the usual limit of a process
 
 
 def define_flags():
-    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
+    flags.DEFINE_string(
+        "model", None, "Folder of the SavedModel, or of numbered versions."
+    )
     flags.DEFINE_string("name", "model", "Name of the model in URLs.")
     flags.DEFINE_string(
         "host", "127.0.0.1", "Address to listen on; 0.0.0.0 means all."
@@ -117,6 +120,7 @@ def _make_server(values):
         ) from None
     served = load_saved_model(values.model)
     progress.console.stderr = True  # stdout gets only the address
+    progress.print_version(values.model, served)
     progress.show_devices()
     for name, entry in served.card["signatures"].items():
         tensors = to_tensors(entry, entry["request"])

@@ -63,7 +63,9 @@ def plain_link(folder):
 def load_saved_model(folder: files.PathLike) -> "ServedModel":
     """Load a SavedModel of `export_saved_model`; each signature is a method.
 
-    First, every file is compared with its hash in the signature card.
+    First, every file is compared with its hash in the signature card. A folder
+    of numbered versions, as TensorFlow Serving reads it, stands for its highest
+    version.
 
     Returns:
         A `ServedModel`.
@@ -78,7 +80,7 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
         >>> served.classify(["An hour well spent."])["label"]
         ['positive']
     """
-    folder = files.absolute(folder)
+    folder = _find_version(files.absolute(folder))
     check_unchanged = versions.make_check(folder)
     card = read_card(folder)
     check_files(folder, card["files"], "Export the model again.")
@@ -88,6 +90,15 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
         model = ServedModel(tf.saved_model.load(plain), card, folder)
     check_unchanged()
     return model
+
+
+def _find_version(folder):
+    """Return the folder's highest numbered subfolder, or an export itself."""
+    names = files.list_folder(folder) if files.is_folder(folder) else ()
+    numbers = [n for n in names if n.isascii() and n.isdecimal()]
+    if CARD in names or not numbers:
+        return folder
+    return os.path.join(folder, max(numbers, key=int))
 
 
 def read_card(folder):

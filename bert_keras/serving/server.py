@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib.resources
 import json
+import os
 import reprlib
 
 import numpy as np
@@ -79,7 +80,6 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
         hosts: values that the `Host` header of a request may have.
     """
     service = _Service(served, limits or Limits())
-    predict = f"/v1/models/{name}:predict"
     page = importlib.resources.files("bert_keras.serving") / "page.html"
     constant = {
         "/": HTMLResponse(page.read_bytes()),
@@ -88,8 +88,12 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
         "/health": JSONResponse({"status": "ok"}),
     }
     routes = []
-    for path in (f"/v1/models/{name}", f"/v1/models/{name}/versions/1"):
-        constant[path], constant[f"{path}/metadata"] = _describe(served, name)
+    number = os.path.basename(served.folder)
+    number = number if number.isdecimal() else "1"
+    base = f"/v1/models/{name}"
+    for path in (base, f"{base}/versions/{number}"):
+        descriptions = _describe(served, name, number)
+        constant[path], constant[f"{path}/metadata"] = descriptions
         routes.append(
             Route(f"{path}:predict", service.predict, methods=["POST"])
         )
@@ -100,16 +104,19 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
         routes=routes,
         middleware=[Middleware(TrustedHostMiddleware, **allowed)],
         exception_handlers=dict.fromkeys(
-            REFUSED, functools.partial(_refuse, predict)
+            REFUSED, functools.partial(_refuse, f"{base}:predict")
         ),
     )
 
 
-def _describe(served, name):
-    """Return TensorFlow Serving's two descriptions: status and metadata."""
+def _describe(served, name, number):
+    """Return TensorFlow Serving's two descriptions: status and metadata.
+
+    `number` is the model's version.
+    """
     status = {"error_code": "OK", "error_message": ""}
-    version = {"version": "1", "state": "AVAILABLE", "status": status}
-    model = {"name": name, "signature_name": "", "version": "1"}
+    version = {"version": number, "state": "AVAILABLE", "status": status}
+    model = {"name": name, "signature_name": "", "version": number}
     signatures = {"signature_def": read_signatures(served.folder)}
     metadata = {"signature_def": signatures}
     return (

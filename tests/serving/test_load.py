@@ -42,6 +42,20 @@ def change_card(folder, **fields):
     path.write_text(json.dumps(add_hash(card)))
 
 
+def test_a_folder_of_versions_stands_for_the_highest(export, tmp_path):
+    versions = tmp_path / "versions"
+    for name in ("9", "10", "next"):
+        shutil.copytree(export, versions / name)
+    (versions / "11.old").mkdir()
+    assert load_saved_model(versions).folder == str(versions / "10")
+    assert load_saved_model(versions / "9").folder == str(versions / "9")
+    (versions / "12").mkdir()
+    with pytest.raises(InputError, match="12 is not an export"):
+        load_saved_model(versions)
+    (export / "13").mkdir()
+    assert load_saved_model(export).folder == str(export)
+
+
 @pytest.mark.parametrize(
     ("lie", "word"),
     [

@@ -5,10 +5,12 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import random
 import signal
 import socket
 import time
+import types
 
 import live_answers
 import numpy as np
@@ -30,7 +32,9 @@ from bert_keras.serving.server import (  # noqa: E402
     Limits,
     RequestError,
     _count_tokens,
+    _describe,
     _Service,
+    create_app,
     parse,
     to_json,
 )
@@ -90,6 +94,18 @@ def test_the_model_describes_itself_as_tensorflow_serving_does(port):
     assert "serving_default" in signatures
     assert json.loads(call(port, "GET", "/card")[1])["default"] == "classify"
     assert call(port, "GET", "/health") == (200, '{"status":"ok"}')
+
+
+def test_the_version_in_the_address_is_that_of_the_folder(toy_served, tmp_path):
+    served = types.SimpleNamespace(**vars(toy_served))
+    served.folder = str(tmp_path / "3")
+    os.symlink(toy_served.folder, served.folder)
+    paths = {route.path for route in create_app(served).routes}
+    assert "/v1/models/model/versions/3:predict" in paths
+    status, metadata = _describe(served, "model", "3")
+    (version,) = json.loads(status.body)["model_version_status"]
+    assert version["version"] == "3"
+    assert json.loads(metadata.body)["model_spec"]["version"] == "3"
 
 
 @pytest.mark.parametrize(
