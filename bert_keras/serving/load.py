@@ -92,7 +92,7 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
     return model
 
 
-def _find_version(folder):
+def _find_version(folder: str) -> str:
     """Return the folder's highest numbered subfolder, or an export itself."""
     names = files.list_folder(folder) if files.is_folder(folder) else ()
     numbers = [n for n in names if n.isascii() and n.isdecimal()]
