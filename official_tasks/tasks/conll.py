@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE, PREFIXES
+from official_tasks.tasks.base import Examples
 from official_tasks.tasks.table import read_rows, read_text, to_text
 
 
@@ -195,6 +196,50 @@ def is_label(label: str) -> bool:
     if len(prefix) > 1 or label == OUTSIDE:
         return True
     return bool(prefix and dash and kind) and prefix in PREFIXES
+
+
+# B_PER, and PER-B or PER_B, in place of B-PER.
+_OTHER_FORMS = (
+    re.compile(rf"(?P<prefix>[{PREFIXES}])_(?P<type>.+)"),
+    re.compile(rf"(?P<type>.+)[-_](?P<prefix>[{PREFIXES}])"),
+)
+
+
+def spell_tags(texts, split, known=None) -> Examples:
+    """Return the texts with labels such as B-PER in place of B_PER or PER-B.
+
+    Args:
+        texts: `Examples` of `TaggedText`.
+        split: name of the split, for the note.
+        known: the labels of the model. Only labels that it lacks are changed,
+            into labels that it has. None: labels are changed if all of them
+            have one other form, with two prefixes or more.
+    """
+    names = {label for text in texts for label in text.labels or ()}
+    names -= {OUTSIDE, *(known or ())}
+    new: dict = {}
+    for form in _OTHER_FORMS:
+        found = {name: form.fullmatch(name) for name in names}
+        spelled = {
+            name: f"{match['prefix']}-{match['type']}"
+            for name, match in found.items()
+            if match
+            and (not known or f"{match['prefix']}-{match['type']}" in known)
+        }
+        prefixes = {name[0] for name in spelled.values()}
+        if known or (len(spelled) == len(names) and len(prefixes) > 1):
+            new = new or spelled
+    if not new:
+        return texts
+    old, name = min(new.items())
+    note = f"labels of the {split} file such as {old!r} are read as {name!r}"
+    spelled = (
+        text._replace(labels=tuple(new.get(x, x) for x in text.labels))
+        if text.labels is not None
+        else text
+        for text in texts
+    )
+    return Examples(spelled, [*getattr(texts, "notes", ()), note])
 
 
 def _without_language(sentences):

@@ -24,6 +24,7 @@ from official_tasks.tasks.conll import (
     NER,
     TaggedText,
     read_columns,
+    spell_tags,
 )
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.metrics import entity_scores, probabilities
@@ -110,7 +111,8 @@ class TagTask(Problem):
 
     @functools.cached_property
     def _training_texts(self):
-        return self.source.read("train")
+        known = vars(self).get("labels")
+        return spell_tags(self.source.read("train"), "train", known)
 
     def take_arguments(self, arguments):
         # Take the model's labels, so that the training file is not read.
@@ -123,7 +125,8 @@ class TagTask(Problem):
         if split == "train":
             texts, labels = self._training_texts, self.labels
         else:
-            texts, labels = self.source.read(split), vars(self).get("labels")
+            labels = vars(self).get("labels")
+            texts = spell_tags(self.source.read(split), split, labels)
         notes = list(texts.notes)
         if split == "dev" and labels:
             unknown = {x for s in texts for x in s.labels} - {*labels}
@@ -297,7 +300,9 @@ class TagTask(Problem):
 
     def read_predictions(self, path, examples):
         """Return the `Tags` of each text from a file; see `read_columns`."""
-        sentences = read_columns(path)
+        sentences = spell_tags(
+            read_columns(path), "predictions", vars(self).get("labels")
+        )
         expected = [s for e in examples for s in e.split_sentences(e.words)]
         if len(sentences) != len(expected):
             raise InputError(

@@ -10,6 +10,7 @@ from bert_keras import InputError
 from official_tasks.engine.prediction import read_inputs
 from official_tasks.tasks.custom import custom_tags, custom_task
 from official_tasks.tasks.list_cells import parse_list
+from official_tasks.tasks.tagging import Tags, tag_task
 
 
 @pytest.mark.parametrize(
@@ -135,3 +136,57 @@ def test_words_tags_and_spans_that_pandas_wrote_are_lists(tmp_path):
     assert text.labels == ("B-PER", "O")
     asked = read_inputs([path], None, ["spans"], [False])
     assert list(asked) == [[spans]]  # a text for `predict`
+
+
+def tags_file(path, *labels):
+    lines = (f"word {label}\n" for label in labels)
+    path.write_text("".join(lines))
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["{0}_{1}", "{1}-{0}", "{1}_{0}"])
+def test_tags_with_another_separator_or_order_are_the_usual_ones(
+    tmp_path, form
+):
+    prefixes = [("B", "A_B-C"), ("I", "A_B-C"), ("B", "LOC"), ("B", "LOC")]
+    labels = [form.format(*prefix) for prefix in prefixes]
+    usual = ["-".join(prefix) for prefix in prefixes]
+    train = tags_file(tmp_path / "train.txt", *labels, "O")
+    # One prefix alone says nothing, but these are the labels of training.
+    dev = tags_file(tmp_path / "dev.txt", labels[2], "O", labels[2])
+    task = tag_task(train=train, dev=dev)
+    assert task.labels == ["O", "B-A_B-C", "B-LOC", "I-A_B-C"]
+    (text,) = task.read("train")
+    assert text.labels == (*usual, "O")
+    note = f"train file such as {min(labels)!r} are read as {usual[0]!r}"
+    assert form[0:3] == "{1}" or note in " ".join(task.read("train").notes)
+    (text,) = task.read("dev")
+    assert text.labels == ("B-LOC", "O", "B-LOC")
+    assert task.score([text], [Tags(list(text.labels))])["f1"] == 1.0
+    (tags,) = task.read_predictions(dev, [text])
+    assert tags.labels == ["B-LOC", "O", "B-LOC"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("B_CELL", "O"),  # one prefix: a type's name
+        ("B_CELL", "T_CELL", "I_CELL"),
+        ("HEPATITIS-B", "O"),
+        ("B-PER", "I-PER", "B_LOC"),
+        ("PER", "LOC", "O"),
+    ],
+)
+def test_tags_that_may_be_types_stay_as_they_are(tmp_path, labels):
+    train = tags_file(tmp_path / "train.txt", *labels)
+    task = tag_task(train=train, dev=train)
+    assert task.labels == ["O", *sorted({*labels} - {"O"})]
+    assert not any("are read as" in note for note in task.read("train").notes)
+
+
+def test_tags_with_underscores_have_their_entities():
+    path = str(shared("forms/tags_underscore.txt"))
+    task = tag_task(train=path, dev=path)
+    assert task.labels == ["O", "B-LOC", "B-PER", "I-LOC", "I-PER"]
+    labels = [label for text in task.read("dev") for label in text.labels]
+    assert sum(label.startswith("B-") for label in labels) == 120
