@@ -16,7 +16,12 @@ from official_tasks.tasks.data_notes import (
     note_rows,
 )
 from official_tasks.tasks.source import FILE_OPTIONS, Source
-from official_tasks.tasks.table import make_dialect, read_rows, to_text
+from official_tasks.tasks.table import (
+    make_dialect,
+    read_rows,
+    split_ending,
+    to_text,
+)
 
 HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
 _OR_DATA_SET = (
@@ -176,15 +181,8 @@ class Table(Source):
         optional = self.columns.optional if split == "dev" else ()
         for path in self.paths(split):
             self.record_version(path)
-            for line, values in read_rows(
-                path,
-                names,
-                self.columns.lists,
-                optional,
-                dialect=self.dialect,
-                notes=notes,
-                split=split,
-                faults=faults,
+            for line, values in self._read_accepted(
+                path, names, optional, split, notes, faults
             ):
                 location = (str(path), line)
                 where = format_lines([location])
@@ -212,6 +210,23 @@ class Table(Source):
             name = self.files.get(split, split)
             raise InputError(f"{name}: expected at least one row, got none")
         return Examples(rows, notes)
+
+    def _read_accepted(self, path, names, optional, split, notes, faults):
+        """Yield the rows of `read_rows` without those that were rejected."""
+        rejected = set()
+        if split != "test":
+            rejected = _find_rejected(path, names, self.dialect, notes)
+        rows = read_rows(
+            path,
+            names,
+            self.columns.lists,
+            optional,
+            dialect=self.dialect,
+            notes=notes,
+            split=split,
+            faults=faults,
+        )
+        yield from (row for row in rows if row[0] not in rejected)
 
     def record_version(self, path):
         """Record the version of a file that is about to be read."""
@@ -303,6 +318,29 @@ class Table(Source):
         from bert_keras.data.data_sets import is_data_set
 
         return path if is_data_set(path) else super()._check(path)
+
+
+def _find_rejected(path, names, dialect, notes) -> set[int]:
+    """Return the lines of a JSONL file that a reviewer did not accept.
+
+    Prodigy writes "accept", "reject" or "ignore" as the "answer" of each row.
+    """
+    if "answer" in names or split_ending(path)[0] != ".jsonl":
+        return set()
+    lines = set()
+    for number, (answer,) in read_rows(
+        path, ["answer"], optional=("answer",), dialect=dialect, faults=[]
+    ):
+        if answer not in ("accept", "reject", "ignore"):
+            return set()
+        if answer != "accept":
+            lines.add(number)
+    if lines:
+        notes.append(
+            f"{path}: {len(lines)} rows are left out, because their 'answer' "
+            "is 'reject' or 'ignore'"
+        )
+    return lines
 
 
 def _to_cells(where, names, values, objects) -> dict:

@@ -1,6 +1,7 @@
 """Own data in the forms in which other tools write it."""
 
 import json
+from pathlib import Path
 
 import pytest
 from shared_data import shared
@@ -190,3 +191,32 @@ def test_tags_with_underscores_have_their_entities():
     assert task.labels == ["O", "B-LOC", "B-PER", "I-LOC", "I-PER"]
     labels = [label for text in task.read("dev") for label in text.labels]
     assert sum(label.startswith("B-") for label in labels) == 120
+
+
+def test_rows_that_a_reviewer_rejected_are_left_out(tmp_path):
+    path = str(shared("forms/reviewed_spans.jsonl"))
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    found = custom_tags(dev=path, spans="spans").read("dev")
+    labels = [label for text in found for label in text.labels]
+    assert len(found) == labels.count("B-PER") == 60
+    assert {*labels} == {"O", "B-PER", "I-PER"}
+    left = sum('"accept"' not in line for line in lines)
+    note = f"{left} rows are left out, because their 'answer' is"
+    assert left > 0 and sum(note in x for x in found.notes) == 1
+    # A test file has no answers, so all its rows are predicted.
+    assert len(custom_tags(test=path, spans="spans").read("test")) == 60 + left
+
+
+def test_an_answer_of_another_kind_leaves_no_row_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [("a", "x", "accept"), ("b", "y", "reject"), ("c", "y", "not sure")]
+    keys = ("text", "label", "answer")
+    lines = (json.dumps(dict(zip(keys, row, strict=True))) for row in rows)
+    path.write_text("\n".join(lines))
+    task = custom_task(str(path), str(path))
+    assert [row.text for row in task.read("train")] == ["a", "b", "c"]
+    task = custom_task(str(path), str(path), label="answer")
+    assert task.labels == ["accept", "not sure", "reject"]
+    path.write_text(path.read_text().replace("not sure", "accept"))
+    task = custom_task(str(path), str(path))
+    assert [row.text for row in task.read("train")] == ["a", "c"]
