@@ -102,14 +102,18 @@ def describe_run(folder, limits) -> dict:
     """Return dict of `metrics`, `dataset` and `sections` for `model_card`.
 
     Args:
-        folder: folder of a run, or a model folder. For a model folder, the
-            dict has only `sections`, with the one section Limits.
+        folder: folder of a run, its folder `model`, or another model folder.
+            For another one, the dict has only `sections`, with the one section
+            Limits.
         limits: text of --limits, or None.
     """
     from official_tasks.engine.task_report import select_metrics
 
     training = {"epochs", *Hyperparameters._fields, *Settings._fields} - PATHS
     arguments, sections = {}, []
+    parent, name = os.path.split(os.path.abspath(folder))
+    if name == "model" and os.path.isfile(os.path.join(parent, "run.json")):
+        folder = parent
     results = os.path.join(folder, "results.json")
     if os.path.isfile(results):
         results = json_files.read_json(results)

@@ -39,6 +39,21 @@ KNOWN = (
     "keras-hub, TensorFlow 1, Model Garden, TF Hub), or a name: org/name on "
     "the Hugging Face Hub, or one of bert_keras.presets()"
 )
+_UNPACK = " Unpack the archive and pass its folder."
+_LOAD = " keras.models.load_model loads a model from such a file"
+_FOLDER = " Pass the folder of this file."
+# End of a file's name -> advice in the message that the file is no preset.
+FILES = {
+    **dict.fromkeys((".zip", ".tar.gz", ".tgz"), _UNPACK),
+    ".keras": f"{_LOAD}, after import bert_keras.",
+    "tf_model.h5": _FOLDER,
+    ".weights.h5": (
+        " It has weights only: build the same model, and call its method "
+        "load_weights with this file."
+    ),
+    ".h5": f"{_LOAD}; if it has weights only, a model's load_weights.",
+    **dict.fromkeys((".safetensors", ".json", ".txt"), _FOLDER),
+}
 SEQUENCE_LENGTH = 128  # default, if the preset states no length
 
 
@@ -142,9 +157,11 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
         checkpoint, text, arguments.get("sequence_length")
     )
     if text.prompts:
+        prompts = arguments.get("prompts", text.prompts)
         arguments = {
-            "prompts": text.prompts,
-            "prompt": text.prompt,
+            "prompts": prompts,
+            # The preset's default may not be among the caller's prompts.
+            "prompt": text.prompt if text.prompt in (prompts or ()) else None,
             "include_prompt": text.include_prompt,
             **arguments,
         }
@@ -244,11 +261,10 @@ def _open_path(path):
         files.check_file(path)
     from bert_keras.interop.downloads import suggest_names
 
-    is_archive = str(path).endswith((".zip", ".tar.gz", ".tgz"))
+    advice = [text for end, text in FILES.items() if str(path).endswith(end)]
     raise InputError(
         f"No supported checkpoint at {path}.{suggest_names(path)}"
-        f"{' Unpack the archive and pass its folder.' if is_archive else ''} "
-        f"Expected {KNOWN}."
+        f"{''.join(advice[:1])} Expected {KNOWN}."
     )
 
 

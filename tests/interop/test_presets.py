@@ -464,6 +464,28 @@ def test_an_unknown_name_gets_the_nearest_known_ones(preset, message):
         BertEncoder.from_preset(preset)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a.keras", "keras.models.load_model"),
+        ("a.h5", "keras.models.load_model.*load_weights"),
+        ("a.weights.h5", "weights only.*load_weights"),
+        ("model.safetensors", "folder of this file"),
+        ("tf_model.h5", "folder of this file"),
+    ],
+)
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_file_of_keras_is_sent_to_what_loads_it(
+    tmp_path, monkeypatch, name, words, exists
+):
+    monkeypatch.chdir(tmp_path)
+    if exists:
+        (tmp_path / name).write_bytes(b"")
+    for cls in (BertClassifier, BertPreprocessor):
+        with pytest.raises(InputError, match=words):
+            cls.from_preset(name)
+
+
 def test_the_folder_of_a_run_stands_for_its_model(tmp_path):
     folder = saved(tmp_path / "seeds" / "run" / "model", encoder())
     run = tmp_path / "seeds" / "run"

@@ -253,6 +253,8 @@ def test_a_card_has_the_metrics_and_settings_of_the_best_run(tmp_path):
     assert "| seed | 7 |" in sections["Settings"]
     assert "| nsp_majority_baseline | 0.5 |" in sections["Results"]
     assert "mean" not in sections["Results"]
+    for folder in (tmp_path, tmp_path / "runs/rate-2"):
+        assert describe_run(f"{folder}/model", None) == described
 
 
 def test_the_script_writes_the_card_of_a_run(hub, tmp_path):

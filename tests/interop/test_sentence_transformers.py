@@ -162,6 +162,13 @@ def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path):
     assert preprocess.prompt == "other"
     names = "embed", "embed_query", "embed_document"
     assert_signatures(model, preprocess, texts, theirs, names)
+    new = {"prompts": {"task": "find: "}}  # lacks the preset's default prompt
+    again = BertPreprocessor.from_preset(tmp_path / "a", **new)
+    assert (again.prompts, again.prompt) == ({"task": "find: "}, None)
+    again = BertPreprocessor.from_preset(tmp_path / "a", **new, prompt="task")
+    assert again.prompt == "task"
+    again = BertPreprocessor.from_preset(tmp_path / "a", prompts=None)
+    assert (again.prompts, again.prompt) == ({}, None)
 
 
 # Graphs of these changes are traced in every run; `-m long` traces the rest.
