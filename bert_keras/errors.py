@@ -12,6 +12,14 @@ class InputError(ValueError):
     The message says what was wrong, what was expected, what was found, and
     what to do. The scripts print the message without a traceback and exit with
     code 2. The middle of a long message is left out.
+
+    Examples:
+        >>> from bert_keras import InputError, adamw
+        >>> try:
+        ...     adamw(2e-5, ema=2)
+        ... except InputError as error:
+        ...     print(error)
+        ema is 2; expected a fraction below 1.
     """
 
     def __init__(self, message: object = "") -> None:

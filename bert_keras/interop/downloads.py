@@ -146,6 +146,11 @@ def presets() -> list[str]:
         list of str: names of the weights in this package, of Google's releases
         and of weights on the Hugging Face Hub. keras-hub's names of the same
         weights are listed too. Weights in this package need no network.
+
+    Examples:
+        >>> from bert_keras import presets
+        >>> "bert_keras_mini_en" in presets()
+        True
     """
     return [*packaged_names(), *RELEASED, *ALIASES, *HUB_NAMES]
 

@@ -64,6 +64,16 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     Raises:
         InputError: the model has no LoRA, has LoRA on an embedding table, or
             has NaN or infinity in a weight, or the folder holds other files.
+
+    Examples:
+        >>> import os, tempfile
+        >>> from bert_keras import BertEncoder, enable_lora, save_lora
+        >>> encoder = BertEncoder.from_preset("bert_keras_mini_en")
+        >>> enable_lora(encoder, rank=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_lora(encoder, folder)
+        ...     os.path.exists(f"{folder}/adapter_model.safetensors")
+        True
     """
     layers = {
         _name(model, layer): layer for layer in weights.lora_layers(model)
@@ -199,6 +209,19 @@ def load_lora(
             of PEFT, or a setting that is not supported, such as `use_dora`; the
             adapters are for another class, other labels or another size; or a
             weight is missing in the folder and random in the model.
+
+    Examples:
+        >>> import tempfile
+        >>> from bert_keras import BertEncoder, enable_lora
+        >>> from bert_keras import load_lora, save_lora
+        >>> encoder = BertEncoder.from_preset("bert_keras_mini_en")
+        >>> other = BertEncoder.from_preset("bert_keras_mini_en")
+        >>> enable_lora(encoder, rank=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_lora(encoder, folder)
+        ...     load_lora(other, folder)
+        >>> len(other.trainable_weights)
+        16
     """
     if weights.lora_layers(model):
         raise InputError(

@@ -57,6 +57,12 @@ def push_to_hub(
             `card` is given), the preprocessor does not fit, a needed weight was
             never trained, huggingface-hub is missing, or the Hub refuses the
             upload.
+
+    Examples:
+        >>> from bert_keras import BertEmbedder, BertPreprocessor, push_to_hub
+        >>> model = BertEmbedder.from_preset("bert_keras_mini_en")
+        >>> preprocess = BertPreprocessor.from_preset("bert_keras_mini_en")
+        >>> push_to_hub(model, preprocess, "me/english")  # doctest: +SKIP
     """
     name = _checked_name(name)
     api = downloads.huggingface_hub("Publishing a model").HfApi()

@@ -83,7 +83,8 @@ class SelfAttention(layers.KeepsArguments):
         (B, N, T, S).
 
     Examples:
-        >>> SelfAttention(num_heads=2, hidden_dim=8)(np.ones((1, 3, 8))).shape
+        >>> attention = SelfAttention(num_heads=2, hidden_dim=8)
+        >>> print(attention(np.ones((1, 3, 8))).shape)
         (1, 3, 8)
     """
 
@@ -236,7 +237,7 @@ class TransformerLayer(layers.SeededLayer):
             True.
 
     Examples:
-        >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
+        >>> print(TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape)
         (1, 3, 8)
     """
 

@@ -98,9 +98,10 @@ class BertEncoder(Portable, keras.Model):
             requested in training with `rematerialize`.
 
     Examples:
-        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
-        >>> encoder(np.array([[2, 45, 3]]))["pooled_output"].shape
-        (1, 8)
+        >>> from bert_keras import BertEncoder
+        >>> encoder = BertEncoder.from_preset("bert_keras_mini_en")
+        >>> print(encoder([[2, 45, 3]])["pooled_output"].shape)
+        (1, 256)
     """
 
     # License of the source weights, an `interop.tensors.License`, or None.

@@ -161,7 +161,7 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
         float32 (..., C); float64 for a float64 policy.
 
     Examples:
-        >>> LogitsHead(3)(np.ones((1, 8))).shape
+        >>> print(LogitsHead(3)(np.ones((1, 8))).shape)
         (1, 3)
     """
 

@@ -273,7 +273,7 @@ class BertEmbeddings(SeededLayer):
             `max_sequence_length` and `position_ids` is None.
 
     Examples:
-        >>> BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape
+        >>> print(BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape)
         (1, 3, 8)
     """
 

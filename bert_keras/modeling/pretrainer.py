@@ -45,10 +45,11 @@ class BertPretrainer(TaskModel):
         or (B, E, 2) for packed rows.
 
     Examples:
-        >>> model = BertPretrainer(BertEncoder(100, 2, 2, 8, 16))
+        >>> from bert_keras import BertPretrainer
+        >>> model = BertPretrainer.from_preset("bert_keras_mini_en")
         >>> inputs = {"token_ids": [[2, 4, 3]], "mask_positions": [[1]]}
-        >>> model(inputs)["mlm"].shape
-        (1, 1, 100)
+        >>> print(model(inputs)["mlm"].shape)
+        (1, 1, 16000)
     """
 
     def __init__(
@@ -152,8 +153,9 @@ class BertCausalModel(TaskModel):
         InputError: the encoder is bidirectional.
 
     Examples:
+        >>> from bert_keras import BertCausalModel, BertEncoder
         >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
-        >>> BertCausalModel(encoder)([[2, 45, 3]]).shape
+        >>> print(BertCausalModel(encoder)([[2, 45, 3]]).shape)
         (1, 3, 100)
     """
 

@@ -99,8 +99,10 @@ class BertClassifier(TaskModel):
             attention.
 
     Examples:
-        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
-        >>> BertClassifier(encoder, labels=["no", "yes"])([[2, 45, 3]]).shape
+        >>> from bert_keras import BertClassifier
+        >>> preset, labels = "bert_keras_mini_en", ["no", "yes"]
+        >>> model = BertClassifier.from_preset(preset, labels=labels)
+        >>> print(model([[2, 45, 3]]).shape)
         (1, 2)
     """
 
@@ -242,8 +244,9 @@ class BertSpanPredictor(TaskModel):
         dict of `start` and `end`, float32 (B, T), logits.
 
     Examples:
-        >>> model = BertSpanPredictor(BertEncoder(100, 2, 2, 8, 16))
-        >>> model([[2, 45, 3]])["start"].shape
+        >>> from bert_keras import BertSpanPredictor
+        >>> model = BertSpanPredictor.from_preset("bert_keras_mini_en")
+        >>> print(model([[2, 45, 3]])["start"].shape)
         (1, 3)
     """
 
@@ -312,8 +315,10 @@ class BertTagger(TaskModel):
         InputError: labels are missing, repeated or not strings.
 
     Examples:
-        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
-        >>> BertTagger(encoder, labels=["O", "B-PER"])([[2, 45, 3]]).shape
+        >>> from bert_keras import BertTagger
+        >>> labels = ["O", "B-PER"]
+        >>> model = BertTagger.from_preset("bert_keras_mini_en", labels=labels)
+        >>> print(model([[2, 45, 3]]).shape)
         (1, 3, 2)
     """
 
@@ -374,8 +379,9 @@ class BertChooser(TaskModel):
         InputError: `recipe` or `pooling` is invalid.
 
     Examples:
-        >>> model = BertChooser(BertEncoder(100, 2, 2, 8, 16))
-        >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
+        >>> from bert_keras import BertChooser
+        >>> model = BertChooser.from_preset("bert_keras_mini_en")
+        >>> print(model([[[2, 45, 3], [2, 6, 3]]]).shape)
         (1, 2)
     """
 
@@ -491,9 +497,11 @@ class BertEmbedder(TaskModel):
             above `hidden_dim` of the encoder.
 
     Examples:
-        >>> model = BertEmbedder(BertEncoder(100, 2, 2, 8, 16))
-        >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
-        (1, 2, 8)
+        >>> from bert_keras import BertEmbedder, BertPreprocessor
+        >>> model = BertEmbedder.from_preset("bert_keras_mini_en")
+        >>> preprocess = BertPreprocessor.from_preset("bert_keras_mini_en")
+        >>> print(model(preprocess(["A goat.", "The ship sailed."])).shape)
+        (2, 256)
     """
 
     def __init__(

@@ -193,10 +193,11 @@ def enable_lora(
             no dropout, the encoder is frozen, or the model already has LoRA.
 
     Examples:
-        >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+        >>> from bert_keras import BertEncoder, enable_lora
+        >>> encoder = BertEncoder.from_preset("bert_keras_mini_en")
         >>> enable_lora(encoder, rank=2)
-        >>> len(encoder.trainable_weights)  # A and B; 2 projections, 2 layers
-        8
+        >>> len(encoder.trainable_weights)  # A and B; 2 projections, 4 layers
+        16
     """
     encoder = getattr(model, "encoder", model)
     projections = tuple(projections)

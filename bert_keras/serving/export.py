@@ -132,6 +132,17 @@ def export_saved_model(
             option is invalid or fits no model, weights are random or not
             finite, an answer has NaN or infinity, or `verify` finds a
             difference.
+
+    Examples:
+        >>> import os, tempfile
+        >>> from bert_keras import BertEmbedder, BertPreprocessor
+        >>> from bert_keras import export_saved_model
+        >>> model = BertEmbedder.from_preset("bert_keras_mini_en")
+        >>> preprocess = BertPreprocessor.from_preset("bert_keras_mini_en")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = export_saved_model(model, preprocess, f"{folder}/served")
+        ...     os.path.exists(f"{path}/saved_model.pb")
+        True
     """
     options = dict(locals())
     require_tensorflow("An export")

@@ -76,9 +76,17 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
             it was read.
 
     Examples:
-        >>> served = load_saved_model("served")
-        >>> served.classify(["An hour well spent."])["label"]
-        ['positive']
+        >>> import tempfile
+        >>> from bert_keras import BertEmbedder, BertPreprocessor
+        >>> from bert_keras import export_saved_model, load_saved_model
+        >>> model = BertEmbedder.from_preset("bert_keras_mini_en")
+        >>> preprocess = BertPreprocessor.from_preset("bert_keras_mini_en")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = export_saved_model(model, preprocess, f"{folder}/served")
+        ...     served = load_saved_model(path)
+        ...     vectors = served.embed(["A goat."])["embedding"]
+        >>> vectors.shape
+        (1, 256)
     """
     folder = _find_version(files.absolute(folder))
     check_unchanged = versions.make_check(folder)

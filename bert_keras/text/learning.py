@@ -73,6 +73,11 @@ def learn_vocabulary(
         InputError: `texts` is one string, has no words or has a value that is
             not a string; `size` has no room for learned tokens; `min_count` is
             below 1; or most words would be "[UNK]".
+
+    Examples:
+        >>> from bert_keras import learn_vocabulary
+        >>> learn_vocabulary(["low lower lowest"] * 2, size=40)[-4:]
+        ['lowe', '##st', 'lower', 'lowest']
     """
     if isinstance(texts, str | bytes):
         raise InputError("texts is one string; expected a list of strings.")

@@ -245,8 +245,12 @@ class TokenMasker:
             raises TensorFlow's `InvalidArgumentError` for such an id.
 
     Examples:
-        >>> masker = TokenMasker(tokenizer.vocabulary, max_predictions=3)
-        >>> masker(tf.constant([[2, 45, 17, 3, 0]]), seed=(0, 1))
+        >>> from bert_keras import TokenMasker, WordPieceTokenizer
+        >>> tokenizer = WordPieceTokenizer.from_preset("bert_keras_mini_en")
+        >>> masker = TokenMasker(tokenizer.vocabulary, max_predictions=1)
+        >>> masked = masker([[2, 45, 17, 3, 0]], seed=(0, 1))
+        >>> masked["mask_positions"].numpy().tolist()
+        [[1]]
     """
 
     def __init__(

@@ -40,8 +40,12 @@ class SegmentPacker(keras.layers.Layer):
             outside a `tf.function`, an id is negative.
 
     Examples:
-        >>> packer = SegmentPacker(8, cls_id=2, sep_id=3)
-        >>> packer((tf.ragged.constant([[5, 6]]), tf.ragged.constant([[7]])))
+        >>> import tensorflow as tf
+        >>> from bert_keras import SegmentPacker
+        >>> pair = tf.ragged.constant([[5, 6]]), tf.ragged.constant([[7]])
+        >>> rows = SegmentPacker(8, cls_id=2, sep_id=3)(pair)
+        >>> rows["token_ids"].numpy().tolist()
+        [[2, 5, 6, 3, 7, 3, 0, 0]]
     """
 
     def __init__(

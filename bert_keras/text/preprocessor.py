@@ -77,8 +77,11 @@ class BertPreprocessor(keras.layers.Layer):
             different sizes.
 
     Examples:
-        >>> preprocess = BertPreprocessor(tokenizer, sequence_length=64)
-        >>> dataset = dataset.batch(32).map(preprocess)
+        >>> from bert_keras import BertPreprocessor
+        >>> preset = "bert_keras_mini_en"
+        >>> preprocess = BertPreprocessor.from_preset(preset, sequence_length=8)
+        >>> preprocess(["An hour."])["token_ids"].numpy().tolist()
+        [[2, 282, 979, 109, 3, 0, 0, 0]]
     """
 
     def __init__(

@@ -77,8 +77,11 @@ class WordPieceTokenizer(keras.layers.Layer):
             `tokenizer_config.json`, or `strings` has other values than strings.
 
     Examples:
-        >>> tokenizer = WordPieceTokenizer("vocab.txt")
+        >>> from bert_keras import WordPieceTokenizer
+        >>> tokenizer = WordPieceTokenizer.from_preset("bert_keras_mini_en")
         >>> ids = tokenizer(["An hour well spent."])
+        >>> tokenizer.detokenize(ids).numpy().tolist()
+        [b'an hour well spent .']
     """
 
     def __init__(

@@ -42,8 +42,12 @@ def align_words(
             whole number.
 
     Examples:
-        >>> inputs, word_ids = align_words(preprocess, [["An", "hour"]])
-        >>> tags = model.predict(inputs).argmax(-1)[word_ids >= 0]
+        >>> from bert_keras import BertPreprocessor, align_words
+        >>> preset = "bert_keras_mini_en"
+        >>> preprocess = BertPreprocessor.from_preset(preset, sequence_length=8)
+        >>> inputs, word_ids = align_words(preprocess, [["Well", "spent"]])
+        >>> word_ids.tolist()
+        [[-1, 0, 1, -1, -1, -1, -1, -1]]
     """
     texts = [read_column(words) for words in read_column(texts)]
     counts = [

@@ -74,6 +74,12 @@ def adamw(
     Raises:
         InputError: an argument is out of its range, or `warmup` or `schedule`
             is set without `steps`.
+
+    Examples:
+        >>> from bert_keras import adamw
+        >>> optimizer = adamw(2e-5, steps=1000)
+        >>> optimizer.get_config()["learning_rate"]["config"]
+        {'peak': 2e-05, 'steps': 1000, 'warmup_steps': 100}
     """
     return AdamW(
         _make_rate(learning_rate, steps, warmup, schedule),
@@ -111,6 +117,12 @@ def lamb(
         accumulate: see `adamw`.
         schedule: see `adamw`.
         ema: see `adamw`.
+
+    Examples:
+        >>> from bert_keras import lamb
+        >>> optimizer = lamb(1e-3, steps=1000, warmup=0.05)
+        >>> optimizer.get_config()["learning_rate"]["config"]
+        {'peak': 0.001, 'steps': 1000, 'warmup_steps': 50}
     """
     return Lamb(
         _make_rate(learning_rate, steps, warmup, schedule),

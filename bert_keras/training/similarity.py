@@ -76,6 +76,13 @@ class InBatchNegatives(_SimilarityLoss):
             texts have equal numbers. An array of another static shape is
             ignored. An array of unknown static width must have width K.
         y_pred: float (B, K, D) with K of 2 or more.
+
+    Examples:
+        >>> import numpy as np
+        >>> from bert_keras import InBatchNegatives
+        >>> vectors = np.array([[[1, 0], [0.8, 0.6]], [[0, 1], [0.6, 0.8]]])
+        >>> round(float(InBatchNegatives(scale=20.0)(None, vectors)), 4)
+        0.0181
     """
 
     texts = "2 or more"
@@ -126,6 +133,13 @@ class CosineRegression(_SimilarityLoss):
     Call arguments:
         y_true: float (B,) or (B, 1), the target cosines.
         y_pred: float (B, 2, D).
+
+    Examples:
+        >>> import numpy as np
+        >>> from bert_keras import CosineRegression
+        >>> vectors = np.array([[[1, 0], [0.6, 0.8]]])  # their cosine is 0.6
+        >>> round(float(CosineRegression()([1.0], vectors)), 4)
+        0.16
     """
 
     needs_labels = True
@@ -156,6 +170,13 @@ class Triplet(_SimilarityLoss):
     Call arguments:
         y_true: not read; may be None.
         y_pred: float (B, 3, D), vectors of anchor, positive and negative.
+
+    Examples:
+        >>> import numpy as np
+        >>> from bert_keras import Triplet
+        >>> vectors = np.array([[[1, 0], [0.6, 0.8], [0.8, 0.6]]])
+        >>> round(float(Triplet(margin=0.5)(None, vectors)), 4)
+        0.7
     """
 
     texts, columns = "3", "(anchors, positives, negatives)"
@@ -198,6 +219,14 @@ class Matryoshka(_SimilarityLoss):
     Raises:
         InputError: `loss` is not a loss of this module, or `dims` or `weights`
             is invalid.
+
+    Examples:
+        >>> import numpy as np
+        >>> from bert_keras import CosineRegression, Matryoshka
+        >>> vectors = np.array([[[1, 0], [0.6, 0.8]]])
+        >>> loss = Matryoshka(CosineRegression(), dims=[2, 1])
+        >>> round(float(loss([0.0], vectors)), 4)  # 0.6**2 + 1.0**2
+        1.36
     """
 
     def __init__(
