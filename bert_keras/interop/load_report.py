@@ -13,7 +13,8 @@ SHOWN = 8  # maximum number of names that a report lists
 # Patterns of names of tensors that no model needs: optimizer slots, counters,
 # position ids, and copies of tied weights.
 SPARE = (
-    r"(adam|lamb|slot|optimizer)",
+    r"(adam|lamb|momentum|slot|optimizer|ExponentialMovingAverage)",
+    r"(beta\d_power$|(^|/)_variables/)",
     r"(global_step|save_counter|iterations?|good_steps|loss_scale)",
     r"(position|token_type)_ids$",
     r"cls\.predictions\.decoder\.(weight|bias)$",

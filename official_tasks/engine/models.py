@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
-from bert_keras.interop.load_report import list_names
+from bert_keras.interop.load_report import is_spare, list_names
 from bert_keras.interop.presets import (
     choose_class,
     find_model_folder,
@@ -66,20 +66,28 @@ def load_model(
     new_labels = []
     if checkpoint.head == name:
         new_labels = _load_head(model, checkpoint, dtype)
+    _print_new_weights(model, checkpoint, new_labels)
+    return model
+
+
+def _print_new_weights(model, checkpoint, new_labels):
     new = weights.drop_unused_pooler(model, weights.untrained_weights(model))
+    notes = []
     if new_labels:
-        progress.console.print(
-            "note: the head keeps its outputs of known labels; new labels: "
-            f"{list_names(new_labels)}",
-            soft_wrap=True,
-            markup=False,
+        notes.append(
+            "the head keeps its outputs of known labels; new labels: "
+            f"{list_names(new_labels)}"
         )
     elif new:
-        progress.console.print(
-            f"note: new weights, random before training: {', '.join(new)}",
-            soft_wrap=True,
-        )
-    return model
+        notes.append(f"new weights, random before training: {', '.join(new)}")
+        unknown = [name for name in checkpoint.skipped if not is_spare(name)]
+        if unknown:
+            notes.append(
+                "the weights to begin with also have these tensors, whose "
+                f"names are unknown: {list_names(unknown)}"
+            )
+    for note in notes:
+        progress.console.print(f"note: {note}", soft_wrap=True, markup=False)
 
 
 def load_trained(task, preset):

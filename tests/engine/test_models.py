@@ -6,9 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
+import tiny
 from foreign_formats import write_google, write_keras_hub
 from model_samples import fill
 from run_script import call_script
+from safetensors.numpy import load_file, save_file
 from task_samples import read_csv, save_toy_model, sentences, write_csv
 
 from bert_keras import (
@@ -59,6 +61,18 @@ def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
     np.testing.assert_array_equal(
         new.encoder.pooler.kernel, stored.encoder.pooler.kernel
     )
+
+
+def test_tensors_with_unknown_names_are_noted_beside_a_new_head(
+    place, task, tmp_path, capsys
+):
+    folder = shutil.copytree(place / "init", tmp_path / "init")
+    tiny.remove_block(folder)
+    path = folder / "model.safetensors"
+    extra = {"other_head.weight": np.ones((2, 3), "float32")}
+    save_file({**load_file(path), **extra}, path)
+    load_model(task, folder)
+    assert "unknown: other_head.weight\n" in capsys.readouterr().out
 
 
 def test_a_class_more_keeps_the_outputs_of_the_known_ones(
