@@ -4,7 +4,6 @@ from bert_keras.errors import InputError
 from official_tasks.tasks.base import Option, fill_options
 from official_tasks.tasks.character_spans import tag_words
 from official_tasks.tasks.classify import METRICS, TextTask
-from official_tasks.tasks.conll import TaggedText, check_tags, split_words
 from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
@@ -17,6 +16,7 @@ from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
 from official_tasks.tasks.table import drop_zeros, read_index
 from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
 from official_tasks.tasks.text_table import TextTable
+from official_tasks.tasks.word_table import WordTable
 
 TEXT_OPTIONS = {
     **TABLE_OPTIONS,
@@ -161,6 +161,11 @@ TAGS_OPTIONS = {
     **TABLE_OPTIONS,
     "words": Option("words", "Column of the words."),
     "tags": Option("tags", "Column of the words' labels."),
+    "sentence": Option(
+        None,
+        "Column with a number or name of the sentence, if each row has one "
+        "word. An empty cell continues the sentence.",
+    ),
     "text": Option("text", "Column of the text; only for --spans."),
     "spans": Option(
         None,
@@ -176,8 +181,9 @@ def custom_tags(**options) -> TagTask:
     """Return a task that predicts a label for each word.
 
     A cell of words or tags is a list, or a string that is split at blanks. With
-    the option `spans`, words and labels come from the columns `text` and
-    `spans`; see the function `tag_words`. The arguments are `TAGS_OPTIONS`.
+    the option `sentence`, each row is a word. With the option `spans`, words
+    and labels come from the columns `text` and `spans`; see the function
+    `tag_words`. The arguments are `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
     unused = ("words", "tags") if chosen.spans else ("text",)
@@ -186,43 +192,17 @@ def custom_tags(**options) -> TagTask:
             f"--{name} only applies {'without' if chosen.spans else 'with'} "
             f"--spans. Leave --{name} out."
         )
-    columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
-    source = Table(columns, chosen)
+    if chosen.sentence and (chosen.spans or chosen.drop_unlabelled):
+        other = "--spans" if chosen.spans else "--drop_unlabelled"
+        raise InputError(
+            f"--sentence only applies without {other}. Leave one of them out."
+        )
+    source = WordTable(chosen)
+    if chosen.spans:
+        source = Table(_span_columns(chosen), chosen)
     # None if --lstm_dim is not set: `TagTask` then chooses the width.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
-
-
-def _word_columns(chosen) -> Columns:
-    def split(cell):
-        is_list = cell is None or isinstance(cell, list)
-        return cell if is_list else split_words(cell)
-
-    def parse(where, number, cells):
-        words, labels = (
-            split(cells[chosen.words]),
-            split(cells.get(chosen.tags)),
-        )
-        if not words:
-            raise InputError(f"{where}: expected at least one word, got none")
-        if labels is not None:
-            for tag in labels:
-                if not {*"\t\r\n"}.isdisjoint(tag):
-                    raise InputError(
-                        f"{where}: expected labels without tabs and line "
-                        f"breaks, got {tag!r}"
-                    )
-            if len(labels) != len(words):
-                raise InputError(
-                    f"{where}: expected a label for each of the {len(words)} "
-                    f"words, got {len(labels)}"
-                )
-            check_tags(where, labels)
-            labels = tuple(labels)
-        return TaggedText(tuple(words), labels)
-
-    lists = chosen.words, chosen.tags
-    return Columns("customtags", [lists[0]], [lists[1]], parse, lists=lists)
 
 
 def _span_columns(chosen) -> Columns:

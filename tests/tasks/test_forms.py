@@ -220,3 +220,33 @@ def test_an_answer_of_another_kind_leaves_no_row_out(tmp_path):
     path.write_text(path.read_text().replace("not sure", "accept"))
     task = custom_task(str(path), str(path))
     assert [row.text for row in task.read("train")] == ["a", "c"]
+
+
+def test_a_table_with_a_word_a_row_is_read_by_sentences(tmp_path):
+    path = str(shared("forms/word_a_row.csv"))
+    columns = {"words": "Word", "tags": "Tag", "sentence": "Sentence #"}
+    found = custom_tags(dev=path, **columns).read("dev")
+    labels = [label for text in found for label in text.labels]
+    assert len(found) == 60 and {len(text.words) for text in found} == {7}
+    assert sum(label.startswith("B-") for label in labels) == 120
+    assert found[0].words == tuple("Ola Karisen lives in New Lund .".split())
+    del columns["sentence"]
+    with pytest.raises(InputError, match="each row has one word.*--sentence"):
+        custom_tags(dev=path, **columns).read("dev")
+    rows = [  # numbered in each row, and anew in the second file
+        ("New York", "B-LOC", "1"),
+        ("['x']", "O", "1"),
+        ("Oslo", "B-LOC", "2"),
+    ]
+    header = ("words", "tags", "sentence")
+    path = write_csv(tmp_path / "a.csv", rows, header)
+    other = write_csv(tmp_path / "b.csv", [("ran", "O", "2")], header)
+    asked = {"sentence": "sentence"}
+    task = custom_tags(dev=f"{path},{other}", test=path, **asked)
+    words = [("New York", "['x']"), ("Oslo",), ("ran",)]
+    assert [text.words for text in task.read("dev")] == words
+    assert [text.labels for text in task.read("test")] == [None, None]
+    assert [text.words for text in task.read("test")] == words[:2]
+    for other in ({"spans": "spans"}, {"drop_unlabelled": True}):
+        with pytest.raises(InputError, match="--sentence only applies without"):
+            custom_tags(dev=path, **asked, **other)

@@ -1,0 +1,89 @@
+"""Read words with labels from a user's tables: a sentence or a word a row."""
+
+from bert_keras.errors import InputError
+from official_tasks.tasks.base import Examples
+from official_tasks.tasks.conll import TaggedText, check_tags, split_words
+from official_tasks.tasks.data_notes import format_lines
+from official_tasks.tasks.own_data import Columns, Table
+
+
+class WordTable(Table):
+    """Table of words and labels, with a sentence or a word in each row.
+
+    Args:
+        options: values of `TAGS_OPTIONS`.
+    """
+
+    def __init__(self, options):
+        self.options = options
+        words, sentence = options.words, options.sentence
+        required = [words, sentence] if sentence else [words]
+        lists = () if sentence else (words, options.tags)
+        columns = Columns(
+            "customtags", required, [options.tags], self._parse, lists=lists
+        )
+        super().__init__(columns, options)
+
+    def _parse(self, where, number, cells):
+        words = self._split(cells[self.options.words])
+        if not words:
+            raise InputError(f"{where}: expected at least one word, got none")
+        labels = None
+        if self.options.tags in cells:
+            labels = tuple(self._split(cells[self.options.tags]))
+            _check(where, words, labels)
+        return TaggedText(
+            tuple(words), labels, document=cells.get(self.options.sentence, 0)
+        )
+
+    def _split(self, cell):
+        if self.options.sentence:
+            return [cell.strip()] if cell.strip() else []
+        return cell if isinstance(cell, list) else split_words(cell)
+
+    def read_files(self, split):
+        rows = super().read_files(split)
+        if self.options.sentence:
+            return self._join_words(rows)
+        if len(rows) > 1 and all(len(text.words) == 1 for _, text in rows):
+            raise InputError(
+                f"{format_lines([rows[0][0]])}: each row has one word. Name "
+                "the column that numbers the sentences, as in "
+                "--sentence=COLUMN"
+            )
+        return rows
+
+    def _join_words(self, rows):
+        """Return a row for each run of words of the same sentence."""
+        sentences: list = []
+        name = file = None
+        for location, text in rows:
+            new = text.document.strip() or name
+            if not sentences or (new, location[0]) != (name, file):
+                sentences.append([])
+            name, file = new, location[0]
+            sentences[-1].append((location, text))
+        joined = Examples(notes=rows.notes)
+        for sentence in sentences:
+            texts = [text for _, text in sentence]
+            labels = None
+            if texts[0].labels is not None:
+                labels = tuple(text.labels[0] for text in texts)
+            words = tuple(text.words[0] for text in texts)
+            joined.append((sentence[0][0], TaggedText(words, labels)))
+        return joined
+
+
+def _check(where, words, labels):
+    for tag in labels:
+        if not {*"\t\r\n"}.isdisjoint(tag):
+            raise InputError(
+                f"{where}: expected labels without tabs and line breaks, got "
+                f"{tag!r}"
+            )
+    if len(labels) != len(words):
+        raise InputError(
+            f"{where}: expected a label for each of the {len(words)} words, "
+            f"got {len(labels)}"
+        )
+    check_tags(where, labels)
