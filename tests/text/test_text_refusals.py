@@ -192,3 +192,26 @@ def test_what_is_no_text(texts, message):
 def test_strings_of_unknown_rank():
     with tf.Graph().as_default(), pytest.raises(InputError, match="rank"):
         TOKENIZER(tf.compat.v1.placeholder(tf.string))
+
+
+def test_what_is_no_layer_is_refused_by_keras_as_the_page_says():
+    ids = keras.Input((None,), dtype="int32")
+    for call in (
+        lambda: masker()(ids, (0, 1)),
+        lambda: TOKENIZER.detokenize(ids),
+    ):
+        with pytest.raises(
+            ValueError, match="cannot be used as input to a Ten"
+        ):
+            call()
+    for wrong in (masker(), BertPreprocessor(TOKENIZER, 8).each):
+        with pytest.raises(ValueError, match="Only instances of `keras.Layer`"):
+            keras.Sequential([wrong])
+    texts = keras.Input((), dtype="string")
+    model = keras.Sequential([texts, BertPreprocessor(TOKENIZER, 8)])
+    assert model(tf.constant(["an hour"]))["token_ids"].shape == (1, 8)
+    rows = tf.data.Dataset.from_tensors([[2, 5, 3]])
+    mapped = rows.map(lambda x: masker()(x, (0, 1))["token_ids"])
+    assert mapped.element_spec.shape == (1, 3)
+    texts = rows.map(TOKENIZER.detokenize)
+    assert list(texts.as_numpy_iterator())[0].tolist() == [b"an"]
