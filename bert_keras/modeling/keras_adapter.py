@@ -142,6 +142,18 @@ def reset_averages(optimizer, weights):
         optimizer._model_variables_moving_average[index].assign(weight)
 
 
+def separate_averages(optimizer):
+    """Copy the moving averages, which share memory with the weights on JAX.
+
+    Keras shares it at the end of `fit`. A second `fit` would give the same
+    memory to its step twice, and JAX refuses this.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if keras.backend.backend() == "jax" and optimizer.use_ema:
+        for average in optimizer._model_variables_moving_average:
+            average.assign(keras.ops.copy(average))
+
+
 def learning_rate_schedule(optimizer):
     """Return the schedule of an optimizer, or None for a constant rate."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)

@@ -16,7 +16,11 @@ from bert_keras.modeling.inputs import (
     as_tensor,
     list_argument_names,
 )
-from bert_keras.modeling.keras_adapter import TaskTrainer, given_losses
+from bert_keras.modeling.keras_adapter import (
+    TaskTrainer,
+    given_losses,
+    separate_averages,
+)
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.weights import (
     get_adaptation,
@@ -167,7 +171,10 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             from bert_keras.training.schedules import ScheduleWatch
 
             arguments["callbacks"] = [*callbacks, ScheduleWatch()]
-        return super()._run(loop, arguments.pop("x"), **arguments)
+        result = super()._run(loop, arguments.pop("x"), **arguments)
+        if loop.__name__ == "fit":
+            separate_averages(self.optimizer)
+        return result
 
     def _read_arguments(self, arguments):
         """Check labels and class weights of `fit`, `evaluate`; convert them.

@@ -127,7 +127,7 @@ assert moments == 2 * len(cut), moments
 
 SHARED_ENCODER = """
 import warnings
-import keras, numpy as np
+import bert_keras, keras, numpy as np
 from bert_keras import BertClassifier, BertTagger, adamw
 from model_samples import random_encoder, random_inputs
 
@@ -144,11 +144,9 @@ for optimizer, dtype in (
     for model in (tagger, classifier):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimizer(), loss)
-    turns = [(tagger, x["segment_ids"]), (classifier, y)]
-    inner = getattr(tagger.optimizer, "inner_optimizer", tagger.optimizer)
-    if inner.use_ema:
-        turns = turns[:1]  # on JAX, a second `fit` with averages fails in Keras
-    for model, labels in (*turns, *turns[::-1][1:]):
+    for model, labels in (
+        (tagger, x["segment_ids"]), (classifier, y), (tagger, x["segment_ids"])
+    ):
         pooler = encoder.pooler.get_weights()
         layer = encoder.transformer_layers[0].get_weights()
         model.fit(x, labels, batch_size=4, epochs=2, verbose=0)
@@ -156,6 +154,19 @@ for optimizer, dtype in (
         assert moved == (model is classifier), (dtype, model.name)
         new = encoder.transformer_layers[0].get_weights()
         assert any((a != b).any() for a, b in zip(layer, new, strict=True))
+    features = BertClassifier(encoder, ["no", "yes"], recipe="last")
+    features.compile(optimizer(), loss)
+    before, head = encoder.get_weights(), features.layers[-1].get_weights()
+    features.fit(x, np.array(["no", "yes", "yes", "no"]), verbose=0)
+    for a, b in zip(before, encoder.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (head[0] != features.layers[-1].get_weights()[0]).any()
+    try:
+        features.fit(x, y + 1, verbose=0)
+    except bert_keras.InputError as error:
+        assert "labels contain 2" in str(error), error
+    else:
+        raise AssertionError("labels beyond the classes")
 """
 
 # A callback of JAX fails while the compiled step runs, not while it is traced.
