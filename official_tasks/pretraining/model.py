@@ -7,6 +7,7 @@ from bert_keras.modeling.weights import (
     copy_weights,
     mark_new_weights,
     published_weights,
+    split_trainable,
 )
 from bert_keras.text.extension import UNUSED, Extension, extend_model
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -26,11 +27,13 @@ def compiled_model(settings, objective, source, execution):
         model = new_model(settings, objective, len(source.vocabulary), rows)
     objective.prepare(model)
     if not settings.init:
-        # Frozen weights keep their random initial values. Mark them as new, so
-        # that a saved model lists them as untrained.
-        frozen = {weight.path for weight in model.non_trainable_weights}
+        # Weights that no step updates keep their random initial values. Mark
+        # them as new, so that a saved model lists them as untrained.
+        updated = {weight.path for weight in split_trainable(model)[0]}
         weights = published_weights(model).items()
-        mark_new_weights(model, [k for k, v in weights if v.path in frozen])
+        mark_new_weights(
+            model, [k for k, v in weights if v.path not in updated]
+        )
     model.compile(
         make_optimizer(settings, execution),
         objective.losses(),

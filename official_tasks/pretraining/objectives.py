@@ -100,7 +100,7 @@ class OneDirection:
         return bert_keras.BertCausalModel(encoder)
 
     def prepare(self, model):
-        """Do nothing, because the model itself freezes its unused pooler."""
+        """Do nothing, because the step leaves out the unused pooler."""
 
     def losses(self):
         return CrossEntropy()

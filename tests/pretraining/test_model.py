@@ -1,6 +1,7 @@
 """Objectives, initial weights and refused settings of pre-training."""
 
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -23,6 +24,7 @@ from bert_keras.training.strategy import make_strategy
 from official_tasks.pretraining import runner
 from official_tasks.pretraining.model import (
     change_examples_per_row,
+    compiled_model,
     extension_between,
 )
 from official_tasks.pretraining.objectives import (
@@ -114,6 +116,21 @@ def test_rows_that_fill_the_last_batch_count_for_no_loss(objective, data):
     if "nsp" in losses:
         for name, loss in losses.items():
             assert metrics[f"{name}_loss"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("objective", "new"),
+    [
+        ("mlm+nsp", []),
+        ("mlm", ["encoder/pooler/kernel", "nsp/kernel"]),
+        ("left_to_right", ["encoder/pooler/kernel"]),
+    ],
+)
+def test_weights_that_no_step_updates_are_untrained(objective, new, data):
+    source = source_of(data, objective)
+    execution = types.SimpleNamespace(accumulation=1, steps_per_execution=1)
+    model = compiled_model(source.settings, source.objective, source, execution)
+    assert untrained_weights(model) == new
 
 
 def test_figures_of_pieces_are_keras_own():
