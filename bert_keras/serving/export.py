@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import platform
+import sys
 from collections.abc import Sequence
 
 import keras
@@ -269,7 +270,9 @@ def _make_card(signatures, functions, options):
 
 
 def _describe_needs(foreign):
-    needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
+    needs = ["tensorflow"]
+    if any(map(_is_from_tensorflow_text, foreign)):
+        needs.append("tensorflow_text")
     # Import the packages. importlib.metadata would not find TensorFlow if it is
     # installed under another name, such as tensorflow-cpu.
     versions = {
@@ -283,6 +286,19 @@ def _describe_needs(foreign):
         "operations_outside_core": foreign,
         "versions": versions,
     }
+
+
+def _is_from_tensorflow_text(operation):
+    """Return True if a library of tensorflow_text defines the operation."""
+    name = operation.replace(">", "_")
+    return any(
+        name in vars(value)
+        for path, module in list(sys.modules.items())
+        if path.startswith("tensorflow_text.")
+        for value in list(vars(module).values())
+        # TensorFlow sets this attribute on a library's generated module.
+        if getattr(value, "_IS_TENSORFLOW_PLUGIN", None) is True
+    )
 
 
 def _to_json(tensor):

@@ -311,6 +311,22 @@ def test_the_card_asks_for_what_the_graph_needs_alone(
     assert served.card["needs"] == ["tensorflow", "tensorflow_text"]
 
 
+@pytest.mark.parametrize(
+    ("operations", "package"),
+    [
+        (["FastBertNormalize"], ["tensorflow_text"]),
+        (["Lemmatize", "TFText>RoundRobinTrim"], ["tensorflow_text"]),
+        (["Lemmatize"], []),
+    ],
+)
+def test_only_its_own_operations_need_tensorflow_text(operations, package):
+    import tensorflow_text  # noqa: F401
+
+    found = export._describe_needs(dict.fromkeys(operations, 1))
+    assert found["needs"] == ["tensorflow", *package]
+    assert list(found["operations_outside_core"]) == operations
+
+
 def test_the_default_signature_is_the_first_models_own(served):
     default = served.loaded.signatures["serving_default"]
     assert "probabilities" in default.structured_outputs
