@@ -206,14 +206,17 @@ def check_files(
             raise InputError(f"{path} {fault}. {fix}")
 
 
-def check_same_settings(old, new, folder):
-    """Raise `InputError` if a folder's `old` settings differ from `new`."""
+def check_same_settings(old, new, folder, advice=""):
+    """Raise `InputError` if a folder's `old` settings differ from `new`.
+
+    `advice` is added to the message.
+    """
     new = json.loads(json.dumps(new))
     if old != new:
         raise InputError(
             f"{folder} was started with other settings: "
             f"{'; '.join(_list_changes(old, new))}. Use the same settings to "
-            "resume, or name another folder."
+            f"resume, or name another folder.{advice}"
         )
 
 

@@ -19,6 +19,7 @@ from bert_keras.manifest import (
 
 SETTINGS = "run.json"
 STAGES = "stages"
+LENGTHS = ("epochs", "steps")  # settings that say how long a run trains
 
 
 class RunFolder:
@@ -227,7 +228,16 @@ class RunFolder:
     def _check_same(self, old, settings):
         base = find_base(old, self.path)
         settings = _keep_same_paths(old["settings"], settings, base)
-        check_same_settings(old["settings"], settings, self.path)
+        old, advice = old["settings"], ""
+        is_finished = files.is_file(self.file("results.json"))
+        if is_finished and any(
+            old.get(name) != settings.get(name) for name in LENGTHS
+        ):
+            advice = (
+                " To train a finished model further, name another folder and "
+                "give init=RUN, where RUN is this folder."
+            )
+        check_same_settings(old, settings, self.path, advice)
 
     def _check_inputs(self, old, inputs):
         base = find_base(old, self.path)

@@ -248,6 +248,13 @@ def test_a_finished_run_is_not_trained_again(
     assert "already finished; nothing was trained" in output
     assert "missing" not in output
     assert not (run / "state").exists()
+    with pytest.raises(InputError) as refused:
+        finetuning.run(task, place / "init", run, epochs=5, **QUICK)
+    for words in ("epochs was 3", "train a finished model further", "init=RUN"):
+        assert words in str(refused.value)
+    with pytest.raises(InputError) as refused:  # other advice would be wrong
+        finetuning.run(task, place / "init", run, epochs=3, seed=1, **QUICK)
+    assert "init=RUN" not in str(refused.value)
     report = (run / "report.html").read_bytes()
     (run / "report.html").unlink()
     finetuning.run(task, place / "init", run, epochs=3, **QUICK)
