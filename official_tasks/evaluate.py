@@ -257,7 +257,7 @@ def evaluate_masked_lm(values) -> dict:
 
 
 def main(values):
-    from official_tasks.engine.grid import make_table
+    from official_tasks.engine.grid import make_table, show_classes
 
     if bool(values.model) == bool(values.predictions):
         count = "both" if values.model else "neither"
@@ -280,6 +280,7 @@ def main(values):
         values.overwrite,
     )
     progress.console.print(make_table(task.name, {values.split: scores}))
+    show_classes(scores)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def cross_validate(
         rows = {**runs, **{f"{name} (failed)": {} for name in errors}}
         rows |= {"mean": results["mean"], "std": results["deviation"]}
         progress.console.print(grid.make_table(task.name, rows))
+        grid.show_classes(results)
         if "wrong_labels" in results:
             progress.console.print(
                 f"{results['wrong_labels']} labels look wrong: see "

@@ -23,6 +23,7 @@ from official_tasks.engine.notes import has_failed
 from official_tasks.engine.training import DivergedError
 from official_tasks.script import LARGEST_SEED
 
+MAX_CLASSES = 20  # the scores of more classes are only in the report
 # Arguments that may change when a run resumes.
 EXECUTION = ("distribution", "tpu", "callbacks", *hyperparameters.EXECUTION)
 
@@ -237,6 +238,7 @@ def _show(title, metric, runs, results=None):
         failed = has_failed(metric, metrics)
         rows[f"{name} (failed)" if failed else name] = metrics
     progress.console.print(make_table(title, rows))
+    show_classes(results or next(iter(runs.values())))
     if results is None:
         return
     parts = [f"best run: {results['best_run']}"]
@@ -249,6 +251,24 @@ def _show(title, metric, runs, results=None):
         parts.append(f"standard deviation: {results['deviation']:.4f}")
     parts.append(f"failed runs: {len(results['failed'])}")
     progress.console.print("; ".join(parts))
+
+
+def show_classes(results):
+    """Print precision, recall, F1 and support of up to `MAX_CLASSES` classes.
+
+    Do nothing if the results have no classes, or more of them.
+    """
+    classes = results.get("classes") or {}
+    if not 0 < len(classes) <= MAX_CLASSES:
+        return
+    names = ("precision", "recall", "f1", "support")
+    table = Table("class", title="classes", title_justify="left")
+    for name in names:
+        table.add_column(name, justify="right")
+    for label, scores in classes.items():
+        *rates, support = (scores[name] for name in names)
+        table.add_row(label, *(f"{x:.4f}" for x in rates), f"{support:,.0f}")
+    progress.console.print(table)
 
 
 def make_table(title, rows) -> Table:

@@ -80,6 +80,7 @@ class TextTask(Problem):
         # Take the model's labels, because the training file may be gone.
         if arguments.get("labels") and "labels" not in vars(self.source):
             self.labels = list(arguments["labels"])
+            self.source.has_model_labels = True
         super().take_arguments(arguments)
         self.thresholds = arguments.get("thresholds")
         self.long_text = self.long_text or arguments.get("long_text")

@@ -22,6 +22,9 @@ class TextTable(Table):
         options: values of `TEXT_OPTIONS`.
     """
 
+    # A `TextTask` sets it when it takes the labels of a model.
+    has_model_labels = False
+
     def __init__(self, options):
         self.options, self.problem = options, options.problem
         pair = options.text_pair
@@ -201,7 +204,7 @@ class TextTable(Table):
         if split == "train":
             notes += self._note_rare()
             notes += note_names(self.labels, self.options.label)
-        elif self.options.min_rows_per_class > 1 and self.labels:
+        elif self._leaves_out_unknown(split) and self.labels:
             notes += self._note_others(split, rows)
         index = {name: i for i, name in enumerate(self.labels or [])}
         numbered = Examples(notes=notes)
@@ -269,13 +272,19 @@ class TextTable(Table):
             f"{_join(map(repr, sorted(others)))}"
         ]
 
+    def _leaves_out_unknown(self, split):
+        """Return True if rows of rare or unknown classes are not refused."""
+        # A model is scored on the classes that it knows.
+        is_scored = self.has_model_labels and split != "train"
+        return is_scored or self.options.min_rows_per_class > 1
+
     def _rare_fate(self):
         name = self.options.rare_class
         return "left out" if name is None else f"merged into {name!r}"
 
     def _replace_rare(self, split) -> list[tuple]:
         rows = self.read_files(split)
-        if self.options.min_rows_per_class < 2:
+        if not self._leaves_out_unknown(split):
             return rows
         if split == "train":
             rare = set(self._rare)
@@ -285,7 +294,8 @@ class TextTable(Table):
             # If `rare_class` is no label of the model, keep unknown classes.
             # `_find_index` then raises an error that names an unknown class.
             is_label = self.options.rare_class in (None, *known)
-            rare = set().union(*names) - known if known and is_label else set()
+            found = set().union(*names)
+            rare = found - known if known & found and is_label else set()
         result = []
         for location, example in rows:
             names = self._get_names(example)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from script_flags import parse_flags
+from sklearn.metrics import classification_report
 from task_samples import save_toy_model, write_reviews
 from test_devices import tf_configs
 
@@ -14,7 +15,7 @@ from bert_keras.modeling.recipes import RECIPES
 from official_tasks import finetune
 from official_tasks.engine import finetuning, grid, leaderboard
 from official_tasks.engine.training import DivergedError
-from official_tasks.tasks.base import ENGINE_METRICS, Metric
+from official_tasks.tasks.base import ENGINE_METRICS, Example, Metric
 from official_tasks.tasks.custom import custom_task
 from official_tasks.tasks.registry import read_run_record
 
@@ -221,6 +222,52 @@ def test_a_table_of_one_run_is_a_column_and_lacks_what_a_failed_run_lacks():
     ]
     two = grid.make_table("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
     assert list(two.columns[1].cells) == ["0.2500", ""]
+
+
+def printed_classes(results, capsys):
+    """Return the class table as printed: name -> (P, R, F1, support)."""
+    grid.show_classes(results)
+    lines = [line.split("│") for line in capsys.readouterr().out.splitlines()]
+    return {
+        cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
+        for cells in lines
+        if len(cells) == 7
+    }
+
+
+@pytest.mark.parametrize("problem", ["single", "multi"])
+def test_the_scores_of_each_class_are_those_of_scikit_learn(problem, capsys):
+    random = np.random.default_rng(0)
+    labels = ["a [bold]", "b", "c", "never"]
+    task = custom_task("a.csv", problem=problem)
+    task.labels = labels
+    outputs = random.normal(size=(50, 4)) + [0, 0, 0, -9]
+    if problem == "single":
+        truth = random.integers(0, 3, 50)
+        predicted, given = outputs.argmax(axis=1), truth
+    else:
+        truth = random.random((50, 4)) < [0.5, 0.3, 0.1, 0]
+        predicted = outputs >= 0
+        given = [frozenset(np.flatnonzero(row).tolist()) for row in truth]
+    examples = [Example("x", None, label) for label in given]
+    results = task.score(examples, outputs)
+    report = classification_report(
+        truth,
+        predicted,
+        labels=range(4),
+        target_names=labels,
+        output_dict=True,
+        zero_division=0,
+    )
+    shown = printed_classes(results, capsys)
+    assert [*shown] == labels
+    for name, cells in shown.items():
+        rates = [report[name][k] for k in ("precision", "recall", "f1-score")]
+        support = f"{report[name]['support']:g}"
+        assert cells == [*(f"{x:.4f}" for x in rates), support]
+    many = {f"{i}": results["classes"]["b"] for i in range(21)}
+    assert printed_classes({"classes": many}, capsys) == {}
+    assert printed_classes({"f1": 0.5}, capsys) == {}
 
 
 def test_several_runs_need_a_single_host():

@@ -457,6 +457,33 @@ def test_all_faults_of_both_files_are_listed_with_their_lines(tmp_path):
     assert str(error.value).endswith("and 10 more faults")
 
 
+@pytest.mark.parametrize("problem", ["single", "multi"])
+def test_a_model_is_scored_on_the_rows_whose_labels_it_knows(tmp_path, problem):
+    rows = [("a", "x"), ("b", "new"), ("c", "y"), ("d", "newer"), ("e", "x")]
+    dev = write(tmp_path / "dev.csv", rows)
+    train = write(tmp_path / "train.csv", [("t", "x"), ("u", "y")])
+
+    def make(path=dev):
+        task = custom_task(dev=path, problem=problem)
+        task.take_arguments({"labels": ["x", "y"]})
+        return task
+
+    found = make().read("dev")
+    known = [(row.text, row.label) for row in found if row.label != frozenset()]
+    labels = [0, 1, 0] if problem == "single" else [{0}, {1}, {0}]
+    assert known == list(zip("ace", labels, strict=True))
+    assert (
+        "2 rows of the dev file have rare or unknown classes, which are left "
+        "out: 'new', 'newer'" in found.notes
+    )
+    none = write(tmp_path / "none.csv", [("b", "new"), ("d", "newer")])
+    with pytest.raises(InputError, match="expected one of the labels x, y"):
+        make(none).read("dev")
+    # In training, an unknown label is a fault of the files.
+    with pytest.raises(InputError, match="line 3: expected one of the labels"):
+        custom_task(train, dev, problem=problem).read("dev")
+
+
 def test_a_stray_quote_hides_no_fault_before_it(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('text,label\nab,1\n,\n"x" y,0\nc,1\n')
