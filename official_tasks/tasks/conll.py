@@ -127,15 +127,36 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     lines = read_text(path).split("\n")
     if labelled is None:
         rows = [split_words(line) for line in lines if line.strip()]
+        rows = [row for row in rows if row[0] != DOCUMENT]
         labelled = bool(rows) and all(
-            len(row) > 1 and is_label(row[-1])
-            for row in rows
-            if row[0] != DOCUMENT
+            len(row) > 1 and is_label(row[-1]) for row in rows
         )
+        if not labelled:
+            _refuse_sentences(path, lines)
     sentences = list(_sentences(path, lines, labelled))
     if not sentences:
         raise InputError(f"{path}: expected at least one sentence, got none")
     return _without_language(sentences)
+
+
+WORD_A_LINE = (
+    "expected a word on each line, and an empty line after each sentence. If "
+    "you have a sentence a line, make it a table with a column 'words', and "
+    "give --task=custom --problem=tags"
+)
+
+
+def _refuse_sentences(path, lines):
+    """Raise if a line of a file without labels is a sentence."""
+    for number, line in enumerate(lines, 1):
+        words = split_words(line)
+        # Columns after the word may be separated by tabs, or be fillers.
+        others = {*words[1:]} - {"_", "-", "-X-"}
+        if others and words[0] != DOCUMENT and "\t" not in line:
+            line = line.strip()[:60]
+            raise InputError(
+                f"{path}, line {number}: {WORD_A_LINE}. Got {line!r}"
+            )
 
 
 def _sentences(path, lines, labelled):

@@ -22,6 +22,7 @@ from official_tasks.tasks.character_spans import find_spans
 from official_tasks.tasks.conll import (
     DOCUMENT,
     NER,
+    WORD_A_LINE,
     TaggedText,
     read_columns,
     spell_tags,
@@ -128,8 +129,14 @@ class TagTask(Problem):
             labels = vars(self).get("labels")
             texts = spell_tags(self.source.read(split), split, labels)
         notes = list(texts.notes)
+        found = {x for s in texts for x in s.labels or ()}
+        if split == "test" and labels and found and found.isdisjoint(labels):
+            raise InputError(
+                f"The last column of the test file of {self.name} has no label "
+                f"of the model; it has {min(found)!r}: {WORD_A_LINE}"
+            )
         if split == "dev" and labels:
-            unknown = {x for s in texts for x in s.labels} - {*labels}
+            unknown = found - {*labels}
             if unknown:
                 notes.append(
                     "the dev file has labels that the train file lacks, so "

@@ -250,3 +250,48 @@ def test_a_table_with_a_word_a_row_is_read_by_sentences(tmp_path):
     for other in ({"spans": "spans"}, {"drop_unlabelled": True}):
         with pytest.raises(InputError, match="--sentence only applies without"):
             custom_tags(dev=path, **asked, **other)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        None,  # of seven words each
+        ["Anna lives in Oslo", "Nobody came at all"],  # may be labels
+        ["Anna lives in Oslo .", "Nobody came ."],
+        ["Anna", "Nobody came"],
+    ],
+)
+def test_a_sentence_a_line_is_no_file_of_columns(tmp_path, lines):
+    path = tmp_path / "test.txt"
+    if lines is None:
+        path = shared("forms/sentences.txt")
+    else:
+        path.write_text("\n".join(lines))
+    task = tag_task(test=str(path))
+    task.take_arguments({"labels": ["O", "B-PER", "I-PER"]})
+    with pytest.raises(InputError, match="a word on each line.*column 'words'"):
+        task.read("test")
+    # The advice of the message:
+    rows = [(line,) for line in path.read_text().splitlines()]
+    table = write_csv(tmp_path / "a.csv", rows, ("words",))
+    found = custom_tags(test=table).read("test")
+    assert [" ".join(text.words) for text in found] == [row for (row,) in rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "labels"),
+    [
+        ("Anna\nran\n\nBo\n", None),
+        ("Anna\tNN .\nran\tVB .\n\nBo\tNN .\n", None),
+        ("Anna _ -X-\nran _ _\n\nBo _ _\n", None),
+        ("Anna NN B-PER\nran VB O\n\nBo NN B-DOG\n", ("B-DOG",)),
+    ],
+)
+def test_a_test_file_of_columns_is_read_as_before(tmp_path, content, labels):
+    path = tmp_path / "test.txt"
+    path.write_text(content)
+    task = tag_task(test=str(path))
+    task.take_arguments({"labels": ["O", "B-PER", "I-PER"]})
+    first, second = task.read("test")
+    assert first.words == ("Anna", "ran") and second.words == ("Bo",)
+    assert second.labels == labels
