@@ -106,6 +106,9 @@ class Portable(RestoresVariables):
 
     def _run(self, loop, x, *args, **kwargs):
         check_arrays(x)
+        validation = kwargs.get("validation_data")
+        is_tuple = isinstance(validation, tuple | list)
+        check_arrays(validation[0] if is_tuple else validation)
         refuse_fork(getattr(self, "encoder", self)._process)
         if keras.backend.backend() == "jax":
             self.jax_state_sync()  # a callback of `fit` may be the caller

@@ -300,7 +300,11 @@ def test_ids_that_int32_cannot_hold_are_refused(name, ids, message):
     if name == "BertPretrainer":
         inputs["mask_positions"] = np.zeros((2, 1), "int32")
     values = ops.convert_to_tensor(np.asarray(ids))
-    calls = [lambda: model(inputs), lambda: model.predict(inputs, verbose=0)]
+    calls = [
+        lambda: model(inputs),
+        lambda: model.predict(inputs, verbose=0),
+        lambda: model.predict_on_batch(inputs),
+    ]
     if keras.backend.standardize_dtype(values.dtype) != "int32":
         calls.append(lambda: model({**inputs, "token_ids": values}))
     for call in calls:

@@ -596,4 +596,6 @@ def test_texts_are_refused_and_the_model_stays_compiled():
             with pytest.raises(InputError, match="dataset.map.pre.*") as caught:
                 loop(texts, *given, verbose=0)
             assert "\n" not in str(caught.value)  # a graph would add lines
+    with pytest.raises(InputError, match="dataset.map.pre.*"):
+        model.fit(random_inputs(), CLASSES, validation_data=(TEXTS, CLASSES))
     model.fit(random_inputs(), CLASSES, verbose=0)
