@@ -18,7 +18,7 @@ import stat
 import tempfile
 import uuid
 
-from bert_keras import processes, remote_files
+from bert_keras import full_disk, processes, remote_files
 from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
@@ -366,7 +366,8 @@ def atomic_output(path, overwrite=True):
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
             partial = os.path.join(folder, os.path.basename(path.rstrip("/")))
-            yield partial
+            with full_disk.name_file(partial):
+                yield partial
             if os.path.isfile(partial):
                 refuse_folder(path)
             if not overwrite:
@@ -389,8 +390,9 @@ def atomic_output(path, overwrite=True):
     suffix = f"{processes.process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
     try:
-        yield partial
-        _flush_tree(partial)
+        with full_disk.name_file(path, partial):
+            yield partial
+            _flush_tree(partial)
         if os.path.isfile(partial):
             refuse_folder(path)
         if not overwrite:

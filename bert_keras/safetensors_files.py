@@ -11,6 +11,7 @@ import struct
 
 import numpy as np
 
+from bert_keras import full_disk
 from bert_keras.comparison import check_finite
 
 _BLOCK = 1 << 24  # bytes written at a time
@@ -39,13 +40,19 @@ def write_safetensors(path, tensors, metadata=None, is_finite=False):
         InputError: `is_finite` is True and a tensor has NaN or infinity.
     """
     hashed = hashlib.sha256()
-    with open(path, "wb") as file:
+    header = _header(tensors, metadata)
+    sizes = (
+        math.prod(shape) * np.dtype(dtype).itemsize
+        for dtype, shape, _ in tensors.values()
+    )
+    needed = len(header) + sum(sizes)
+    with full_disk.name_file(path, needed=needed), open(path, "wb") as file:
 
         def put(data):
             hashed.update(data)
             file.write(data)
 
-        put(_header(tensors, metadata))
+        put(header)
         for name, (dtype, _, read) in tensors.items():
             array = np.ascontiguousarray(read(), dtype).reshape(-1)
             if is_finite:

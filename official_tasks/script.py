@@ -24,7 +24,7 @@ from logging import Formatter
 
 from absl import app, flags, logging
 
-from bert_keras import files
+from bert_keras import files, full_disk
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interrupts import Stopped
 from official_tasks import loading, stopping
@@ -47,7 +47,6 @@ PATH_ERRORS = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
-FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # After this call, a flag that a function of this file defines belongs to the
 # calling script. Otherwise the script's --help would not list the flag.
 flags.disclaim_key_flags()
@@ -419,7 +418,7 @@ def _run(main, words):
                 f"{error.filename} cannot be written or read: "
                 f"{error.strerror}. Check the path and its permissions."
             )
-        reason = _find_full_disk(error)
+        reason = full_disk.find_reason(error)
         if reason is None and number not in files.TEMPORARY:
             raise
         drop_output()
@@ -432,24 +431,12 @@ def _run(main, words):
         # Do not return exit code 75, because a job queue would then run the
         # command again, on the full disk.
         return print_error(
-            f"A file could not be written ({reason}). Finished work is kept. "
-            "Make room on the disk and run the command again."
+            f"{getattr(error, 'filename', None) or 'A file'} could not be "
+            f"written ({reason}). Finished work is kept. Make room on the disk "
+            "and run the command again."
         )
     finally:
         stopping.end_with(code or 0)
-
-
-def _find_full_disk(error):
-    """Return the system's message if a full disk caused `error`, else None.
-
-    TensorFlow and safetensors raise their own error types with this message.
-    """
-    while error is not None:
-        for reason in FULL:
-            if reason in str(error):
-                return reason
-        error = error.__cause__ or error.__context__
-    return None
 
 
 def with_flags(message):

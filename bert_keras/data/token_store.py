@@ -19,7 +19,7 @@ import os
 import filelock
 import numpy as np
 
-from bert_keras import files, json_files
+from bert_keras import files, full_disk, json_files
 from bert_keras.data.sampling import vocabulary_hash
 from bert_keras.errors import InputError
 from bert_keras.manifest import (
@@ -302,9 +302,11 @@ class StoreWriter:
         }
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         for file in self._files.values():
-            file.close()
+            # On a full disk, closing would raise the error again.
+            with contextlib.suppress(OSError if kind else ()):
+                file.close()
 
     def hash(self, hashes: bytes):
         """Add concatenated content hashes of documents to the corpus hash."""
@@ -335,9 +337,10 @@ class StoreWriter:
         self._write("sentences", [totals["tokens"]])
         self._write("documents", [totals["sentences"]])
         self._write("blocks", [totals["documents"]])
-        for file in self._files.values():
-            file.flush()
-            os.fsync(file.fileno())
+        for name, file in self._files.items():
+            with full_disk.name_file(self._path(name)):
+                file.flush()
+                os.fsync(file.fileno())
         write_vocabulary(
             self._vocabulary, os.path.join(self.folder, VOCABULARY)
         )
@@ -368,6 +371,7 @@ class StoreWriter:
     def _write(self, name: str, values):
         values = np.asarray(values, self._dtypes[name])
         content = values.tobytes()
-        self._files[name].write(content)
+        with full_disk.name_file(self._path(name)):
+            self._files[name].write(content)
         self._hashes[name].update(content)
         self.totals[name] += len(values)

@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from bert_keras import files
+from bert_keras import files, full_disk
 from bert_keras.errors import InputError
 from bert_keras.json_files import read_json, write_json
 from official_tasks.engine.answer_formats import (
@@ -142,6 +142,7 @@ class Answers:
             if self._record:
                 pass  # nothing is left to write
             elif self.lines is not None:
+                stack.enter_context(full_disk.name_file(self.lines))
                 self._open(stack)
             elif self.path == "-":
                 self._file = sys.stdout
@@ -164,7 +165,7 @@ class Answers:
         self._read_lines()
 
     def __exit__(self, *error):
-        self._stack.close()
+        return self._stack.__exit__(*error)
 
     def finish(self):
         """Write the complete answers to `path` in the format of its ending."""

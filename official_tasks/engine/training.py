@@ -142,6 +142,12 @@ class Meter(keras.callbacks.Callback):
         self._shown = time.monotonic()
         self._timed = []
 
+    def on_train_begin(self, logs=None):
+        if self.state.step and not self.step:  # not for a later phase
+            progress.console.print(
+                f"resumed after step {self.state.step:,} of {self.steps:,}"
+            )
+
     def on_epoch_begin(self, epoch, logs=None):
         self._first = self.state.step
         self._timed = []

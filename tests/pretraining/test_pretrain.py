@@ -175,9 +175,10 @@ def interrupt_evaluation(step, monkeypatch):
 
 
 def test_a_run_interrupted_in_both_phases_ends_with_the_same_bits(
-    finished, data, tmp_path, monkeypatch
+    finished, data, tmp_path, monkeypatch, capsys
 ):
     settings = {**SMALLEST, "save_every": 1}
+    capsys.readouterr()
     for stop, step in (
         (interrupt_at, 8),  # at the end of phase 1
         (interrupt_at, 11),
@@ -191,6 +192,10 @@ def test_a_run_interrupted_in_both_phases_ends_with_the_same_bits(
     theirs = (finished[0] / "model" / "model.safetensors").read_bytes()
     assert ours == theirs
     assert logged(results) == logged(finished[1])
+    printed = re.findall(
+        r"resumed after step (\d+) of 12", capsys.readouterr().out
+    )
+    assert printed == ["7", "10", "12"]
 
 
 def test_a_folder_that_is_renamed_while_it_trains_is_not_made_again(
@@ -238,6 +243,9 @@ def test_a_run_is_resumed_with_its_settings_and_data_alone(finished, data):
     folder, results = finished
     with pytest.raises(InputError, match="phase_2_steps was 4 and is now 5"):
         runner.run(data, folder, **{**SMALLEST, "phase_2_steps": 5})
+    longer = {**SMALLEST, "steps": SMALLEST["steps"] + 1}
+    with pytest.raises(InputError, match="steps was 12 .* give init=RUN"):
+        runner.run(data, folder, **longer)
     pieces = [*PIECES[:-2], "##ker", "tin"]  # same size, two swapped
     for changes in ({"held_out_share": 0.4}, {"pieces": pieces}):
         shutil.rmtree(data)

@@ -12,6 +12,7 @@ OF_ALL = {
     "errors",
     "files",
     "folder_lock",
+    "full_disk",
     "interrupts",
     "json_files",
     "manifest",
