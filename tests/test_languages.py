@@ -102,7 +102,7 @@ def job(request, tmp_path_factory):
     run(
         folder,
         f"{tools}/create_pretraining_data.py --input=books --output=data "
-        "--vocabulary=vocab.txt --held_out_share=0.3 --workers=1 --norecords",
+        "--vocabulary=vocab.txt --held_out_share=0.3 --workers=1",
     )
     run(
         folder,

@@ -11,10 +11,10 @@ each line and a blank line between documents. Each row of a JSONL or Parquet
 file and of a data set is a document.
 
 Output: a folder. Its tokens/ has the tokenised text, from which pre-training
-draws new pairs and masks in each epoch. Its train/ and held_out/ have TFRecords
-of examples drawn once, with the original BERT's feature names. These records
-need most of the disk space; --norecords leaves them out. A hash of the content
-chooses the held-out documents, or --held_out names them. Every path may be
+draws new pairs and masks in each epoch. With --records, its train/ and
+held_out/ have TFRecords of examples drawn once, with the original BERT's
+feature names, for pretrain --records. A hash of the content chooses the
+held-out documents, or --held_out names them. Every path may be
 remote (gs://...). The same command resumes an interrupted build. --beam runs
 the build on many machines; see docs/data.md.
 
@@ -72,7 +72,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder to write.")
     script.define_fields(SamplingRules, RULES)
     flags.DEFINE_bool(
-        "records", True, "Write TFRecords to train/ and held_out/ in --output."
+        "records", False, "Write TFRecords to train/ and held_out/ in --output."
     )
     flags.DEFINE_integer(
         "copies",
@@ -121,7 +121,7 @@ def _limit_flags():
         *("workers", "held_out"),
     )
     script.applies_only(
-        "to records, which --norecords leaves out",
+        "with --records",
         lambda v: v.records,
         *(*RULES, "copies", "seed"),
     )

@@ -81,7 +81,7 @@ def list_stages(folder):
         ),
         (
             "create_pretraining_data",
-            f"--input={folder}/documents.txt --layout=sentences --norecords "
+            f"--input={folder}/documents.txt --layout=sentences "
             f"--vocabulary={folder}/vocab.txt --output={folder}/data "
             f"--held_out_share={HELD_OUT_SHARE}",
             None,

@@ -32,7 +32,7 @@ def create_pretraining_data_with_beam(
     layout: str = "auto",
     text_field: str = "text",
     beam_flags: list[str] | tuple[str, ...] = (),
-    records: bool = True,
+    records: bool = False,
 ) -> dict[str, dict]:
     """Run `create_pretraining_data` on the workers of an Apache Beam runner.
 

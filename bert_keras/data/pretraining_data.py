@@ -54,21 +54,23 @@ def create_pretraining_data(
     sentences: str = "split",
     workers: int = 1,
     progress: Callable[[str, int, int | None], None] | None = None,
-    records: bool = True,
+    records: bool = False,
     held_out: Iterable[Document] = (),
 ) -> dict[str, dict]:
     """Convert raw documents to records for training and for evaluation.
 
-    `folder` gets the token stores `tokens/train` and `tokens/held_out`, and the
-    records `train` and `held_out`, which are drawn from the stores. After an
-    interruption, a second call resumes the work.
+    `folder` gets the token stores `tokens/train` and `tokens/held_out`. With
+    `records`, it also gets the records `train` and `held_out`, which are drawn
+    from the stores. After an interruption, a second call resumes the work.
 
     Args:
         documents: iterable of `Document`, such as from `read_documents`.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. May be remote; see
             `build_stores`.
-        rules: how pairs and masks are drawn; None for `SamplingRules()`.
+        rules: how pairs and masks of records are drawn; None for
+            `SamplingRules()`. Like `seed` and `copies`, it has no effect
+            without `records`.
         seed: seed of pairs and masks, at least 0.
         copies: number of times that the training text is used, each time with
             different pairs and masks (`dupe_factor` of the original BERT).
@@ -80,8 +82,8 @@ def create_pretraining_data(
         progress: function of the stage ("tokens", "train" or "held_out"), the
             number of finished documents or shards, and their total number
             (None if unknown).
-        records: False to write only the stores. From a store, training can
-            draw new examples in each epoch.
+        records: True to write records, too. Without them, training draws new
+            examples from the stores in each epoch, by its own rules.
         held_out: see `build_stores`. Needs `held_out_share=0`.
 
     Returns:

@@ -110,6 +110,14 @@ class PretrainingSource:
         # hash of the documents -> (side, folder); side: "train" or "held_out"
         corpora: dict = {}
         firsts: dict = {}  # side -> hash and path of the first folder
+        for phase in phases(self.settings) if self.settings.records else ():
+            examples = self._examples(phase)
+            if not files.is_folder(os.path.join(examples, "train")):
+                raise InputError(
+                    f"{examples} holds no records. To add them, repeat the "
+                    "command that made the data, with --records, or leave "
+                    "--records out here."
+                )
         for folder in self._list_folders():
             side = os.path.basename(folder)
             manifest = check_source(folder, self.vocabulary, side)

@@ -34,7 +34,7 @@ DASK = [
     "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
     "--dask_partition_size=1",
 ]
-SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3}
+SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3, "records": True}
 
 
 @pytest.fixture(scope="module")

@@ -254,6 +254,7 @@ def test_an_interrupted_build_refuses_other_settings_and_keeps_its_files(
 def create(folder, tokenizer, progress=None, documents=None, **options):
     """Create train and held-out data, as token stores and as records."""
     settings = {"rules": SamplingRules(16, 3), "held_out_share": 0.2}
+    settings["records"] = True
     return create_pretraining_data(
         documents or corpus(),
         tokenizer,

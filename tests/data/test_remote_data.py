@@ -38,7 +38,7 @@ def remote():
 
 
 def create(folder, tokenizer, **arguments):
-    arguments = {"held_out_share": 0.2, **arguments}
+    arguments = {"held_out_share": 0.2, "records": True, **arguments}
     return create_pretraining_data(
         corpus(), tokenizer, str(folder), RULES, **arguments
     )

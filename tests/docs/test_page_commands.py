@@ -53,11 +53,11 @@ def prepare_data(folder):
 
 
 def check_data(folder, _):
-    for name in ("data", "stores", "packed", "beam"):
+    for name in ("data", "packed", "beam"):
         written = folder / "runs" / name
         check_source(str(written / "tokens" / "train"))
-        assert (written / "train").exists() == (name != "stores")
-        if name != "stores":
+        assert (written / "train").exists() == (name != "beam")
+        if name != "beam":
             check_source(str(written / "train"))
             text = (written / "train" / "manifest.json").read_text()
             assert json.loads(text)["rules"]["packed"] == (name == "packed")
@@ -213,7 +213,7 @@ def prepare_pretraining(folder):
         done = call_script(
             ROOT / "tools/create_pretraining_data.py",
             *words,
-            "--held_out_share=0.2",
+            *("--held_out_share=0.2", "--records"),
             folder=folder,
         )
         assert done.returncode == 0, done.stderr[-2000:]
@@ -379,7 +379,7 @@ PAGES = {
         {
             "create_pretraining_data": "--held_out_share=0.2",
             "vocab.txt --output=runs/data": "--workers=1",
-            "--norecords": "--workers=1",
+            "--records": "--workers=1",
             "--packed": "--workers=1",
         },
         check=check_data,

@@ -53,6 +53,15 @@ def test_each_phase_reads_the_records_of_its_length(records):
         assert x["token_ids"].shape == (4, phase.sequence_length)
 
 
+def test_data_without_records_names_the_flag_that_adds_them(records, tmp_path):
+    shutil.copytree(records["short"], tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "train")
+    data = {"short": str(tmp_path / "data")}
+    with pytest.raises(InputError, match="holds no records. To .* --records"):
+        source(data, phase_2_steps=0).check()
+    source(data, records=False, phase_2_steps=0).check()
+
+
 def test_a_second_phase_draws_what_no_first_phase_draws(records):
     def first_batch(seed, number):
         both = source(records, phase_2_data=records["short"], seed=seed)
@@ -99,7 +108,7 @@ def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
             {"phase_2_data": "long", "mask_mix": (100, 0, 0)},
             r"mask_mix \(80, 10, 10\), but phase 1 has \(100, 0, 0\)",
         ),
-        ({"phase_2_data": "nowhere"}, "No finished records in nowhere"),
+        ({"phase_2_data": "nowhere"}, "nowhere holds no records"),
     ],
 )
 def test_records_that_do_not_fit_are_named(records, settings, message):

@@ -61,6 +61,7 @@ def write_data(
         str(folder),
         rules,
         held_out_share=held_out_share,
+        records=True,
     )
     return str(folder)
 

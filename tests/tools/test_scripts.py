@@ -54,8 +54,7 @@ def toy(tmp_path_factory):
 # Script -> flags appended to its README command, so that it takes seconds.
 SMALLER = {
     "train_vocabulary": "--size=120 --workers=1",
-    "create_pretraining_data": "--held_out_share=0.3 --sequence_length=32 "
-    "--max_predictions=5 --workers=1",
+    "create_pretraining_data": "--held_out_share=0.3 --workers=1",
     "pretrain": "--num_layers=1 --hidden_dim=32 --num_heads=2 "
     "--sequence_length=32 --max_predictions=5 --batch_size=8 --steps=20 "
     "--evaluations=2",
@@ -167,12 +166,15 @@ def test_by_default_two_of_few_documents_are_held_out(tmp_path):
     done = call_script(
         *(ROOT / "tools/create_pretraining_data.py", "--input=books"),
         *("--vocabulary=vocab.txt", "--output=data"),
-        *("--workers=1", "--norecords"),
+        "--workers=1",
         folder=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     store = tmp_path / "data" / "tokens" / "held_out" / "store.json"
     assert json.loads(store.read_text())["documents"] >= 2
+    assert os.listdir(tmp_path / "data" / "tokens") and not (
+        {"train", "held_out"} & {*os.listdir(tmp_path / "data")}
+    )
     assert "--held_out_share=" in done.stdout + done.stderr
 
 
@@ -257,7 +259,8 @@ MISTAKES = {
     ),
     "a sequence length under 8": (
         "tools/create_pretraining_data.py --input=books "
-        "--vocabulary=runs/vocab.txt --output=out --sequence_length=7",
+        "--vocabulary=runs/vocab.txt --output=out --records "
+        "--sequence_length=7",
         "at least 8",
     ),
     "a sequence length above the model's": (
@@ -351,14 +354,14 @@ def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
 ON_A_FULL_DISK = {
     "data": (
         "tools/create_pretraining_data.py --input=books --output=full "
-        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=1 "
-        "--held_out_share=0.2",
+        "--vocabulary=runs/vocab.txt --records --sequence_length=32 "
+        "--workers=1 --held_out_share=0.2",
         8_000,
     ),
     "data with two processes": (
         "tools/create_pretraining_data.py --input=books --output=full "
-        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=2 "
-        "--held_out_share=0.2",
+        "--vocabulary=runs/vocab.txt --records --sequence_length=32 "
+        "--workers=2 --held_out_share=0.2",
         8_000,
     ),
     "pretrain": (
@@ -461,7 +464,11 @@ def test_a_full_disk_gets_one_sentence_and_costs_nothing(name, job):
     words = words_of(command)
     done = run_script(*words, folder=job.parent, largest_file=fits)
     assert done.returncode == 2, done.stderr[-2000:]
-    assert "could not be written (File too large)" in done.stderr
+    sizes = (
+        r"(it needs N bytes|N bytes of it were written), and N bytes are free"
+    )
+    expected = rf"full\S* could not be written \(File too large: {sizes}\)"
+    assert re.search(expected.replace("N", r"[\d,]+"), done.stderr), done.stderr
     assert "Traceback" not in done.stderr
     lines = done.stderr.strip().splitlines()
     assert "could not be written" in lines[-1]
@@ -645,9 +652,9 @@ WITHOUT_EFFECT = [
     (PRETRAIN, "--objectives=left_to_right", "--mask_rate=0.2"),
     (PRETRAIN, "--objectives=right_to_left", "--whole_word"),
     (PRETRAIN, "--optimizer=lamb", "--bias_correction"),
-    (DATA, "--norecords", "--copies=2"),
-    (DATA, "--norecords", "--mask_mix=70,20,10"),
-    (DATA, "--norecords", "--seed=1"),
+    (DATA, "", "--copies=2"),
+    (DATA, "", "--mask_mix=70,20,10"),
+    (DATA, "", "--seed=1"),
     (DATA, "--beam=", "--workers=77"),
     (EXPORT, "--format=onnx", "--pair"),
     (EXPORT, "--format=onnx", "--noverify"),
