@@ -126,7 +126,7 @@ class SumsGradients:
     def finalize_variable_values(self, var_list):
         # On JAX, `fit` calls this method also if its first step failed. The
         # moving averages of the weights are then still 0.
-        if keras.ops.convert_to_numpy(self.iterations) > 0:
+        if self.iterations.numpy() > 0:
             super().finalize_variable_values(var_list)
 
 
