@@ -145,20 +145,22 @@ def _define_saved_model_flags():
 
 
 def main(values):
-    models = [load_model(m, values.allow_untrained) for m in values.model]
-    preprocess = load_preprocessor(values.model, values.sequence_length)
+    from bert_keras.interop.presets import open_checkpoint
+
+    # Opened once, so that a model and its preprocessor are of one save.
+    presets = [open_checkpoint(folder) for folder in values.model]
+    models = [load_model(preset, values.allow_untrained) for preset in presets]
+    preprocess = load_preprocessor(presets, values.sequence_length)
     if values.format == "saved_model":
         export(models, preprocess, values)
     else:
         convert(models, preprocess, values)
 
 
-def load_model(folder, allow_untrained):
-    """Load the model of a folder, in the class that the folder names."""
+def load_model(checkpoint, allow_untrained):
+    """Load the model of a `Checkpoint`, in the class that it names."""
     from bert_keras.interop.convert import model_class
-    from bert_keras.interop.presets import open_checkpoint
 
-    checkpoint = open_checkpoint(folder)
     with warnings.catch_warnings():
         # Without --allow_untrained, the export raises an error, so do not warn.
         if not allow_untrained:
@@ -166,22 +168,24 @@ def load_model(folder, allow_untrained):
         return model_class(checkpoint).from_preset(checkpoint)
 
 
-def load_preprocessor(folders, sequence_length=None):
-    """Load the first model's preprocessor; raise if another model's differs.
+def load_preprocessor(presets, sequence_length=None):
+    """Load the first preset's preprocessor; raise if another preset's differs.
 
     Another model may lack the first model's prompts if the first preprocessor
     puts no prompt before text by default.
     """
     import bert_keras
+    from bert_keras.interop.presets import open_checkpoint
 
+    checkpoints = [open_checkpoint(preset) for preset in presets]
     first, *others = (
         bert_keras.BertPreprocessor.from_preset(
-            folder, sequence_length=sequence_length
+            checkpoint, sequence_length=sequence_length
         )
-        for folder in folders
+        for checkpoint in checkpoints
     )
     settings = _list_settings(first)
-    for folder, other in zip(folders[1:], others, strict=True):
+    for checkpoint, other in zip(checkpoints[1:], others, strict=True):
         others_settings = _list_settings(other)
         different = [n for n in settings if others_settings[n] != settings[n]]
         if first.prompt is None and not other.prompts:
@@ -190,9 +194,10 @@ def load_preprocessor(folders, sequence_length=None):
             is_length = different == ["sequence_length"]
             fix = "Set --sequence_length, or export" if is_length else "Export"
             raise InputError(
-                f"The preprocessors of {folders[0]} and {folder} differ in "
-                f"{', '.join(different)}; expected one preprocessor in an "
-                f"export. {fix} the models to two folders."
+                f"The preprocessors of {checkpoints[0].source} and "
+                f"{checkpoint.source} differ in {', '.join(different)}; "
+                f"expected one preprocessor in an export. {fix} the models to "
+                "two folders."
             )
     return first
 

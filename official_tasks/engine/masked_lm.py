@@ -10,6 +10,7 @@ import tensorflow as tf
 import bert_keras
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling import kernels, weights
 from bert_keras.text.masking import (
     MASK_RATE,
@@ -47,9 +48,10 @@ def score_masked_lm(
     Raises:
         InputError: the head is not trained, or no text has a token.
     """
-    model = _load_pretrainer(preset)
+    checkpoint = open_checkpoint(preset)  # model and vocabulary of one save
+    model = _load_pretrainer(checkpoint)
     preprocess = bert_keras.BertPreprocessor.from_preset(
-        preset, sequence_length=sequence_length
+        checkpoint, sequence_length=sequence_length
     )
 
     sums = make_sums(model)
@@ -107,12 +109,12 @@ def make_sums(model):
     return sums
 
 
-def _load_pretrainer(preset):
+def _load_pretrainer(checkpoint):
     """Load a model; raise `InputError` if its masked-LM head is untrained."""
     with warnings.catch_warnings():
         # The next-sentence head may be untrained, because it is not used here.
         warnings.simplefilter("ignore", UntrainedWarning)
-        model = bert_keras.BertPretrainer.from_preset(preset)
+        model = bert_keras.BertPretrainer.from_preset(checkpoint)
     new = [
         name
         for name in weights.untrained_weights(model)
@@ -120,8 +122,9 @@ def _load_pretrainer(preset):
     ]
     if new:
         raise InputError(
-            f"{preset} has no trained masked-LM head: {', '.join(new)} would "
-            "be random. Name pre-trained weights that include this head."
+            f"{checkpoint.source} has no trained masked-LM head: "
+            f"{', '.join(new)} would be random. Name pre-trained weights that "
+            "include this head."
         )
     return model
 
