@@ -101,13 +101,16 @@ def evaluate(
     if predictions is None:
         progress.show_devices()
         notes = _check_held_out(task, models, split)
-        examples, predicted = predict_split(task, models, split)
+        examples, predicted = predict_split(
+            task, models, split, task.check_labels
+        )
     else:
         if type(task).read_predictions is Task.read_predictions:
             # The task has no reader for predictions, so the base method raises.
             # Raise here, before the slow `read`.
             task.read_predictions(predictions, [])
         examples = task.read(split)
+        task.check_labels(examples)
         predicted = task.read_predictions(predictions, examples)
     progress.print_notes([*notes, *getattr(examples, "notes", ())])
     scores = task.score(examples, predicted)

@@ -257,13 +257,14 @@ class Predictor:
         }
 
 
-def predict_split(task, models, split):
+def predict_split(task, models, split, check=lambda examples: None):
     """Return the examples of a split, and their predictions.
 
     Args:
         task: a `Task`.
         models: model or run folders; outputs of several models are averaged.
         split: one of `SPLITS`.
+        check: function of the examples, called before the prediction.
 
     Raises:
         InputError: a model does not fit the task, or several models cannot be
@@ -288,6 +289,7 @@ def predict_split(task, models, split):
             "models. Name one model."
         )
     examples = task.read(split)
+    check(examples)
     encoded, outputs = average_outputs(task, models, examples)
     return examples, task.decode(examples, encoded, outputs)
 

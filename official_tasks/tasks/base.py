@@ -264,6 +264,13 @@ class Task(abc.ABC):
         """
         return outputs
 
+    def check_labels(self, examples: list) -> None:
+        """Raise InputError if the examples lack labels that `score` needs.
+
+        `evaluate` calls this method before it predicts. By default, return.
+        """
+        return
+
     @abc.abstractmethod
     def score(self, examples: list, predictions) -> dict:
         """Return a dict of all official metrics of `decode`'s predictions.

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Encoded, Metric, require_labels
+from official_tasks.tasks.base import Encoded, Metric
 from official_tasks.tasks.encoding import (
     average_windows,
     encode_texts,
@@ -161,8 +161,8 @@ class TextTask(Problem):
         return logs - np.log1p(-mean) if self.problem == "multi" else logs
 
     def score(self, examples, predictions):
+        self.check_labels(examples)
         truth = [example.label for example in examples]
-        require_labels(self, truth)
         if self.problem == "regression":
             return score_numbers(truth, predictions[:, 0])
         if self.problem == "multi":

@@ -13,7 +13,6 @@ from official_tasks.tasks.base import (
     Metric,
     Option,
     fill_options,
-    require_labels,
 )
 from official_tasks.tasks.encoding import (
     concat_rows,
@@ -286,7 +285,19 @@ class EmbeddingTask(RetrievalTask):
             parts.append(Ranking.best(cosines, depth))
         return Ranking(*map(np.concatenate, zip(*parts, strict=True)))
 
+    def check_labels(self, examples):
+        if isinstance(examples[0], Query):
+            self._require_relevant([query.relevant for query in examples])
+        elif self.objective != "cosine":
+            raise InputError(
+                f"--split=train has no scores with --objective={self.objective}"
+                ". Give the training file as --dev=FILE, with --split=dev."
+            )
+        else:
+            super().check_labels(examples)
+
     def score(self, examples, predictions):
+        self.check_labels(examples)
         if isinstance(examples[0], Query):
             number = {text: i for i, text in enumerate(examples[0].passages)}
             counts = [
@@ -297,13 +308,7 @@ class EmbeddingTask(RetrievalTask):
                 [query.relevant for query in examples],
                 counts,
             )
-        if self.objective != "cosine":
-            raise InputError(
-                f"--split=train has no scores with --objective={self.objective}"
-                ". Give the training file as --dev=FILE, with --split=dev."
-            )
         truth = [pair.label for pair in examples]
-        require_labels(self, truth)
         return {
             "spearman": metrics.spearman(truth, predictions),
             "pearson": metrics.pearson(truth, predictions),

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import SPLITS, Metric, require_labels
+from official_tasks.tasks.base import SPLITS, Metric
 from official_tasks.tasks.classify import TextTask, score_classes
 from official_tasks.tasks.glue_files import (
     read_data_set,
@@ -226,7 +226,7 @@ class GlueTask(TextTask):
         are rows of both parts of MNLI, metrics of the mismatched part have the
         prefix "mismatched_".
         """
-        require_labels(self, [example.label for example in examples])
+        self.check_labels(examples)
         scores: dict = {}
         for part in sorted({example.part for example in examples}):
             rows = [i for i, e in enumerate(examples) if e.part == part]

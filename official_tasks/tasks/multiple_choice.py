@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import Defaults, Encoded, Metric, require_labels
+from official_tasks.tasks.base import Defaults, Encoded, Metric
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
@@ -160,8 +160,8 @@ class ChoiceTask(Problem):
         return BertChooser(encoder, recipe=self.recipe, pooling=self.pooling)
 
     def score(self, examples, predictions):
+        self.check_labels(examples)
         labels = [example.label for example in examples]
-        require_labels(self, labels)
         counts = np.bincount(labels, minlength=self.num_choices)
         right = np.argmax(predictions, axis=-1) == labels
         return {

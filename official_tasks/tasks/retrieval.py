@@ -13,7 +13,6 @@ from official_tasks.tasks.base import (
     Examples,
     Metric,
     fill_options,
-    require_labels,
 )
 from official_tasks.tasks.encoding import encode_texts
 from official_tasks.tasks.pairs import (
@@ -59,6 +58,15 @@ class RetrievalTask(Problem):
                 f"most {most}, the number of passages to choose from"
             )
 
+    def _require_relevant(self, relevant):
+        if not any(relevant):
+            raise InputError(
+                f"The file of {self.name} has no right passage for any query. "
+                "Expected a right passage in the second text column; with "
+                "--label, its label must be above 0. The file can only be used "
+                f"to predict{self.to_score}"
+            )
+
     def _score_rankings(self, rankings, relevant, passages):
         """Return the metrics of the queries with a relevant passage.
 
@@ -72,14 +80,8 @@ class RetrievalTask(Problem):
         """
         most = max(passages)
         cutoffs = self.cutoffs or [k for k in (1, 10) if k <= most]
+        self._require_relevant(relevant)
         kept = [i for i, gains in enumerate(relevant) if gains]
-        if not kept:
-            raise InputError(
-                f"The file of {self.name} has no right passage for any query. "
-                "Expected a right passage in the second text column; with "
-                "--label, its label must be above 0. The file can only be used "
-                f"to predict{self.to_score}"
-            )
         rankings, relevant, passages = (
             [values[i] for i in kept]
             for values in (rankings, relevant, passages)
@@ -193,7 +195,7 @@ class RankingTask(RetrievalTask):
         return metrics.sigmoid(outputs[:, 0])
 
     def score(self, examples, predictions):
-        require_labels(self, [pair.label for pair in examples])
+        self.check_labels(examples)
         # Query -> passage -> the row of the pair with the highest label. A
         # passage that several rows of a query repeat counts once.
         rows: dict[str, dict[str, int]] = {}

@@ -13,6 +13,7 @@ from official_tasks.tasks.base import (
     Metric,
     Option,
     Task,
+    require_labels,
 )
 
 FILE_OPTIONS = {
@@ -206,6 +207,9 @@ class Problem(Task):
 
     def read(self, split):
         return self.source.read(split)
+
+    def check_labels(self, examples):
+        require_labels(self, [example.label for example in examples])
 
     def data_files(self):
         return self.source.existing_files("train", "dev")

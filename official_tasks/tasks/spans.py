@@ -274,8 +274,11 @@ class SpanTask(Problem):
             for question, windows in zip(examples, rows, strict=True)
         ]
 
-    def score(self, examples, predictions):
+    def check_labels(self, examples):
         self._check(examples, "file")
+
+    def score(self, examples, predictions):
+        self.check_labels(examples)
         answers = {q.id: q.answers for q in examples}
         predicted = _index_by_id(examples, predictions)
         texts = {key: answer.text for key, answer in predicted.items()}

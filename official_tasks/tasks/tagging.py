@@ -243,8 +243,11 @@ class TagTask(Problem):
             first = words.stop
         return predictions
 
-    def score(self, examples, predictions):
+    def check_labels(self, examples):
         require_labels(self, [e.labels for e in examples], "word")
+
+    def score(self, examples, predictions):
+        self.check_labels(examples)
         truth = [s for e in examples for s in e.split_sentences(e.labels)]
         predicted = [
             sentence

@@ -14,7 +14,7 @@ from task_samples import eager_functions, save_toy_model, write_reviews
 from bert_keras import BertPreprocessor, InputError, files
 from bert_keras.run_folder import RunFolder
 from official_tasks import evaluate, predict
-from official_tasks.engine import leaderboard
+from official_tasks.engine import leaderboard, models
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
 from official_tasks.tasks.base import Option
@@ -24,6 +24,7 @@ from official_tasks.tasks.custom import (
     custom_tags,
     custom_task,
 )
+from official_tasks.tasks.embedding import embedding_task
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.registry import (
     TASKS,
@@ -32,6 +33,7 @@ from official_tasks.tasks.registry import (
     load_task_class,
     task_from_flags,
 )
+from official_tasks.tasks.retrieval import ranking_task
 
 
 def parse(*words, define=define_task_flags):
@@ -279,6 +281,33 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
     (tmp_path / "moved" / "dev.csv").write_text("text,label\nx,bad\n")
     with pytest.raises(InputError, match=r"dev\.csv changed since then"):
         RunFolder("../moved/runs/a", settings, [settings["dev"]])
+
+
+UNLABELLED = {
+    custom_task: ("text\na\nb\n", {}),
+    custom_spans: ("question,context\na,b\n", {}),
+    custom_tags: ("words\na b\n", {}),
+    custom_choices: ("prompt,a,b\nx,y,z\n", {"choices": "a,b"}),
+    embedding_task: ("text,text_pair\na,b\n", {"label": "score"}),
+    ranking_task: ("text,text_pair\na,b\n", {"label": "score"}),
+}
+
+
+@pytest.mark.parametrize("make", UNLABELLED)
+def test_a_file_without_labels_is_not_predicted_to_be_scored(
+    tmp_path, monkeypatch, make
+):
+    def predict(*_):
+        raise AssertionError("the rows are predicted first")
+
+    content, options = UNLABELLED[make]
+    (tmp_path / "test.csv").write_text(content)
+    task = make(test=str(tmp_path / "test.csv"), **options)
+    checkpoint = types.SimpleNamespace(head_arguments={"labels": ["O", "b"]})
+    monkeypatch.setattr(models, "open_checkpoint", lambda _: checkpoint)
+    monkeypatch.setattr(models, "average_outputs", predict)
+    with pytest.raises(InputError, match="can only be used to predict"):
+        evaluate.evaluate(task, ["model"], split="test")
 
 
 def test_only_a_named_model_brings_its_options(tmp_path, monkeypatch):
