@@ -172,10 +172,10 @@ class TextTask(Problem):
             )
         predicted = predictions.argmax(axis=-1)
         count = len(self.labels)
-        confusion = metrics.confusion_matrix(truth, predicted, count)
+        counts = metrics.count_classes(truth, predicted, count)
         return {
             **score_classes(truth, predicted, self.labels),
-            "matthews": metrics.matthews(confusion),
+            "matthews": metrics.matthews(counts),
             **self._score_sure(truth, predictions),
         }
 
@@ -320,31 +320,32 @@ def score_classes(truth, predicted, labels) -> dict:
     `metrics.confusion_matrix`. With more than `MAX_CLASSES` classes,
     "confusions", a list of the most frequent errors, replaces the matrix.
     """
-    confusion = metrics.confusion_matrix(truth, predicted, len(labels))
+    counts = metrics.count_classes(truth, predicted, len(labels))
     return {
-        "accuracy": metrics.accuracy(confusion),
-        "macro_f1": metrics.macro_f1(confusion),
+        "accuracy": metrics.accuracy(counts),
+        "macro_f1": metrics.macro_f1(counts),
         "majority_baseline": metrics.majority_baseline(truth),
-        "classes": _table(metrics.per_class(confusion), labels),
-        **_count_confusions(confusion, labels),
+        "classes": _table(metrics.per_class(counts), labels),
+        **_count_confusions(np.asarray(truth), np.asarray(predicted), labels),
     }
 
 
-def _count_confusions(confusion, labels) -> dict:
+def _count_confusions(truth, predicted, labels) -> dict:
     if len(labels) <= MAX_CLASSES:
-        return {"confusion": confusion.tolist()}
-    errors = confusion * (1 - np.eye(len(labels), dtype=confusion.dtype))
-    order = np.argsort(-errors, axis=None, kind="stable")[:MAX_CLASSES]
-    cells = zip(*np.unravel_index(order, errors.shape), strict=True)
+        matrix = metrics.confusion_matrix(truth, predicted, len(labels))
+        return {"confusion": matrix.tolist()}
+    errors = np.stack([truth, predicted], axis=1)[truth != predicted]
+    # The matrix of 100,000 classes would not fit in memory.
+    pairs, counts = np.unique(errors, axis=0, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:MAX_CLASSES]
     return {
         "confusions": [
             {
-                "label": labels[truth],
-                "predicted": labels[predicted],
-                "rows": int(errors[truth, predicted]),
+                "label": labels[pairs[i, 0]],
+                "predicted": labels[pairs[i, 1]],
+                "rows": int(counts[i]),
             }
-            for truth, predicted in cells
-            if errors[truth, predicted]
+            for i in order
         ]
     }
 

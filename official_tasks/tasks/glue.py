@@ -38,8 +38,8 @@ class GlueRow(NamedTuple):
         text, text_pair: columns of the texts in the official files;
             `text_pair` is None if the task has one text.
         label: the column of the label.
-        metrics: name of each official metric -> function of the confusion
-            matrix, or of (truth, prediction) for regression.
+        metrics: name of each official metric -> function of `ClassCounts`, or
+            of (truth, prediction) for regression.
         paper: name of the metric that compares runs. It is the metric of the
             paper's table 1, if the table has the task.
         header: the columns of train and dev files without a header line.
@@ -242,21 +242,23 @@ class GlueTask(TextTask):
                 name: metric(truth, predictions[:, 0])
                 for name, metric in self.row.metrics.items()
             } | {"majority_baseline": 0.0}
-        scores = score_classes(truth, predictions.argmax(axis=-1), self.labels)
-        official = self._official(np.asarray(scores["confusion"]))
+        predicted, count = predictions.argmax(axis=-1), len(self.labels)
+        scores = score_classes(truth, predicted, self.labels)
+        official = self._official(
+            metrics.count_classes(truth, predicted, count)
+        )
         # The baseline is the score of the best constant prediction.
-        count = len(self.labels)
         baseline = max(
             self._official(
-                metrics.confusion_matrix(truth, [label] * len(truth), count)
+                metrics.count_classes(truth, [label] * len(truth), count)
             )[self.metric.name]
             for label in range(count)
         )
         return {**scores, **official, "majority_baseline": baseline}
 
-    def _official(self, confusion):
+    def _official(self, counts):
         return {
-            name: metric(confusion) for name, metric in self.row.metrics.items()
+            name: metric(counts) for name, metric in self.row.metrics.items()
         }
 
     def write(self, examples, predictions, folder):

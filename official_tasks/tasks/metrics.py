@@ -22,14 +22,32 @@ def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
     return counts.reshape(num_classes, num_classes)
 
 
-def per_class(confusion: np.ndarray) -> dict[str, np.ndarray]:
+class ClassCounts(NamedTuple):
+    """Counts of each class, int64 `(C,)`: right, true and predicted rows."""
+
+    hits: np.ndarray
+    true: np.ndarray
+    predicted: np.ndarray
+
+
+def count_classes(labels, predictions, num_classes: int) -> ClassCounts:
+    """Return the `ClassCounts` of true and predicted classes."""
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
+    return ClassCounts(
+        *(
+            np.bincount(classes, minlength=num_classes)
+            for classes in (labels[labels == predictions], labels, predictions)
+        )
+    )
+
+
+def per_class(counts: ClassCounts) -> dict[str, np.ndarray]:
     """Return precision, recall, F1 and support of each class, each `(C,)`.
 
     A class that is never true or never predicted scores 0, as in
     scikit-learn with `zero_division=0`.
     """
-    true, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
-    return _score_classes(np.diag(confusion), true, predicted)
+    return _score_classes(*counts)
 
 
 def per_label(labels, predictions) -> dict[str, np.ndarray]:
@@ -106,28 +124,27 @@ def _score_classes(hits, true, predicted):
     }
 
 
-def accuracy(confusion: np.ndarray) -> float:
-    """Return the fraction of the counts that are on the diagonal."""
-    return float(np.trace(confusion) / max(confusion.sum(), 1))
+def accuracy(counts: ClassCounts) -> float:
+    """Return the fraction of the rows that are right."""
+    return float(counts.hits.sum() / max(counts.true.sum(), 1))
 
 
-def macro_f1(confusion: np.ndarray) -> float:
+def macro_f1(counts: ClassCounts) -> float:
     """Return the mean F1 of the classes that occur as label or prediction."""
-    occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
-    return float(per_class(confusion)["f1"][occurs].mean())
+    occurs = (counts.true + counts.predicted) > 0
+    return float(per_class(counts)["f1"][occurs].mean())
 
 
-def f1(confusion: np.ndarray) -> float:
+def f1(counts: ClassCounts) -> float:
     """Return the F1 of class 1 of two classes, as in GLUE's MRPC and QQP."""
-    return float(per_class(confusion)["f1"][1])
+    return float(per_class(counts)["f1"][1])
 
 
-def matthews(confusion: np.ndarray) -> float:
+def matthews(counts: ClassCounts) -> float:
     """Return the Matthews correlation coefficient over all classes."""
-    counts = confusion.astype(np.float64)
-    true, predicted = counts.sum(axis=1), counts.sum(axis=0)
-    total = counts.sum()
-    covariance = np.trace(counts) * total - true @ predicted
+    hits, true, predicted = (part.astype(np.float64) for part in counts)
+    total = true.sum()
+    covariance = hits.sum() * total - true @ predicted
     spread = (total**2 - true @ true) * (total**2 - predicted @ predicted)
     return float(covariance / np.sqrt(spread)) if spread else 0.0
 
