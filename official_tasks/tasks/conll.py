@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
-from bert_keras.text.labels import OUTSIDE, PREFIXES
+from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.table import read_rows, read_text, to_text
 
@@ -113,7 +113,8 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
 
     The first column has the words, the last column the labels. Columns are
     split at tabs if the first line of words has a tab, else at blanks. A
-    language prefix of all words, such as WikiANN's `en:`, is removed.
+    language prefix of all words, such as WikiANN's `en:`, is removed. A comment
+    before a sentence begins with "#" and is skipped; see `_drop_comments`.
 
     Args:
         path: the file.
@@ -124,7 +125,7 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
         InputError: the file is missing, empty, not UTF-8 or without labels; the
             number of columns changes; or a label follows no tagging scheme.
     """
-    lines = read_text(path).split("\n")
+    lines = _drop_comments(read_text(path).split("\n"))
     if labelled is None:
         rows = [split_words(line) for line in lines if line.strip()]
         rows = [row for row in rows if row[0] != DOCUMENT]
@@ -137,6 +138,41 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     if not sentences:
         raise InputError(f"{path}: expected at least one sentence, got none")
     return _without_language(sentences)
+
+
+def _drop_comments(lines):
+    """Return the lines with "" in place of comments before a sentence.
+
+    A line that begins with "#" is a comment if it has another number of columns
+    than the lines of words, or if only its last column is no label.
+    """
+    if not any(line.startswith("#") for line in lines):
+        return lines
+    words = [
+        line.rstrip()
+        for line in lines
+        if line.strip() and not line.startswith(("#", DOCUMENT))
+    ]
+    has_tabs = bool(words) and "\t" in words[0]
+    rows = [x.split("\t") if has_tabs else split_words(x) for x in words]
+    widths = {len(row) for row in rows}
+    has_labels = all(_is_full_label(row[-1]) for row in rows)
+    kept, is_start = [], True
+    for line in lines:
+        if is_start and line.startswith("#"):
+            row = line.rstrip().split("\t") if has_tabs else split_words(line)
+            is_word = len(row) in widths and (
+                not has_labels or _is_full_label(row[-1])
+            )
+            line = line if is_word else ""
+        is_start = not line.strip() or line.startswith(DOCUMENT)
+        kept.append(line)
+    return kept
+
+
+def _is_full_label(label):
+    """Return True for O and PREFIX-TYPE."""
+    return label == OUTSIDE or split_label(label)[1] != label
 
 
 WORD_A_LINE = (

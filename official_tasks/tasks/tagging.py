@@ -143,6 +143,12 @@ class TagTask(Problem):
                     "the model cannot predict them: "
                     f"{', '.join(sorted(unknown))}"
                 )
+        words = [word for text in texts for word in text.words]
+        if len(words) > 1 and all(map(str.isdecimal, words)):
+            notes.append(
+                f"every word of the {split} file is a number, such as "
+                f"{words[0]!r}. Words must be in the first column"
+            )
         if inexact := sum(text.num_inexact for text in texts):
             notes.append(
                 f"{inexact} spans of the {split} file begin or end inside a "

@@ -295,3 +295,39 @@ def test_a_test_file_of_columns_is_read_as_before(tmp_path, content, labels):
     first, second = task.read("test")
     assert first.words == ("Anna", "ran") and second.words == ("Bo",)
     assert second.labels == labels
+
+
+def test_comments_before_a_sentence_are_no_words():
+    path = str(shared("forms/comments.txt"))
+    task = tag_task(train=path, dev=path, test=path)
+    assert task.labels == ["O", "B-LOC", "B-PER", "I-LOC", "I-PER"]
+    for split in ("train", "dev", "test"):
+        found = task.read(split)
+        labels = [label for text in found for label in text.labels]
+        assert len(found) == 60 and {len(x.words) for x in found} == {7}
+        assert sum(label.startswith("B-") for label in labels) == 120
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("# id = 1\n# a\nAnna\tB-PER\nran\tO\n", ["Anna", "ran"]),
+        ("#1 B-PER\nran O\n", ["#1", "ran"]),
+        ("# O\nran O\n", ["#", "ran"]),
+        ("Anna B-PER\n# O\nran O\n", ["Anna", "#", "ran"]),
+        ("# note\n-DOCSTART- O\n\n# id x\nran O\n", ["ran"]),
+        ("# PUN\nran VERB\n", ["#", "ran"]),
+    ],
+)
+def test_a_word_may_begin_with_a_number_sign(tmp_path, content, words):
+    path = tmp_path / "dev.txt"
+    path.write_text(content)
+    found = tag_task(dev=str(path)).read("dev")
+    assert [word for text in found for word in text.words] == words
+
+
+def test_words_that_are_all_numbers_are_noted(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("1\tAnna\tB-PER\n2\tran\tO\n")
+    (note,) = tag_task(train=str(path)).read("train").notes
+    assert "every word of the train file is a number, such as '1'" in note
