@@ -95,6 +95,12 @@ SMALL_PRETRAIN = (
     "--bias_correction --dropout=0 --evaluations=2 --evaluation_steps=50 "
     "--dtype=mixed_bfloat16"
 )
+# Defaults of `pretrain`. They are removed from the flags of a row, so that two
+# tables have one name for the same run.
+SIZE_AND_STEPS = (
+    "--num_layers=12 --hidden_dim=768 --num_heads=12 --steps=1000000"
+)
+DEFAULT_MASKS = "--mask_mix=80,10,10"
 SMALL_FINETUNE = (
     "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
     "--dtype=mixed_bfloat16"
@@ -285,11 +291,14 @@ class Commands:
     def make_pretrain(self, row, seed):
         """Return the run folder and the words of a row's pretrain command."""
         values = self.values
-        name = f"{values.scale}-{slug(row.pretrain)}-{seed}"
+        known = SMALL_PRETRAIN if self.is_small else SIZE_AND_STEPS
+        known = [DEFAULT_MASKS, *known.split()]
+        row_flags = [w for w in row.pretrain.split() if w not in known]
+        name = f"{values.scale}-{slug(' '.join(row_flags))}-{seed}"
         folder = os.path.join(values.output, "pretrain", name)
         words = f"--data={values.data}", f"--output={folder}", f"--seed={seed}"
         scale = SMALL_PRETRAIN.split() if self.is_small else []
-        more = shlex.split(f"{row.pretrain} {values.pretrain_flags}")
+        more = [*row_flags, *shlex.split(values.pretrain_flags)]
         words = ["official_tasks.pretrain", *words, *scale, *more]
         # `pretrain` refuses flags of masks if the objective has no [MASK].
         if "left_to_right" in row.pretrain:

@@ -11,6 +11,11 @@ from run_script import call_script
 from toy_pretraining import PIECES, RULES, write_data
 
 from official_tasks import reproduce, script
+from official_tasks.pretraining.settings import (
+    SIZE_FIELDS,
+    Settings,
+    model_sizes,
+)
 
 TINY = (
     "--num_layers=1 --hidden_dim=16 --num_heads=2 --sequence_length=16 "
@@ -18,6 +23,10 @@ TINY = (
     "--phase_2_sequence_length=24 --phase_2_max_predictions=4 "
     "--phase_2_batch_size=4 "
     "--evaluations=1 --evaluation_steps=1 --dtype=float32"
+)
+DEFAULTS = dict(
+    word.removeprefix("--").split("=")
+    for word in [*reproduce.SIZE_AND_STEPS.split(), reproduce.DEFAULT_MASKS]
 )
 # Table -> number of commands for two seeds: paper scale, small scale.
 COUNTS = {
@@ -75,6 +84,32 @@ def test_every_command_has_flags_of_its_script(table, scale):
     assert all(f"/{name}/" in w or "/pretrain" in w for w in outputs), outputs[
         :3
     ]
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_tables_share_equal_pretraining_runs(scale):
+    folders, settings = set(), set()
+    for table in ("5", "6", "8", "figure5"):
+        given = values(table, scale, seeds=1)
+        for name, *words in reproduce.Commands(given).list_all().values():
+            if name.endswith("pretrain"):
+                (folder,) = [w for w in words if w.startswith("--output")]
+                folders.add(folder)
+                # Like absl, let the last value of a flag win.
+                found = DEFAULTS | dict(
+                    w[2:].split("=") for w in words if "=" in w
+                )
+                del found["output"]
+                settings.add(tuple(sorted(found.items())))
+    assert len(folders) == len(settings) == 19
+
+
+def test_the_defaults_that_tables_leave_out_are_those_of_pretrain():
+    mix = ",".join(map(str, Settings().mask_mix))
+    sizes = model_sizes(Settings())
+    expected = {k: str(sizes[k]) for k in SIZE_FIELDS}
+    expected |= {"steps": str(Settings().steps), "mask_mix": mix}
+    assert expected == DEFAULTS
 
 
 def test_flags_of_masks_are_left_out_where_nothing_is_masked():
