@@ -442,27 +442,19 @@ def _run(main, words):
 def with_flags(message):
     """Replace arguments in a message by flags: `verify=False` by --noverify.
 
-    A flag's name is replaced if it has an underscore, if "=" follows, or if it
-    begins the message and a verb such as "is" follows. A name in a path or in
-    quotation marks is not replaced.
+    Messages have arguments in backquotes, unlike a user's own words, which may
+    equal a flag's name. An argument that is no flag of the script stays.
     """
 
     def flag(found):
-        name, _, value, verb = found.groups()
-        is_first = verb and not found.start() and not os.path.exists(name)
-        if name not in flags.FLAGS or not ("_" in name or value or is_first):
+        name, _, value = found.groups()
+        if name not in flags.FLAGS:
             return found[0]
         if value in ("True", "False"):
             return f"--{'' if value == 'True' else 'no'}{name}"
-        return f"--{name}" + (f"={value}" if value else verb or "")
+        return f"--{name}" if value is None else f"--{name}={value}"
 
-    return re.sub(
-        r"(?<![^\s(])([a-z0-9_]+)"  # a name after a space or "("
-        r"(?:=('?)([\w.+-]*\w)\2|( (?:is|must|names)\b))?"  # a value or a verb
-        r"(?![\w/=\"']|\.\w)",
-        flag,
-        message,
-    )
+    return re.sub(r"`([a-z0-9_]+)(?:=(['\"]?)([^`]*?)\2)?`", flag, message)
 
 
 def print_error(message, program=None):

@@ -120,13 +120,14 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
     """
     if not 0 <= held_out_share < 1:
         raise InputError(
-            "held_out_share must be at least 0 and below 1; got "
+            "`held_out_share` must be at least 0 and below 1; got "
             f"{held_out_share}."
         )
     if named and held_out_share:
         raise InputError(
-            "held_out and held_out_share exclude each other; got documents "
-            f"and {held_out_share}. Set held_out_share to 0, or omit held_out."
+            "`held_out` and `held_out_share` exclude each other; got documents "
+            f"and {held_out_share}. Set `held_out_share` to 0, or omit "
+            "`held_out`."
         )
     return ["train", "held_out"] if named or held_out_share else ["train"]
 
@@ -198,7 +199,7 @@ class Tokenise:
     def __init__(self, tokenizer, sentences: str):
         if sentences not in ("split", "lines"):
             raise InputError(
-                f"sentences must be 'split' or 'lines'; got {sentences!r}."
+                f"`sentences` must be 'split' or 'lines'; got {sentences!r}."
             )
         self._tokenizer = tokenizer
         # Use JSON, because pickle fails for lists that Keras has wrapped.
@@ -372,7 +373,7 @@ def _refuse_few(name: str, documents: int):
     raise InputError(
         "Next-sentence prediction needs at least two documents with text; the "
         f"held-out data has {documents} documents. Pass at least two as "
-        "held_out, or set held_out_share to 0 or to a much larger fraction."
+        "`held_out`, or set `held_out_share` to 0 or to a much larger fraction."
     )
 
 

@@ -353,7 +353,7 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
             has = sorted(record) if isinstance(record, dict) else record
             raise InputError(
                 f"{where}: expected an object with the text under {field!r}, "
-                f"found {str(has)[:200]}. Name the field with text_field."
+                f"found {str(has)[:200]}. Name the field with `text_field`."
             )
         yield number, _to_encodable(record[field], where, field)
 
@@ -365,7 +365,7 @@ def _to_encodable(value, where: str, field: str) -> str:
     if not isinstance(value, str | None):
         raise InputError(
             f"{where}: expected text in {field!r}, got {str(value)[:60]}. "
-            "Name the field or column with text_field."
+            "Name the field or column with `text_field`."
         )
     return encodable(value or "")
 

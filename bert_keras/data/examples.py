@@ -46,7 +46,7 @@ class EpochWindows:
 
     def __init__(self, sizes, seed: int):
         if seed < 0:
-            raise InputError(f"seed is {seed}; expected 0 or more.")
+            raise InputError(f"`seed` is {seed}; expected 0 or more.")
         self._sizes = np.asarray(sizes, np.int64)
         self._seed = seed
         self.epoch_size = int(self._sizes.sum())

@@ -126,7 +126,7 @@ def one_writer(folder: str, copies: int, progress: Callable | None = None):
             `copies` is below 1.
     """
     if copies < 1:
-        raise InputError(f"copies must be at least 1; got {copies}.")
+        raise InputError(f"`copies` must be at least 1; got {copies}.")
     made = files.make_folder(folder)
     lock = FolderLock(folder)
     checked = time.monotonic()

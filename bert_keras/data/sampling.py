@@ -99,17 +99,17 @@ class SamplingRules:
         object.__setattr__(self, "mask_mix", tuple(self.mask_mix))
         if self.sequence_length < SHORTEST:
             raise InputError(
-                f"sequence_length must be at least {SHORTEST}, so that two "
+                f"`sequence_length` must be at least {SHORTEST}, so that two "
                 f"sentences fit; got {self.sequence_length}."
             )
         if not 1 <= self.max_predictions <= self.sequence_length:
             raise InputError(
-                "max_predictions must be between 1 and sequence_length "
+                "`max_predictions` must be between 1 and `sequence_length` "
                 f"({self.sequence_length}); got {self.max_predictions}."
             )
         if not 0 <= self.short_probability <= 1:
             raise InputError(
-                "short_probability must be between 0 and 1; got "
+                "`short_probability` must be between 0 and 1; got "
                 f"{self.short_probability}."
             )
         check_mask_rules(self)

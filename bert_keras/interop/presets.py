@@ -224,7 +224,7 @@ def open_checkpoint(preset, revision=None):
         name = downloads.hub_name(downloads.HUB_NAMES.get(preset, preset))
     if revision is not None and name is None:
         raise InputError(
-            f"revision is {revision!r}, but {preset} is not on the Hub. "
+            f"`revision` is {revision!r}, but {preset} is not on the Hub. "
             "Leave revision out."
         )
     if name is not None:
@@ -491,7 +491,7 @@ def _choose_length(checkpoint, text, requested):
     check_length(requested)
     if requested > longest:
         raise InputError(
-            f"sequence_length is {requested}, but the model of "
+            f"`sequence_length` is {requested}, but the model of "
             f"{checkpoint.source} has {longest} positions. Choose at most "
             f"{longest}."
         )

@@ -212,7 +212,7 @@ def model_card(
     stated = encoder.license and encoder.license.name
     if stated and license not in (None, stated):
         raise InputError(
-            f"license is {license}, but the weights that training began from "
+            f"`license` is {license}, but the weights that training began from "
             f"are under {stated}. The model must keep {stated}. Leave license "
             "out."
         )

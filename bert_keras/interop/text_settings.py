@@ -157,8 +157,8 @@ def _refuse(source, answers, lowercase):
         problem = "the checkpoint's files contradict each other about case"
         expected = "one case"
         fix = (
-            "Pass lowercase=True or lowercase=False, or convert the checkpoint "
-            "once with bert-keras convert_checkpoint --lowercase or "
+            "Pass `lowercase=True` or `lowercase=False`, or convert the "
+            "checkpoint once with bert-keras convert_checkpoint --lowercase or "
             "--nolowercase"
         )
     else:

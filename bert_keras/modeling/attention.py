@@ -309,8 +309,8 @@ class TransformerLayer(layers.SeededLayer):
         if attention_probabilities and training and self.rematerialize:
             raise InputError(
                 "attention_probabilities is True in training with "
-                "rematerialize=True, but then no probabilities are kept. Call "
-                "the encoder with training=False, or make it without "
+                "`rematerialize=True`, but then no probabilities are kept. "
+                "Call the encoder with training=False, or make it without "
                 "rematerialize."
             )
         layer = functools.partial(

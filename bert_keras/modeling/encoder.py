@@ -192,13 +192,15 @@ class BertEncoder(Portable, keras.Model):
             # `Integral` includes the integers of NumPy.
             if not isinstance(value, Integral) or value < 1:
                 raise InputError(
-                    f"{name} is {value!r}. Expected a whole number, 1 or more."
+                    f"`{name}` is {value!r}. Expected a whole number, 1 or "
+                    "more."
                 )
             setattr(self, name, int(value))  # for JSON
         if self.hidden_dim % self.num_heads:
             raise InputError(
-                f"hidden_dim is {self.hidden_dim} and num_heads is "
-                f"{self.num_heads}. Expected num_heads to divide hidden_dim."
+                f"`hidden_dim` is {self.hidden_dim} and `num_heads` is "
+                f"{self.num_heads}. Expected `num_heads` to divide "
+                "`hidden_dim`."
             )
         layers.check_activation(self.activation)
         if self.attention not in DIRECTIONS:

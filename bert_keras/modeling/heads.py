@@ -199,11 +199,11 @@ def check_labels(labels, problem="single"):
     """
     if problem not in PROBLEMS:
         raise InputError(
-            f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
+            f"`problem` is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
         )
     if problem == "ranking" and labels is not None:
         raise InputError(
-            f"labels is {labels!r}. A model with problem='ranking' has no "
+            f"labels is {labels!r}. A model with `problem='ranking'` has no "
             "classes. Leave labels out."
         )
     if problem in ("regression", "ranking") and labels is None:
@@ -225,13 +225,13 @@ def check_long_text(long_text, pair=False):
     """Raise `InputError` if `long_text` is unknown, or "windows" for pairs."""
     if long_text not in LONG_TEXTS:
         raise InputError(
-            f"long_text is {long_text!r}. Expected one of "
+            f"`long_text` is {long_text!r}. Expected one of "
             f"{', '.join(LONG_TEXTS)}."
         )
     if pair and long_text == "windows":
         raise InputError(
-            'long_text is "windows", but a pair of texts cannot be read in '
-            'windows. Set long_text="truncate".'
+            '`long_text` is "windows", but a pair of texts cannot be read in '
+            'windows. Set `long_text="truncate"`.'
         )
 
 
@@ -398,7 +398,7 @@ def check_pooling(pooling):
     """Raise `InputError` if there is no pooling of this name."""
     if pooling not in POOLINGS:
         raise InputError(
-            f"pooling is {pooling!r}. Expected one of {', '.join(POOLINGS)}."
+            f"`pooling` is {pooling!r}. Expected one of {', '.join(POOLINGS)}."
         )
 
 
@@ -407,8 +407,8 @@ def check_truncate_dim(truncate_dim, most):
     is_number = type(truncate_dim) is int and 0 < truncate_dim <= most
     if truncate_dim is not None and not is_number:
         raise InputError(
-            f"truncate_dim is {truncate_dim!r}. Expected the number of values "
-            f"to keep, from 1 to {most}, or None."
+            f"`truncate_dim` is {truncate_dim!r}. Expected the number of "
+            f"values to keep, from 1 to {most}, or None."
         )
 
 

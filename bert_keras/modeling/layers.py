@@ -71,7 +71,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
             raise InputError(
                 f"LoRA's dropout is {self.lora_dropout}, but the encoder's "
                 "dropout rates are 0. Set the encoder's dropout or "
-                "attention_dropout above 0, or LoRA's dropout to 0."
+                "`attention_dropout` above 0, or LoRA's dropout to 0."
             )
         *lead, width = ops.shape(inputs)
         # Pooled vectors (B, D) and real tokens (L, D) are matrices already.

@@ -128,7 +128,7 @@ class BertClassifier(TaskModel):
         self.thresholds = _check_thresholds(thresholds, self.labels, problem)
         if bilstm_dim and examples_per_row:
             raise InputError(
-                f"examples_per_row is {examples_per_row} and bilstm_dim is "
+                f"examples_per_row is {examples_per_row} and `bilstm_dim` is "
                 f"{bilstm_dim}. The LSTM would read from one example into "
                 "the next. Pass only one of the two arguments."
             )
@@ -187,13 +187,13 @@ def _check_recipe(recipe, pooling, others=None):
     """
     if recipe and others:
         raise InputError(
-            f"recipe is {recipe!r}, so the dense layer reads pooled features. "
-            "Leave bilstm_dim and examples_per_row out."
+            f"`recipe` is {recipe!r}, so the dense layer reads pooled "
+            "features. Leave `bilstm_dim` and `examples_per_row` out."
         )
     if pooling and not (recipe and pooling in FEATURE_POOLINGS):
         raise InputError(
-            f"pooling is {pooling!r} and recipe is {recipe!r}. pooling only "
-            "applies with a recipe, and must be one of "
+            f"`pooling` is {pooling!r} and `recipe` is {recipe!r}. `pooling` "
+            "only applies with a recipe, and must be one of "
             f"{', '.join(FEATURE_POOLINGS)}."
         )
     return (pooling or "mean") if recipe else None
@@ -583,8 +583,8 @@ class BertEmbedder(TaskModel):
 
         if not isinstance(batch_size, Integral) or batch_size < 1:
             raise InputError(
-                f"batch_size is {batch_size!r}. Expected a whole number, 1 or "
-                "more."
+                f"`batch_size` is {batch_size!r}. Expected a whole number, 1 "
+                "or more."
             )
         texts = as_strings(texts)
         if texts.shape.rank != 1:

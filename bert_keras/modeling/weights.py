@@ -213,7 +213,7 @@ def enable_lora(
     draws = encoder.dropout or encoder.attention_dropout
     if not 0 <= dropout < 1 or (dropout and not draws):
         raise InputError(
-            f"dropout is {dropout}, and the encoder's dropout is {draws}. "
+            f"`dropout` is {dropout}, and the encoder's dropout is {draws}. "
             "Expected a fraction from 0 to less than 1. A fraction above 0 "
             "needs an encoder with dropout."
         )

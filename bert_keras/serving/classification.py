@@ -243,7 +243,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
     """
     if hypothesis.count("{}") != 1:
         raise InputError(
-            f"hypothesis is {hypothesis!r}. Expected a text with {{}} once, "
+            f"`hypothesis` is {hypothesis!r}. Expected a text with {{}} once, "
             f"for the candidate, such as {HYPOTHESIS!r}."
         )
     before, after = hypothesis.split("{}")

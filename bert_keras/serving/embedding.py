@@ -235,7 +235,7 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
     recipe = find_recipe(features) if features else None
     if features and long_text == "windows":
         raise InputError(
-            f"features is {features!r}, but windows give no features of "
+            f"`features` is {features!r}, but windows give no features of "
             'tokens. Set long_text="truncate", not "windows".'
         )
     if features and prompt:
@@ -246,7 +246,7 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
         )
     if recipe and recipe.how == "weighted_sum":
         raise InputError(
-            f"features is {features!r}, which needs learned weights of the "
+            f"`features` is {features!r}, which needs learned weights of the "
             "layers, but this model has no such weights. Pass "
             f"{features.removeprefix('weighted_')!r}, which gives each layer "
             "the weight 1."

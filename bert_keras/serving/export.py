@@ -207,7 +207,7 @@ def _check_answers(folder, answers, tolerance):
         raise InputError(
             f"The export differs from the live model by {difference:.3g}, "
             f"more than {tolerance}. To examine the difference, export the "
-            "model to a new folder with verify=False."
+            "model to a new folder with `verify=False`."
         )
 
 
@@ -235,7 +235,7 @@ def find_foreign_operations(folder, portable):
         raise InputError(
             "The portable export needs operations outside TensorFlow's core: "
             f"{', '.join(foreign)}. Remove the layers that use them, or export "
-            "the model with portable=False."
+            "the model with `portable=False`."
         )
     return foreign
 

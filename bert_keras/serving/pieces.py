@@ -220,12 +220,13 @@ def ids(model, rows, style):
     """
     if style not in INPUTS:
         raise InputError(
-            f"ids_signature is {style!r}. Expected one of {', '.join(INPUTS)}."
+            f"`ids_signature` is {style!r}. Expected one of "
+            f"{', '.join(INPUTS)}."
         )
     if type(model) not in OUTPUTS:
         raise InputError(
             f"A {type(model).__name__} has no signature for ids. Export it "
-            "without ids_signature."
+            "without `ids_signature`."
         )
     names = output_names(model, style)
     encoder = getattr(model, "encoder", model)

@@ -108,11 +108,11 @@ def _check_request(model, preprocessor, folder, format, dtype):
     require_tensorflow("An export")
     if format not in MODEL:
         raise InputError(
-            f"format is {format!r}. Expected one of {', '.join(MODEL)}."
+            f"`format` is {format!r}. Expected one of {', '.join(MODEL)}."
         )
     if dtype not in DTYPES:
         raise InputError(
-            f"dtype is {dtype!r}. For the format {format}, expected "
+            f"`dtype` is {dtype!r}. For the format {format}, expected "
             f"{' or '.join(DTYPES)}."
         )
     files.check_name(folder)

@@ -31,7 +31,7 @@ def convert_weights(model, dtype):
     """
     if dtype not in TOLERANCES:
         raise InputError(
-            f"dtype is {dtype!r}. Expected one of {', '.join(TOLERANCES)}."
+            f"`dtype` is {dtype!r}. Expected one of {', '.join(TOLERANCES)}."
         )
     if has_int8_weights(model):
         raise InputError(

@@ -131,8 +131,8 @@ def resolve_options(models, options):
             ]
             found = [f.name for m in models for f in find_families(m)]
             raise InputError(
-                f"{name} is an option of {' and '.join(known)}, but the export "
-                f"has {', '.join(found)}. Leave {name} out."
+                f"`{name}` is an option of {' and '.join(known)}, but the "
+                f"export has {', '.join(found)}. Leave `{name}` out."
             )
     # `rank` always reads pairs, so it does not read the option `pair`.
     readers = [m for m in models if _has_option("pair", find_families(m))]
@@ -156,8 +156,8 @@ def resolve_options(models, options):
         resolved["pair"] and any(ENTAIL in find_families(m) for m in models)
     ):
         raise InputError(
-            f"hypothesis is {options['hypothesis']!r}, but no model has "
-            "the signature `entail`. Expected a BertClassifier with pair=True, "
+            f"`hypothesis` is {options['hypothesis']!r}, but no model has "
+            "the signature entail. Expected a BertClassifier with `pair=True`, "
             'a label that begins with "entail" and an opposite label, such as '
             '"contradiction".'
         )
@@ -203,7 +203,7 @@ def refuse_random_weights(model, names):
     raise InputError(
         f"These weights of the {type(model).__name__} are random: "
         f"{list_names(names)}. Train the model first, or export it with "
-        "allow_untrained=True."
+        "`allow_untrained=True`."
     )
 
 
@@ -293,5 +293,5 @@ def _check_top_k(model, rows, options):
     top_k = options["top_k"]
     if most and not (type(top_k) is int and 1 <= top_k <= most):
         raise InputError(
-            f"top_k is {top_k!r}. Expected a whole number from 1 to {most}."
+            f"`top_k` is {top_k!r}. Expected a whole number from 1 to {most}."
         )

@@ -154,7 +154,7 @@ def _build_vocabulary(vocabulary, max_word_length):
     except RuntimeError as error:
         raise InputError(
             f"tensorflow-text cannot use the vocabulary: {error} Correct the "
-            "vocabulary, or make the tokenizer with portable=True."
+            "vocabulary, or make the tokenizer with `portable=True`."
         ) from None
     return np.frombuffer(model, np.uint8)
 

@@ -82,7 +82,7 @@ def learn_vocabulary(
     if isinstance(texts, str | bytes):
         raise InputError("texts is one string; expected a list of strings.")
     if min_count < 1:
-        raise InputError(f"min_count is {min_count}; expected 1 or more.")
+        raise InputError(f"`min_count` is {min_count}; expected 1 or more.")
     first = first_pieces(size, unused)
     counts = count_words(texts, lowercase, strip_accents, in_order)
     return learn_pieces(counts, first, size, min_count, progress)
@@ -101,7 +101,7 @@ def first_pieces(size, unused=0):
     first = [pad, *free[:BEFORE_UNKNOWN], *others, *free[BEFORE_UNKNOWN:]]
     if size <= len(first):
         raise InputError(
-            f"size is {size}, but there are {len(first)} special and unused "
+            f"`size` is {size}, but there are {len(first)} special and unused "
             "tokens. Set a size that is some thousands larger."
         )
     return first

@@ -49,7 +49,7 @@ def check_mask_rules(rules):
     """Raise `InputError` for an invalid value of `mask_rate` or `mask_mix`."""
     if not 0 <= rules.mask_rate <= 1:
         raise InputError(
-            f"mask_rate must be between 0 and 1; got {rules.mask_rate}."
+            f"`mask_rate` must be between 0 and 1; got {rules.mask_rate}."
         )
     mix = rules.mask_mix
     is_mix = len(mix) == 3 and all(
@@ -58,7 +58,7 @@ def check_mask_rules(rules):
     )
     if not is_mix or abs(sum(mix) - 100) > 1e-6:
         raise InputError(
-            "mask_mix must be three percentages (masked, replaced, kept) "
+            "`mask_mix` must be three percentages (masked, replaced, kept) "
             f"that sum to 100, such as (80, 10, 10); got {mix}."
         )
 
@@ -263,7 +263,7 @@ class TokenMasker:
     ) -> None:
         if max_predictions is not None and max_predictions < 1:
             raise InputError(
-                f"max_predictions is {max_predictions}; expected 1 or more."
+                f"`max_predictions` is {max_predictions}; expected 1 or more."
             )
         self.max_predictions = max_predictions
         self.mask_rate = mask_rate

@@ -111,10 +111,10 @@ class SegmentPacker(keras.layers.Layer):
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(
-                f"sequence_length is {self.sequence_length}; {num_segments} "
+                f"`sequence_length` is {self.sequence_length}; {num_segments} "
                 f"segment(s) need at least {2 * num_segments + 1}: [CLS], and "
                 "a token and [SEP] for each segment. Set a larger "
-                "sequence_length."
+                "`sequence_length`."
             )
         return room
 
@@ -179,7 +179,8 @@ def check_length(sequence_length):
     """Raise `InputError` unless `sequence_length` is an integer."""
     if not isinstance(sequence_length, Integral):
         raise InputError(
-            f"sequence_length is {sequence_length!r}; expected a whole number."
+            f"`sequence_length` is {sequence_length!r}; expected a whole "
+            "number."
         )
 
 

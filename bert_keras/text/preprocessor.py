@@ -332,7 +332,7 @@ def count_prompt(tokenizer, prompt, sequence_length):
     if tokens + 2 > sequence_length:
         raise InputError(
             f"The prompt {prompt!r} has {tokens} tokens. Expected at most "
-            f"{sequence_length - 2}, because sequence_length is "
+            f"{sequence_length - 2}, because `sequence_length` is "
             f"{sequence_length}, and [CLS] and [SEP] need two."
         )
     return tokens + 1 if prompt else 0

@@ -152,7 +152,7 @@ def resolve_settings(path, lowercase=None, strip_accents=None):
         found = saved.get(name)
         if None not in (value, found) and value != found:
             raise InputError(
-                f"{name}={value} contradicts {_settings_path(path)}, which "
+                f"`{name}={value}` contradicts {_settings_path(path)}, which "
                 f"says {found}. Leave this setting out, or use a vocabulary "
                 "in another folder."
             )
@@ -226,7 +226,7 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
     """
     if isinstance(vocabulary, str | os.PathLike):
         raise InputError(
-            f"vocabulary is {vocabulary!r}; expected a list of tokens. "
+            f"`vocabulary` is {vocabulary!r}; expected a list of tokens. "
             "bert_keras.text.vocabulary.read_vocabulary reads a file."
         )
     lines = {}

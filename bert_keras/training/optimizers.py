@@ -138,7 +138,7 @@ def _make_average_arguments(ema):
     if ema is None:
         return {}
     if not 0 <= to_number("ema", ema) < 1:
-        raise InputError(f"ema is {ema}; expected a fraction below 1.")
+        raise InputError(f"`ema` is {ema}; expected a fraction below 1.")
     return {"use_ema": True, "ema_momentum": float(ema)}
 
 
@@ -148,9 +148,9 @@ def _make_rate(peak, steps, warmup, shape):
         return schedules.schedule(peak, steps, warmup, shape)
     if (warmup, shape) != (0.1, "linear"):
         raise InputError(
-            f"warmup is {warmup} and schedule is {shape!r}. Without steps, the "
-            "learning rate is constant. Give steps, or leave warmup and "
-            "schedule out."
+            f"`warmup` is {warmup} and `schedule` is {shape!r}. Without "
+            "`steps`, the learning rate is constant. Give `steps`, or leave "
+            "`warmup` and `schedule` out."
         )
     return WarmupLinearDecay(to_number("learning_rate", peak), 1).peak
 
@@ -241,7 +241,7 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
             ("accumulate", accumulate, is_count, "a whole number from 1"),
         ):
             if not fits:
-                raise InputError(f"{name} is {value}; expected {expected}.")
+                raise InputError(f"`{name}` is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
         # During a step, `values` is a dict of (dtype, layer rate) ->
         # result of `_compute_shared_values`.

@@ -29,18 +29,18 @@ def schedule(peak, steps, warmup=0, shape="linear"):
     steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
     if steps < 0 or not math.isfinite(steps):
         raise InputError(
-            f"steps is {steps:g}. Expected the number of training steps. If "
+            f"`steps` is {steps:g}. Expected the number of training steps. If "
             "cardinality() is -1, the data set repeats without end. If it is "
             "-2, TensorFlow does not know the length: count the batches."
         )
     if not 0 <= warmup < math.inf:
         raise InputError(
-            f"warmup is {warmup}. Expected a fraction of the steps (below 1) "
+            f"`warmup` is {warmup}. Expected a fraction of the steps (below 1) "
             "or a number of steps (from 1)."
         )
     if shape not in SCHEDULES:
         raise InputError(
-            f"schedule is {shape!r}. Expected one of {', '.join(SCHEDULES)}."
+            f"`schedule` is {shape!r}. Expected one of {', '.join(SCHEDULES)}."
         )
     warmup_steps = int(warmup * steps) if 0 < warmup < 1 else int(warmup)
     rate = WarmupLinearDecay(peak, steps, warmup_steps)
@@ -66,7 +66,7 @@ def to_number(name, value):
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise InputError(f"{name} is {value!r}; expected a number.") from None
+        raise InputError(f"`{name}` is {value!r}; expected a number.") from None
 
 
 @keras.saving.register_keras_serializable("bert_keras")

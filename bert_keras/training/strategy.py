@@ -49,15 +49,15 @@ def make_strategy(distribution="off", tpu="local"):
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(
-            f"distribution must be one of {', '.join(DISTRIBUTIONS)}; got "
+            f"`distribution` must be one of {', '.join(DISTRIBUTIONS)}; got "
             f"{distribution!r}."
         )
     on_jax = keras.backend.backend() == "jax"
     if tpu != "local" and (on_jax or distribution != "tpu"):
         raise InputError(
-            f"tpu={tpu!r} needs TensorFlow and distribution='tpu'; got "
+            f"`tpu={tpu!r}` needs TensorFlow and `distribution='tpu'`; got "
             f"{keras.backend.backend()} and distribution={distribution!r}. "
-            "Leave tpu out, or set distribution='tpu'."
+            "Leave `tpu` out, or set `distribution='tpu'`."
         )
     if on_jax and distribution != "off":
         return _on_jax(distribution)
@@ -226,7 +226,7 @@ def _make_multi_worker():
         raise InputError(
             "Training on several hosts needs the environment variable "
             f"TF_CONFIG on each host, such as TF_CONFIG='{_TF_CONFIG}'; it is "
-            "not set. Set TF_CONFIG, or use distribution='mirrored' for the "
+            "not set. Set TF_CONFIG, or use `distribution='mirrored'` for the "
             "devices of this host."
         )
     task = _tf_config()["task"]
@@ -259,8 +259,8 @@ def _tpu(name):
         reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(
             f"The TPU {name!r} cannot be used ({reason}). Expected a TPU of "
-            "this host with the package tensorflow-tpu (tpu='local'), or the "
-            "name or address of a TPU (tpu=NAME). docs/tpu.md shows both."
+            "this host with the package tensorflow-tpu (`tpu='local'`), or the "
+            "name or address of a TPU (`tpu=NAME`). docs/tpu.md shows both."
         ) from error
 
 
@@ -269,13 +269,13 @@ def _on_jax(distribution):
         raise InputError(
             "multi_worker needs the TensorFlow backend; got jax. On JAX, call "
             "keras.distribution.initialize(...) on each host, and use "
-            "distribution='mirrored' to train on the devices of all hosts."
+            "`distribution='mirrored'` to train on the devices of all hosts."
         )
     devices = keras.distribution.list_devices()
     if distribution == "tpu" and not devices[0].startswith("tpu"):
         raise InputError(
             f"JAX sees no TPU here, only {', '.join(devices)}. Install jax[tpu]"
-            " on a host with a TPU, or use distribution='mirrored'."
+            " on a host with a TPU, or use `distribution='mirrored'`."
         )
     if distribution == "auto" and len(devices) == 1:
         return Strategy("off")

@@ -82,8 +82,8 @@ def check_task(task, name, value):
     """
     if not isinstance(task, TextTask) or task.problem != "single":
         raise InputError(
-            f"{name} is {value}, but the task {task.name} does not have one "
-            f"class for each text. Leave {name} out."
+            f"`{name}` is {value}, but the task {task.name} does not have one "
+            f"class for each text. Leave `{name}` out."
         )
 
 

@@ -65,7 +65,7 @@ class Extractor:
 
         if per not in PER:
             raise InputError(
-                f"per is {per!r}: expected one of {', '.join(PER)}"
+                f"`per` is {per!r}: expected one of {', '.join(PER)}"
             )
         self.width = recipe.width(encoder.num_layers, encoder.hidden_dim)
         self.preprocess, self.per = preprocess, per

@@ -114,8 +114,8 @@ def run(
     require_tensorflow("Fine-tuning")
     if output is not None and files.is_remote(output):
         raise InputError(
-            f"output is {output}, which is remote. Fine-tuning writes to local "
-            "folders only. Name a local folder, and copy it afterwards."
+            f"`output` is {output}, which is remote. Fine-tuning writes to "
+            "local folders only. Name a local folder, and copy it afterwards."
         )
     hyperparameters = Hyperparameters(**hyperparameters)
     arguments = choose_arguments(
@@ -200,25 +200,26 @@ def choose_arguments(
     }
     if not 0 < chosen["epochs"] < math.inf:
         raise InputError(
-            f"epochs is {chosen['epochs']}; expected a number above 0."
+            f"`epochs` is {chosen['epochs']}; expected a number above 0."
         )
     if chosen["batch_size"] < 1:
         raise InputError(
-            f"batch_size is {chosen['batch_size']}; expected 1 or more."
+            f"`batch_size` is {chosen['batch_size']}; expected 1 or more."
         )
     hyperparameters.check()
     keeping = {"lora_rank", "freeze_layers"} & {*hyperparameters.changed()}
     if from_scratch and keeping:
         raise InputError(
-            "lora_rank and freeze_layers keep trained weights, which "
-            "from_scratch discards. Leave from_scratch or the other two out."
+            "`lora_rank` and `freeze_layers` keep trained weights, which "
+            "`from_scratch` discards. Leave `from_scratch` or the other two "
+            "out."
         )
     accumulation = hyperparameters.accumulation
     if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
         raise InputError(
-            f"accumulation is {accumulation}, but the loss of the task "
+            f"`accumulation` is {accumulation}, but the loss of the task "
             f"{task.name} compares all rows of a batch with each other. Leave "
-            "accumulation out; if memory is short, lower batch_size."
+            "`accumulation` out; if memory is short, lower `batch_size`."
         )
     if arguments["learning_rate"] is None:
         chosen["learning_rate"] = models.scale_rate(
@@ -498,11 +499,11 @@ class _Run:
         chosen = self.task.tune(self.examples["dev"], predictions, **options)
         if not chosen:
             raise InputError(
-                f"tune_thresholds is True, but --task={self.task.name} has no "
-                "threshold to choose. Expected a task with several labels for "
-                "each text, or a task with unanswerable questions and without "
-                "null_threshold. Leave tune_thresholds out; with one class a "
-                "text, set min_precision."
+                f"`tune_thresholds` is True, but the task {self.task.name} has "
+                "no threshold to choose. Expected a task with several labels "
+                "for each text, or a task with unanswerable questions and "
+                "without `null_threshold`. Leave `tune_thresholds` out; with "
+                "one class a text, set `min_precision`."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():

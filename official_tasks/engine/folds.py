@@ -101,10 +101,10 @@ def cross_validate(
 def check(task, folds, arguments):
     """Raise InputError if the task or an argument excludes cross-validation."""
     if folds < 2:
-        raise InputError(f"folds is {folds}; expected 2 or more.")
+        raise InputError(f"`folds` is {folds}; expected 2 or more.")
     if not isinstance(task, TextTask):
         raise InputError(
-            f"folds is {folds}, but the task {task.name} does not predict a "
+            f"`folds` is {folds}, but the task {task.name} does not predict a "
             "class or a number for each text. Leave folds out."
         )
     if "dev" in task.source.files:
@@ -156,7 +156,7 @@ def assign_folds(examples, folds, seed=0, is_stratified=True) -> np.ndarray:
         groups.setdefault(example.texts, []).append(row)
     if len(groups) < folds:
         raise InputError(
-            f"folds is {folds}, but there are {len(groups)} different texts. "
+            f"`folds` is {folds}, but there are {len(groups)} different texts. "
             "Set a smaller number of folds, or add rows."
         )
 

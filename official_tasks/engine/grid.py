@@ -70,7 +70,7 @@ def run(
             "effect: leave --learning_rate or --grid out."
         )
     if seeds < 1:
-        raise InputError(f"seeds is {seeds}; expected 1 or more.")
+        raise InputError(f"`seeds` is {seeds}; expected 1 or more.")
     if seed + seeds - 1 > LARGEST_SEED:
         raise InputError(
             f"With seed={seed} and seeds={seeds}, the last seed would be "

@@ -115,25 +115,25 @@ class Hyperparameters(NamedTuple):
         for name, (expected, fits) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not fits(value):
-                raise InputError(f"{name} is {value}; expected {expected}.")
+                raise InputError(f"`{name}` is {value}; expected {expected}.")
         for name, choices in CHOICES.items():
             value, default = getattr(self, name), self._field_defaults[name]
             if value not in (*choices, default):
                 raise InputError(
-                    f"{name} is {value!r}; expected one of "
+                    f"`{name}` is {value!r}; expected one of "
                     f"{', '.join(choices)}."
                 )
         lora = {n for n in self.changed() if n.startswith("lora_")}
         lora -= {"lora_rank"}
         if lora and self.lora_rank is None:
             raise InputError(
-                "Without lora_rank, these have no effect: "
-                f"{', '.join(sorted(lora))}. "
-                "Give lora_rank too, or leave all LoRA settings out."
+                "Without `lora_rank`, these have no effect: "
+                f"{', '.join(f'`{name}`' for name in sorted(lora))}. "
+                "Give `lora_rank` too, or leave all LoRA settings out."
             )
         if None not in (self.lora_rank, self.freeze_layers):
             raise InputError(
-                "freeze_layers has no effect with lora_rank, because LoRA "
+                "`freeze_layers` has no effect with `lora_rank`, because LoRA "
                 "freezes the entire encoder. Leave one of the two out."
             )
 
@@ -167,7 +167,7 @@ class Hyperparameters(NamedTuple):
             return
         if self.freeze_layers > encoder.num_layers:
             raise InputError(
-                f"freeze_layers is {self.freeze_layers}; expected at most "
+                f"`freeze_layers` is {self.freeze_layers}; expected at most "
                 f"{encoder.num_layers}, the number of encoder layers."
             )
         layers = encoder.transformer_layers[: self.freeze_layers]

@@ -42,7 +42,7 @@ def predict_task(task, models, output, split="test", overwrite=False, keep=()):
     """
     if split not in SPLITS:
         raise InputError(
-            f"split is {split!r}: expected one of {', '.join(SPLITS)}"
+            f"`split` is {split!r}: expected one of {', '.join(SPLITS)}"
         )
     refuse_file_name(output)
     kept = _read_kept(task, split, keep) if keep else []

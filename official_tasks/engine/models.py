@@ -140,8 +140,8 @@ def _build_model(task, encoder, bilstm_dim):
     arguments = model.arguments()
     if "bilstm_dim" not in arguments:
         raise InputError(
-            f"bilstm_dim is {bilstm_dim}, but a {type(model).__name__}, the "
-            f"model of {task.name}, takes no BiLSTM. Leave bilstm_dim out."
+            f"`bilstm_dim` is {bilstm_dim}, but a {type(model).__name__}, the "
+            f"model of {task.name}, takes no BiLSTM. Leave `bilstm_dim` out."
         )
     return type(model)(encoder, **{**arguments, "bilstm_dim": bilstm_dim})
 

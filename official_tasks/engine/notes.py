@@ -40,9 +40,9 @@ def note_data(examples, encoded, preprocess, longest=math.inf) -> list[str]:
         enough = length + int(np.percentile(tokens[tokens > 0], 95))
         every = "all" if cut == 1 else f"{cut:.0%} of the"
         if enough <= longest:
-            advice = f"sequence_length={enough} would hold most of them"
+            advice = f"`sequence_length={enough}` would hold most of them"
         elif length < longest:
-            advice = f"set sequence_length to at most {longest}"
+            advice = f"set `sequence_length` to at most {longest}"
         else:
             advice = f"the model reads at most {longest}"
         notes.append(
@@ -71,7 +71,7 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
     value = results[metric.name]
     if not math.isfinite(value):
         return [
-            f"{metric.name} on dev is {value}. Try a learning_rate of "
+            f"{metric.name} on dev is {value}. Try a `learning_rate` of "
             f"{learning_rate / 2:.1g}"
         ]
     if has_failed(metric, results):
@@ -90,8 +90,8 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
     return [
         f"{scores['support'] / labels:.0%} of the labels of dev are {name!r}, "
         f"with a recall of {scores['recall']:.2f}: the model hardly ever "
-        f"predicts this class. Try a learning_rate of {2 * learning_rate:.1g}, "
-        "more epochs, or class_weights='balanced'"
+        "predicts this class. Try a `learning_rate` of "
+        f"{2 * learning_rate:.1g}, more epochs, or `class_weights='balanced'`"
         for name, scores in classes.items()
         if scores["support"] > FREQUENT * labels
         and scores["recall"] < LEAST_RECALL

@@ -129,8 +129,8 @@ def check_weights(settings, objective, vocabulary, tokenizer):
     sizes = [k for k in SIZE_FIELDS if getattr(settings, k) is not None]
     if sizes:
         raise InputError(
-            f"{sizes[0]} and init exclude each other, because the weights of "
-            "init fix the model's size. Leave one of the two out."
+            f"`{sizes[0]}` and `init` exclude each other, because the weights "
+            "of `init` fix the model's size. Leave one of the two out."
         )
     for name in ("lowercase", "strip_accents"):
         value = getattr(expected, name)
@@ -145,9 +145,9 @@ def check_weights(settings, objective, vocabulary, tokenizer):
         raise InputError(
             f"The weights of {settings.init} have {positions} positions, but "
             f"the longest sequence has {settings.longest}. Choose a "
-            "sequence_length and a phase_2_sequence_length of at most "
-            f"{positions}. Without phase 2 (phase_2_steps=0), only "
-            "sequence_length counts."
+            "`sequence_length` and a `phase_2_sequence_length` of at most "
+            f"{positions}. Without phase 2 (`phase_2_steps=0`), only "
+            "`sequence_length` counts."
         )
     needed = objective.encoder_arguments.get("attention", "bidirectional")
     attention = checkpoint.encoder.get("attention", "bidirectional")

@@ -220,9 +220,9 @@ def find_notes(results) -> list[str]:
             f"The accuracy of predicted tokens ({results[name]:.1%}) is no "
             "better than the accuracy of always predicting the most frequent "
             f"token ({results[BASELINES[name]]:.1%}). "
-            "Set more steps or another learning_rate. 1e-3 suits models of a "
-            "few million parameters, with warmup=0.05 and, for AdamW, "
-            "bias_correction."
+            "Set more steps or another `learning_rate`. 1e-3 suits models of a "
+            "few million parameters, with `warmup=0.05` and, for AdamW, "
+            "`bias_correction`."
         )
     loss = last.get("loss", last["val_loss"])
     if last["val_loss"] - loss >= OVERFIT:
@@ -233,6 +233,6 @@ def find_notes(results) -> list[str]:
     if skipped := last.get("skipped_steps"):
         notes.append(
             f"{skipped:,.0f} steps had gradients that were not finite and were "
-            "skipped. Set a lower learning_rate, or use float32."
+            "skipped. Set a lower `learning_rate`, or use float32."
         )
     return notes

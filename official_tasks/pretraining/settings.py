@@ -151,7 +151,7 @@ def model_sizes(settings) -> dict:
     """Return the sizes of `settings.size` with the overrides in `settings`."""
     if settings.size not in SIZES:
         raise InputError(
-            f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}. "
+            f"`size` is {settings.size!r}. Expected one of {', '.join(SIZES)}. "
             "Set other sizes by --num_layers, --hidden_dim and --num_heads."
         )
     sizes = {k: SIZES[settings.size][k] for k in SIZE_FIELDS}
@@ -162,8 +162,8 @@ def model_sizes(settings) -> dict:
     sizes |= {k: v for k, v in overrides.items() if v is not None}
     if sizes["hidden_dim"] % sizes["num_heads"]:
         raise InputError(
-            f"hidden_dim is {sizes['hidden_dim']}; expected a multiple of "
-            f"num_heads, which is {sizes['num_heads']}."
+            f"`hidden_dim` is {sizes['hidden_dim']}; expected a multiple of "
+            f"`num_heads`, which is {sizes['num_heads']}."
         )
     return {**sizes, "intermediate_dim": 4 * sizes["hidden_dim"]}
 
@@ -199,7 +199,7 @@ def _count_phase_2_steps(settings):
         second *= settings.steps
     if not 0 <= second <= settings.steps:
         raise InputError(
-            f"phase_2_steps is {second}; expected 0 to {settings.steps}, the "
+            f"`phase_2_steps` is {second}; expected 0 to {settings.steps}, the "
             "steps of both phases together."
         )
     second = round(second)
@@ -207,12 +207,12 @@ def _count_phase_2_steps(settings):
         raise InputError(
             "Records hold examples of one length, so they cannot be used for "
             f"phase_2_steps={second}. Name the folder of longer records by "
-            "--phase_2_data, set phase_2_steps=0, or leave --records out to "
+            "--phase_2_data, set `phase_2_steps=0`, or leave --records out to "
             "sample pairs at both lengths."
         )
     if settings.phase_2_data and not settings.records:
         raise InputError(
-            "phase_2_data names records, but without --records both phases "
+            "`phase_2_data` names records, but without --records both phases "
             "sample pairs from the same data. Give --records too, or leave "
             "--phase_2_data out."
         )
@@ -250,7 +250,7 @@ def check_settings(settings, num_replicas=1):
     """
     if not 0 <= settings.dropout < 1:
         raise InputError(
-            f"dropout is {settings.dropout}; expected at least 0 and below 1."
+            f"`dropout` is {settings.dropout}; expected at least 0 and below 1."
         )
     if not settings.init:
         model_sizes(settings)
@@ -276,9 +276,9 @@ def note_masks(settings) -> list[str]:
             prefix = "phase_2_" if phase.number == 2 else ""
             notes.append(
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
-                f"of the {full} tokens that mask_rate {settings.mask_rate:g} "
+                f"of the {full} tokens that `mask_rate` {settings.mask_rate:g} "
                 f"allows in a row of {length} tokens. To mask up to {full}, "
-                f"leave {prefix}max_predictions out."
+                f"leave `{prefix}max_predictions` out."
             )
     return notes
 

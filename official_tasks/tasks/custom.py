@@ -64,7 +64,7 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     problem = chosen.problem
     if problem not in METRICS:
         raise InputError(
-            f"problem is {problem!r}: expected one of {', '.join(METRICS)}. "
+            f"`problem` is {problem!r}: expected one of {', '.join(METRICS)}. "
             "--task=custom also has spans, tags and choices"
         )
     if problem == "multi" and not chosen.label_separator:

@@ -105,7 +105,7 @@ class SpanTask(Problem):
         defaults=None,
     ):
         if stride < 1:
-            raise InputError(f"stride is {stride}: expected 1 token or more")
+            raise InputError(f"`stride` is {stride}: expected 1 token or more")
         super().__init__(source)
         self.defaults = defaults or self.defaults
         if may_be_none is not None:

@@ -92,7 +92,7 @@ class TagTask(Problem):
         self, source, *, document_context=False, recipe=None, lstm_dim=None
     ):
         if lstm_dim is not None and lstm_dim < 1:
-            raise InputError(f"lstm_dim is {lstm_dim}: expected 1 or more")
+            raise InputError(f"`lstm_dim` is {lstm_dim}: expected 1 or more")
         super().__init__(source, recipe=recipe)
         self.document_context = document_context
         self.lstm_dim = lstm_dim

@@ -92,7 +92,7 @@ def test_an_unknown_layout(tmp_path):
         (corpus(3), {"held_out_share": 1e-9}, "has 0 documents.*larger"),
         (corpus(3), {"held_out_share": 1.0}, "below 1; got 1.0"),
         (corpus(3), {"held_out_share": -0.1}, "below 1; got -0.1"),
-        (corpus(3), {"held_out": corpus(2)}, "Set held_out_share to 0"),
+        (corpus(3), {"held_out": corpus(2)}, "Set `held_out_share` to 0"),
         (corpus(3), {"sentences": "words"}, "'split' or 'lines'"),
         (corpus(3), {"copies": 0}, "copies"),
         (

@@ -26,7 +26,7 @@ def test_windows_hold_every_unit_once_an_epoch(monkeypatch):
 
 
 def test_a_negative_seed_is_refused():
-    with pytest.raises(InputError, match="seed is -1; expected 0 or more"):
+    with pytest.raises(InputError, match="`seed` is -1; expected 0 or more"):
         EpochWindows([70, 30], seed=-1)
 
 

@@ -136,7 +136,7 @@ def test_what_cannot_be_extracted_or_written_is_refused(tmp_path):
         find_recipe("concat:x")
     with pytest.raises(InputError, match="reads layer -9, but .* 5 layers"):
         extracted("concat:-9")
-    with pytest.raises(InputError, match="per is 'sentence'"):
+    with pytest.raises(InputError, match="`per` is 'sentence'"):
         extracted("last", per="sentence")
     for name in ("x.npz", "x.tfrecord"):
         path = tmp_path / name

@@ -230,9 +230,11 @@ def test_a_run_whose_steps_were_mostly_skipped_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("epochs", [0, float("nan"), float("inf")])
 def test_no_epochs_are_refused(task, place, tmp_path, epochs):
-    with pytest.raises(InputError, match="epochs is .* expected a number"):
+    with pytest.raises(InputError, match="`epochs` is .* expected a number"):
         finetuning.run(task, place / "init", tmp_path / "run", epochs=epochs)
-    with pytest.raises(InputError, match="batch_size is 0; expected 1 or more"):
+    with pytest.raises(
+        InputError, match="`batch_size` is 0; expected 1 or more"
+    ):
         finetuning.run(task, place / "init", tmp_path / "run", batch_size=0)
     assert not (tmp_path / "run").exists()
 
@@ -409,11 +411,11 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
     assert (
         "29% of the labels of dev are 'missed', with a recall of 0.03" in note
     )
-    assert "learning_rate of 0.0001" in note
+    assert "learning_rate` of 0.0001" in note
     assert notes.note_results(f1, {"f1": 0.9}, 9, 5e-5) == []
     loss = Metric("loss", higher_is_better=False)
     (note,) = notes.note_results(loss, {"loss": math.inf}, 9, 5e-5)
-    assert note == "loss on dev is inf. Try a learning_rate of 3e-05"
+    assert note == "loss on dev is inf. Try a `learning_rate` of 3e-05"
 
 
 def test_a_check_says_what_would_be_trained(place, task, whole, capsys):
@@ -576,10 +578,10 @@ def test_texts_that_are_cut_and_unknown_pieces_are_noted(place, tmp_path):
     assert notes.cut_fraction(encoded) == 1.0
     text = " | ".join(notes.note_data({}, encoded, preprocess))
     assert "all texts are longer than 12 tokens" in text
-    assert "sequence_length=33 would hold most" in text
+    assert "sequence_length=33` would hold most" in text
     for longest, advice in (
         (12, "the model reads at most 12"),
-        (24, "set sequence_length to at most 24"),
+        (24, "set `sequence_length` to at most 24"),
     ):
         first, *_ = notes.note_data({}, encoded, preprocess, longest)
         assert first.endswith(advice)

@@ -149,7 +149,7 @@ def test_a_check_of_several_runs_checks_the_first(monkeypatch):
     monkeypatch.setattr(finetuning, "run", pretended)
     assert not grid.run("toy", "init", None, learning_rates=(5, 2), seeds=2)
     assert asked == [(None, 5, 0)]
-    with pytest.raises(InputError, match="seeds is 0; expected 1 or more"):
+    with pytest.raises(InputError, match="`seeds` is 0; expected 1 or more"):
         grid.run("toy", "init", None, seeds=0)
 
 

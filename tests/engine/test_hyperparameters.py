@@ -82,7 +82,7 @@ def test_frozen_layers_keep_their_weights_and_the_rest_learns(step):
     _, before, after = step(freeze_layers=0)
     assert not any("embeddings" in k for k in changed(before, after))
     assert "encoder/layer_0/output/kernel" in changed(before, after)
-    with pytest.raises(InputError, match="freeze_layers is 3; .* at most 2"):
+    with pytest.raises(InputError, match="`freeze_layers` is 3; .* at most 2"):
         step(freeze_layers=3)
 
 
@@ -406,10 +406,10 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
     name = flag.split("=")[0]
     if "expected" in message and " " not in flag:
         value = float(flag.split("=")[1])
-        with pytest.raises(InputError, match=f"{name} is {value}; expected"):
+        with pytest.raises(InputError, match=f"`{name}` is {value}; expected"):
             Hyperparameters(**{name: value}).check()
 
 
 def test_a_choice_of_none_is_refused_in_python_too():
-    with pytest.raises(InputError, match="optimizer is None; .* of adamw"):
+    with pytest.raises(InputError, match="`optimizer` is None; .* of adamw"):
         Hyperparameters(optimizer=None).check()

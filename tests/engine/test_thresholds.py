@@ -190,7 +190,7 @@ def test_models_with_different_thresholds_are_not_averaged(several, tmp_path):
 
 
 def test_thresholds_that_cannot_be_are_refused(place, task, several):
-    with pytest.raises(InputError, match="tune_thresholds is True, but --ta"):
+    with pytest.raises(InputError, match="`tune_thresholds` is True, but the "):
         finetuning.run(task, place / "init", None, tune_thresholds=True)
     encoder = BertClassifier.from_preset(several[1] / "model").encoder
     for wrong in ([0.5], [0.0, 0.5], [0.5, 1.5]):
@@ -199,7 +199,11 @@ def test_thresholds_that_cannot_be_are_refused(place, task, several):
     with pytest.raises(InputError, match="thresholds is"):
         BertClassifier(encoder, problem="regression", thresholds=[0.5])
     many = custom_task(several[0], several[0], problem="multi")
-    with pytest.raises(InputError, match="min_precision is 0.9, but the task"):
+    with pytest.raises(
+        InputError, match="`min_precision` is 0.9, but the task"
+    ):
         finetuning.run(many, place / "init", None, min_precision=0.9)
-    with pytest.raises(InputError, match="min_precision is 0; expected a numb"):
+    with pytest.raises(
+        InputError, match="`min_precision` is 0; expected a numb"
+    ):
         finetuning.run(task, place / "init", None, min_precision=0)

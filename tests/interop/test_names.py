@@ -287,7 +287,7 @@ def test_the_case_is_settled(cases, pieces, lowercase, expected):
     ("cases", "pieces", "lowercase", "told"),
     [
         ({"config": False}, LOWER, None, "cased in config, lower-cased in its"),
-        ({"config": True}, CASED, None, "lowercase=True or lowercase=False"),
+        ({"config": True}, CASED, None, "lowercase=True` or `lowercase=False"),
         ({"config": True}, CASED, None, "convert_checkpoint --lowercase or"),
         ({"config": True}, tiny.PIECES, False, "pass lowercase=True"),
         ({}, CASED, True, "its vocabulary; lowercase=True"),

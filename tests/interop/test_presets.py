@@ -314,7 +314,7 @@ def test_the_preprocessor_comes_back_with_its_settings(folder):
     assert load(folder, sequence_length=6).sequence_length == 6
     with pytest.raises(InputError, match="17.*16 positions"):
         load(folder, sequence_length=17)
-    with pytest.raises(InputError, match="sequence_length is '128'"):
+    with pytest.raises(InputError, match="`sequence_length` is '128'"):
         load(folder, sequence_length="128")
     assert load(folder, lowercase=False).tokenizer.lowercase is False
     with pytest.raises(WeightsError, match="lowercase=False"):
@@ -437,7 +437,7 @@ def test_what_is_neither_a_path_nor_a_name_is_refused(tmp_path):
         BertEncoder.from_preset(tmp_path / "uncased.zip")
     with pytest.raises(InputError, match="in the folder"):
         BertEncoder.from_preset(tmp_path)
-    with pytest.raises(InputError, match="revision is 'main'"):
+    with pytest.raises(InputError, match="`revision` is 'main'"):
         BertEncoder.from_preset(tmp_path, revision="main")
     with pytest.raises(InputError, match="Copy the folder here"):
         BertEncoder.from_preset("gs://bucket/run/model")

@@ -139,7 +139,7 @@ SETTINGS = [
     (HF, TEXT, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
     (HF, TEXT, {"auto_map": {"AutoTokenizer": ["x.Y", None]}}, "auto_map"),
     (HF, TEXT, {"strip_accents": 0}, f'{TEXT}: .*"strip_accents"'),
-    (HF, TEXT, {"do_lower_case": False}, "lowercase=True or lowercase=False"),
+    (HF, TEXT, {"do_lower_case": False}, "lowercase=True` or `lowercase=False"),
     (HF, FAST, {"model": {}}, "vocab"),
     (HF, FAST, {"post_processor": None}, "post_processor"),
     # Settings of sentence embeddings.

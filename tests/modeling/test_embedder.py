@@ -91,9 +91,13 @@ def test_pooling_is_that_of_the_source_unless_an_argument_says_so():
         assert tuple(model.arguments().values()) == expected
         assert model.sentence_embedding == model.arguments()
     for dim in (0, 9):
-        with pytest.raises(InputError, match=f"truncate_dim is {dim}.* 1 to 8"):
+        with pytest.raises(
+            InputError, match=f"`truncate_dim` is {dim}.* 1 to 8"
+        ):
             BertEmbedder(encoder, truncate_dim=dim)
-    with pytest.raises(InputError, match="pooling is 'best'. Expected one of"):
+    with pytest.raises(
+        InputError, match="`pooling` is 'best'. Expected one of"
+    ):
         BertEmbedder(encoder, "best")
 
 
@@ -147,7 +151,7 @@ def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
         with pytest.raises(InputError, match=r"encode\(\[text\]"):
             model.encode(wrong, preprocess)
     for size in (0, -1, 2.0):
-        with pytest.raises(InputError, match=f"batch_size is {size}"):
+        with pytest.raises(InputError, match=f"`batch_size` is {size}"):
             model.encode(texts, preprocess, size)
     with pytest.raises(InputError, match="Text 1 is nan"):
         model.encode(["good", float("nan")], preprocess)

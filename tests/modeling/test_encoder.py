@@ -181,10 +181,10 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
 @pytest.mark.parametrize(
     ("arguments", "inputs", "message"),
     [
-        ({"num_heads": 3}, None, "num_heads is 3"),
-        ({"num_heads": 0}, None, "num_heads is 0"),
-        ({"num_layers": -1}, None, "num_layers is -1"),
-        ({"hidden_dim": 8.0}, None, "hidden_dim is 8.0"),
+        ({"num_heads": 3}, None, "`num_heads` is 3"),
+        ({"num_heads": 0}, None, "`num_heads` is 0"),
+        ({"num_layers": -1}, None, "`num_layers` is -1"),
+        ({"hidden_dim": 8.0}, None, "`hidden_dim` is 8.0"),
         ({"activation": "relu"}, None, "activation is 'relu'"),
         ({"attention": "causal"}, None, "attention is 'causal'"),
         ({"dropout": -0.1}, None, "dropout rate is -0.1"),
@@ -228,7 +228,7 @@ def test_sizes_and_inputs_that_do_not_fit_raise(arguments, inputs, message):
         ({"examples_per_row": 2}, "no example_ids"),
         (
             {"attention_probabilities": True, "training": True},
-            "attention_probabilities is True in training with rematerialize",
+            "attention_probabilities is True in training with `rematerialize",
         ),
     ],
 )

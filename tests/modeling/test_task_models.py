@@ -525,13 +525,13 @@ def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
         ),
         (
             lambda x: BertClassifier(x, ["a"], bilstm_dim=2, recipe="last"),
-            "Leave bilstm_dim",
+            "Leave `bilstm_dim`",
         ),
         (lambda x: BertClassifier(x, ["a"], recipe="x"), "no recipe"),
         (lambda x: BertClassifier(x, ["a"], pooling="cls"), "a recipe"),
         (
             lambda x: BertClassifier(x, ["a"], recipe="last", pooling="pooled"),
-            "pooling is 'pooled'",
+            "`pooling` is 'pooled'",
         ),
         (lambda x: BertCausalModel(x), "attends to the token that it"),
         (

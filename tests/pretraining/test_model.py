@@ -259,18 +259,18 @@ def test_a_vocabulary_that_is_no_extension_is_refused_by_line():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_layers": 2}, "num_layers and init"),
+        ({"num_layers": 2}, "`num_layers` and `init`"),
         ({"objectives": "left_to_right"}, "bidirectional attention"),
         ({"phase_2_sequence_length": 600}, "512 positions"),
         ({"init": None, "size": "huge"}, "Expected one of tiny"),
         ({"records": True, "phase_2_steps": 0}, "sequence_length 16"),
         ({"vocabulary": "other"}, "line 8 is 'a' in "),
-        ({"phase_2_max_predictions": 25}, "Phase 2: max_predictions"),
-        ({"phase_2_sequence_length": 7}, "Phase 2: sequence_length"),
+        ({"phase_2_max_predictions": 25}, "Phase 2: `max_predictions`"),
+        ({"phase_2_sequence_length": 7}, "Phase 2: `sequence_length`"),
         ({"init": None, "hidden_dim": 16, "num_heads": 3}, "num_heads"),
         ({"dropout": 1.5}, "dropout"),
         ({"mask_rate": 2.0}, "mask_rate"),
-        ({"warmup": -1.0}, "warmup is -1"),
+        ({"warmup": -1.0}, "`warmup` is -1"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_run_and_plan_and_leaves_no_folder(

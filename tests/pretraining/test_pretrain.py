@@ -60,7 +60,7 @@ def test_impossible_phases_are_refused():
     with pytest.raises(InputError, match="Phase 1: .* by 3 replicas"):
         check_settings(Settings(**SMALLEST), 3)
     for wrong in (9, -1, -0.3, float("nan")):
-        with pytest.raises(InputError, match=f"phase_2_steps is {wrong}"):
+        with pytest.raises(InputError, match=f"`phase_2_steps` is {wrong}"):
             phases(Settings(steps=8, phase_2_steps=wrong))
     with pytest.raises(InputError, match="one length"):
         phases(Settings(records=True, steps=8, phase_2_steps=2))
@@ -359,9 +359,9 @@ def test_a_rate_has_room_for_all_its_masks_and_less_is_noted():
         )
     assert note_masks(Settings()) == []
     (note,) = note_masks(Settings(mask_rate=0.3, max_predictions=20))
-    assert "at most 20 of the 39" in note and "leave max_pred" in note
+    assert "at most 20 of the 39" in note and "leave `max_pred" in note
     (note,) = note_masks(Settings(phase_2_max_predictions=20))
-    assert "leave phase_2_max_predictions out" in note
+    assert "leave `phase_2_max_predictions` out" in note
     assert not note_masks(
         Settings(max_predictions=9, objectives="left_to_right")
     )

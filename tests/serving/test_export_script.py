@@ -1,5 +1,8 @@
 """Models and flags of the script tools/export.py."""
 
+import ast
+import re
+
 import pytest
 from run_script import ROOT, run_script
 from script_flags import parse_flags
@@ -11,6 +14,8 @@ from bert_keras.interop.saving import save_model
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from official_tasks import progress, script
+from official_tasks.engine.hyperparameters import Hyperparameters
+from official_tasks.pretraining.settings import Settings
 from tools import export
 
 
@@ -115,28 +120,77 @@ def test_the_script_exports_what_is_random_and_notes_it_in_a_line(tmp_path):
     assert (tmp_path / "served" / "saved_model.pb").exists()
 
 
+def list_messages(path):
+    """Return the strings of a module, except docstrings and help of flags."""
+    tree, left_out = ast.parse(path.read_text(encoding="utf-8")), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            left_out.add(node.value)
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith(
+            "flags.DEFINE"
+        ):
+            left_out |= {*ast.walk(node)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node not in left_out
+        if isinstance(node.value, str) and " " in node.value
+    ]
+
+
+def test_messages_have_arguments_that_are_flags_in_backquotes():
+    """Only then do the scripts name the flag."""
+    paths = [
+        path
+        for folder in ("bert_keras", "official_tasks", "tools")
+        for path in (ROOT / folder).rglob("*.py")
+        if not {"benchmark", "maintenance"} & {*path.parts}
+    ]
+    defined = r'DEFINE_\w+\(\s*"(\w+)"|"(\w+)": Option\('
+    names = {*Hyperparameters.__annotations__, *Settings.__annotations__}
+    for path in paths:
+        found = re.findall(defined, path.read_text(encoding="utf-8"))
+        names |= {name for pair in found for name in pair if name}
+    # A name that is not in backquotes, not a flag, and not part of a path. A
+    # name without underscore may be another word, except at the beginning.
+    long_names = "|".join(name for name in names if "_" in name)
+    bare = (
+        rf"(?<![\w`=./'\"{{-])({long_names})(?![\w/=\"'`]|\.\w)"
+        rf"|^({'|'.join(names)}) (is|must|names)\b"
+    )
+    found = {
+        (path.name, message)
+        for path in paths
+        for message in list_messages(path)
+        if re.search(bare, message)
+    }
+    # A list of names, and a text about the inputs of a signature
+    assert {name for name, _ in found} <= {"packing.py", "pieces.py"}, found
+    assert len(names) > 50
+
+
 def test_a_message_names_the_flag_and_not_the_argument(
     parsed, monkeypatch, capsys
 ):
     found = parsed()
     monkeypatch.setattr(script.flags, "FLAGS", found)
     for told, shown in (
-        ("with verify=False to", "with --noverify to"),
-        ("with allow_untrained=True.", "with --allow_untrained."),
-        ("Pass lowercase=True or", "Pass lowercase=True or"),
-        ("with --pair=False", "with --pair=False"),
-        ("set format=onnx, or", "set --format=onnx, or"),
-        ("format is b; expected", "--format is b; expected"),
-        ("The format is b", "The format is b"),
-        ("the length long_text.", "the length --long_text."),
-        ("use dtype='int8', or", "use --dtype=int8, or"),
-        ("of model/format=1/x: no", "of model/format=1/x: no"),
-        ("long_text.txt or a/long_text", "long_text.txt or a/long_text"),
-        ("has 'long_text' in long_text/", "has 'long_text' in long_text/"),
+        ("with `verify=False` to", "with --noverify to"),
+        ("with `allow_untrained=True`.", "with --allow_untrained."),
+        ("Pass `lowercase=True` or", "Pass `lowercase=True` or"),
+        ("set `format=onnx`, or", "set --format=onnx, or"),
+        ("`format` is b; expected", "--format is b; expected"),
+        ("the length `long_text`.", "the length --long_text."),
+        ("use `dtype='int8'`, or", "use --dtype=int8, or"),
+        ('use `dtype="int8"`, or', "use --dtype=int8, or"),
+        # The user's own words, such as classes and columns
+        ("classes: pair, long_text", "classes: pair, long_text"),
+        ("format is a class", "format is a class"),
+        ("a/long_text has top_k=3", "a/long_text has top_k=3"),
     ):
         assert script.with_flags(told) == shown
     capsys.readouterr()
-    progress.print_notes(["with top_k=3 of %s, use dtype='int8'", "b", "b"])
+    progress.print_notes(["with `top_k=3` of %s, use `dtype='int8'`", "b", "b"])
     assert capsys.readouterr().out == (
         "note: with --top_k=3 of %s, use --dtype=int8\nnote: b\n"
     )

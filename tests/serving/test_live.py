@@ -96,7 +96,7 @@ def test_a_ranking_model_scores_each_passage_of_a_query():
     assert found["order"].numpy()[0, 2] == 1  # empty, so it is last
     assert found["score"].numpy()[1].tolist() == [0, 0, 0]
     with pytest.raises(
-        InputError, match="long_text is an option of .* has rank"
+        InputError, match="`long_text` is an option of .* has rank"
     ):
         asked = dict.fromkeys(OPTIONS) | {"long_text": "windows"}
         resolve_options([model], asked)

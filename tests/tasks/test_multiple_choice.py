@@ -65,7 +65,7 @@ def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     # its 3 special tokens. So 4 tokens are cut, and 13 positions are enough.
     assert encoded.cut.tolist() == [4] * 2
     (note,) = note_data({}, encoded, preprocess)
-    assert "sequence_length=13 would hold most" in note
+    assert "sequence_length=13` would hold most" in note
 
 
 def test_the_score_is_accuracy_beside_the_commonest_label(tmp_path):

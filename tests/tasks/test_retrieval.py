@@ -345,7 +345,7 @@ def test_a_repeated_id_of_a_parquet_file_is_named_by_its_row(tmp_path):
 def test_micro_batches_are_refused_before_the_run(tmp_path):
     path = write(tmp_path / "t.csv", PAIRS)
     task = embedding_task(train=path, dev=path)
-    with pytest.raises(InputError, match="accumulation is 2, .* compares"):
+    with pytest.raises(InputError, match="`accumulation` is 2, .* compares"):
         finetuning.run(task, "no weights", tmp_path / "run", accumulation=2)
     assert not (tmp_path / "run").exists()
 

@@ -72,7 +72,7 @@ MASKED = np.ma.array(["good", "bad"], mask=[False, True])
         (lambda: learn_vocabulary("some words", 100), "one string"),
         (lambda: learn_vocabulary(["a", None], 9), "Text 1 is None"),
         (lambda: learn_vocabulary(MASKED, 9), "Text 1 is None"),
-        (lambda: learn_vocabulary(["a"], 100, min_count=0), "min_count is 0"),
+        (lambda: learn_vocabulary(["a"], 100, min_count=0), "`min_count` is 0"),
         (lambda: packer(2), "at least 3"),
         (lambda: packer(4)((IDS, IDS)), "at least 5"),
         (lambda: packer(16.5), "16.5; expected a whole number"),
@@ -123,8 +123,8 @@ MASKED = np.ma.array(["good", "bad"], mask=[False, True])
             lambda: align_words(tiny.preprocessor(), [["bad"]], [[1.5]]),
             r"labels contains the number 1\.5",
         ),
-        (lambda: BertPreprocessor(TOKENIZER, "128"), "length is '128'"),
-        (lambda: BertPreprocessor(TOKENIZER, 2), "length is 2"),
+        (lambda: BertPreprocessor(TOKENIZER, "128"), "length` is '128'"),
+        (lambda: BertPreprocessor(TOKENIZER, 2), "length` is 2"),
         (lambda: BertPreprocessor("bert-base-uncased"), "WordPieceTokenizer"),
         *(
             (lambda word=word: extend_vocabulary(PIECES, [word]), "be added")

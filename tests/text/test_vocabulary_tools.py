@@ -93,14 +93,14 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
     assert script.load_tokenizer(values).strip_accents is False
     with pytest.raises(InputError, match="strip_accents=True contradicts"):
         run(create_pretraining_data, f"{data} --strip_accents")
-    with pytest.raises(InputError, match="lowercase=False contradicts"):
+    with pytest.raises(InputError, match="lowercase=False` contradicts"):
         run(
             train_vocabulary,
             "--input=text.txt --output=other.txt --nolowercase",
         )
     words = "--input=text.txt --min_count=1 --overwrite --output="
     run(train_vocabulary, f"{words}other.txt")
-    with pytest.raises(InputError, match="lowercase=False contradicts"):
+    with pytest.raises(InputError, match="lowercase=False` contradicts"):
         run(train_vocabulary, f"{words}vocab.txt --nolowercase")
     os.remove("other.txt")  # now no other vocabulary shares the settings file
     run(train_vocabulary, f"{words}vocab.txt --nolowercase")
