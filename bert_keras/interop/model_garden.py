@@ -293,7 +293,7 @@ def _find_head(stored, graph, plain):
     pooler = poolers.get(name, only)
     if not pooler:
         return head, arguments, found
-    if any(stored[key].shape[-1] != shape[0] for key in pooler.values()):
+    if any(stored[key].shape[-1:] != shape[:1] for key in pooler.values()):
         return default  # the encoder has no pooler of this width
     pooler = {key: f"pooler_transform/{end}" for end, key in pooler.items()}
     unused = {

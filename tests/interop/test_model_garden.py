@@ -197,6 +197,23 @@ def test_a_saved_model_of_a_version_2_encoder_gives_the_language_model(
     assert text.tokenizer.lowercase is False
 
 
+@pytest.mark.parametrize("shape", [(), (6, 5)])
+def test_a_head_with_a_pooler_of_another_width_is_named(tmp_path, shape):
+    arrays = weight_names.weights(ENCODER, CLASSIFIER)
+    head, name = "model/classifier", "sentence_prediction"
+    variables = encoder_variables(arrays, "encoder/") | head_variables(
+        arrays, "classifier", f"{head}/out_proj", f"{name}/logits"
+    )
+    kernel = np.ones(shape, "float32"), f"{name}/pooler_dense/kernel"
+    write_objects(tmp_path, {**variables, f"{head}/dense/kernel": kernel})
+    with pytest.warns(UntrainedWarning, match="classifier/dense/kernel"):
+        model = load_model(
+            CLASSES["BertClassifier"], tmp_path, labels=["a", "b", "c"]
+        )
+    del arrays["classifier/kernel"], arrays["classifier/bias"]
+    assert_holds(model, arrays)
+
+
 def test_narrow_embeddings_are_refused_by_name(tmp_path):
     arrays = weight_names.weights(ENCODER)
     variables = encoder_variables(arrays, "encoder/")
