@@ -93,16 +93,16 @@ def split_trainable(model):
     """Return two lists of trainable weights: updated ones, and left out ones.
 
     A training step of a task model leaves out weights that its loss does not
-    depend on: the pooler's if `model.pools` is False, and the encoder's if the
-    model reads features by a recipe. Such weights stay trainable, because other
-    models may share the encoder. The loss depends on all weights that have a
-    regularizer.
+    depend on: the pooler's if `model.pools` is False, and all of the encoder's
+    if the model also reads features by a recipe. Such weights stay trainable,
+    because other models may share the encoder. The loss depends on all weights
+    that have a regularizer.
     """
     left_out = set()
-    if getattr(model, "recipe", None):
-        left_out = {id(weight) for weight in model.encoder.weights}
-    elif not getattr(model, "pools", True):
-        left_out = {id(weight) for weight in model.encoder.pooler.weights}
+    if not getattr(model, "pools", True):
+        has_recipe = getattr(model, "recipe", None)
+        part = model.encoder if has_recipe else model.encoder.pooler
+        left_out = {id(weight) for weight in part.weights}
     updated, others = [], []
     for weight in model.trainable_weights:
         is_unused = id(weight) in left_out and weight.regularizer is None
