@@ -22,7 +22,11 @@ TEXT_OPTIONS = {
     **TABLE_OPTIONS,
     "text": Option("text", "Column of the text."),
     "text_pair": Option(None, "Column of the second text."),
-    "label": Option("label", "Column of the label."),
+    "label": Option(
+        "label",
+        "Column of the label. With --problem=multi also a column with 0 or 1 "
+        "for each label, separated by commas.",
+    ),
     "problem": Option(
         "single",
         f"One of {', '.join(METRICS)}, spans, tags, choices. The last three "
@@ -72,9 +76,10 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
             "--label_separator is empty: expected text between labels, such as "
             "--label_separator=','"
         )
-    if problem != "multi" and chosen.classes:
+    if chosen.classes and (problem != "multi" or "," in chosen.label):
         raise InputError(
-            "--classes only applies with --problem=multi. Leave --classes out."
+            "--classes only applies with --problem=multi, and with one column "
+            "as --label. Leave --classes out."
         )
     if problem == "multi" and chosen.drop_unlabelled:
         raise InputError(

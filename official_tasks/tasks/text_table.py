@@ -27,13 +27,18 @@ class TextTable(Table):
 
     def __init__(self, options):
         self.options, self.problem = options, options.problem
-        pair = options.text_pair
+        pair, columns = options.text_pair, [options.label]
+        # Names of the labels, if a row has 0 or 1 for each.
+        self.classes = _split(options.classes)
+        if self.problem == "multi" and "," in options.label:
+            self.classes = columns = _split(options.label)
+        is_one = len(columns) == 1 and self.problem != "regression"
         columns = Columns(
             "custom",
             [options.text, *([pair] if pair else [])],
-            [options.label],
+            columns,
             self._parse,
-            lists=(options.label,) if self.problem != "regression" else (),
+            lists=tuple(columns) if is_one else (),
             has_label=self._has_label,
             is_stratified=self.problem == "single",
         )
@@ -41,8 +46,11 @@ class TextTable(Table):
 
     def _parse(self, where, number, cells):
         options, label = self.options, None
-        if options.label in cells:
-            label = self._parse_label(where, cells[options.label])
+        names = [name for name in self.columns.labels if name in cells]
+        if len(names) > 1:
+            label = tuple(cells[name].strip() for name in names)
+        elif names:
+            label = self._parse_label(where, cells[names[0]])
         return Example(cells[options.text], cells.get(options.text_pair), label)
 
     def _parse_label(self, where, cell):
@@ -87,8 +95,7 @@ class TextTable(Table):
             return None
         rows = self._replace_rare("train")
         names = set().union(*(self._get_names(example) for _, example in rows))
-        if self.options.classes:
-            names.update(map(str.strip, self.options.classes.split(",")))
+        names.update(self.classes)
         if len(names) < 2:
             raise InputError(
                 f"{self.files['train']}: expected at least 2 classes in column "
@@ -131,10 +138,9 @@ class TextTable(Table):
     def _name_positions(self, rows):
         """Return the rows with sets of labels.
 
-        With --classes, a row has 0 or 1 for each class. Without, it has names.
+        With `classes`, a row has 0 or 1 for each class. Without, it has names.
         """
-        classes = self.options.classes
-        names = classes and [name.strip() for name in classes.split(",")]
+        names = self.classes
         result, faults = Examples(notes=rows.notes), []
         if not names:
             self._refuse_positions(rows)
@@ -145,7 +151,7 @@ class TextTable(Table):
                 if len(digits) != len(names) or {*digits} - {"0", "1"}:
                     faults.append(
                         f"{format_lines([location])}: expected 0 or 1 for each "
-                        f"of the {len(names)} --classes, got {', '.join(label)}"
+                        f"of {', '.join(names)}, got {', '.join(label)!r}"
                     )
                 pairs = zip(names, digits, strict=False)
                 label = (name for name, digit in pairs if digit == "1")
@@ -311,6 +317,10 @@ class TextTable(Table):
                 example = example._replace(label=label)
             result.append((location, example))
         return result
+
+
+def _split(names) -> list[str]:
+    return [name.strip() for name in names.split(",")] if names else []
 
 
 def _join(names):

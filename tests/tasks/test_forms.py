@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from shared_data import shared
-from task_samples import write_csv
+from task_samples import read_csv, write_csv
 
 from bert_keras import InputError
 from official_tasks.engine.prediction import read_inputs
@@ -108,10 +108,39 @@ def test_a_list_of_0s_and_1s_has_a_label_at_each_position(tmp_path, form):
     assert labels == [{0, 1}, set(), {2}, {0, 1, 2}]
     with pytest.raises(InputError, match="lists of 0s and 1s.*--classes=a,b,c"):
         custom_task(str(path), problem="multi").read("train")
-    with pytest.raises(InputError, match="line [12]: expected 0 or 1 for each"):
+    with pytest.raises(
+        InputError, match="line [12]: expected 0 or 1 for each of a"
+    ):
         custom_task(str(path), problem="multi", classes="a,b").read("train")
     with pytest.raises(InputError, match="only applies with --problem=multi"):
         custom_task(str(path), classes="a,b")
+
+
+def test_labels_may_have_a_column_of_0s_and_1s_each(tmp_path):
+    path = str(shared("forms/multi_columns.csv"))
+    label = "toxic,rude, spam"
+    task = custom_task(path, path, label=label, problem="multi")
+    truth = read_csv(path)
+    assert task.labels == ["rude", "spam", "toxic"] and len(truth) == 60
+    assert [
+        {task.labels[i] for i in row.label} for row in task.read("dev")
+    ] == [{name for name in task.labels if row[name] == "1"} for row in truth]
+    assert len(
+        custom_task(test=path, label=label, problem="multi").read("test")
+    )
+    header = ("text", "x", "y")
+    rows = [("a", "1.0", "0"), ("b", "", "1"), ("c", "2", "1")]
+    path = write_csv(tmp_path / "a.csv", rows, header)
+    asked = {"label": "x,y", "problem": "multi"}
+    with pytest.raises(InputError) as error:
+        custom_task(path, **asked).read("train")
+    message = str(error.value)
+    assert "line 3: expected 0 or 1 for each of x, y, got ', 1'" in message
+    assert "line 4: expected 0 or 1" in message and "line 2" not in message
+    with pytest.raises(InputError, match="no column 'z'"):
+        custom_task(path, label="x,z", problem="multi").read("train")
+    with pytest.raises(InputError, match="with one column as --label"):
+        custom_task(path, **asked, classes="x,y")
 
 
 def test_names_are_not_read_as_positions(tmp_path):
