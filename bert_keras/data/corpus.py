@@ -158,6 +158,8 @@ def find_files(source: str) -> tuple[str, list[str]]:
         root = os.path.dirname(re.split("[*?[]", source)[0])
         paths = [path for path in files.find(source) if files.is_file(path)]
     if not paths:
+        if os.path.exists(source) and not files.is_folder(source):
+            files.check_file(source)  # raises for a pipe
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
             f"with files that end in {', '.join(SUFFIXES)}, a "

@@ -15,6 +15,7 @@ from official_tasks.tasks.base import (
     Task,
     require_labels,
 )
+from official_tasks.tasks.table import require_file
 
 FILE_OPTIONS = {
     "data_dir": Option(
@@ -164,8 +165,7 @@ class Source:
                 f"task {self.name} expect files: give "
                 f"--data_dir={parse_data_set(path).source}"
             )
-        if not Path(path).is_file():
-            raise InputError(f"{path}: no such file")
+        require_file(path)
         return Path(path)
 
 

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import math
+import os
 import re
 import sys
 import types
@@ -212,6 +213,15 @@ def is_columnar(path) -> bool:
     return is_data_set(path) or str(path).lower().endswith(PARQUET)
 
 
+def require_file(path) -> None:
+    """Raise `InputError` unless there is a regular file at a local path."""
+    if not os.path.exists(path):
+        raise InputError(f"{path}: no such file")
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder; expected a file")
+    files.check_file(path)  # a pipe can be read only once
+
+
 def line_or_row(path) -> str:
     """Return "row" or "line", the word for a position in the file."""
     has_rows = is_columnar(path) or split_ending(path)[0] == ".json"
@@ -240,8 +250,8 @@ def _read_columnar(path, columns, optional, dialect, split):
             raise InputError(
                 f"{path}: --{flag}={value} is for text files: leave it out"
             )
-    if not is_data_set(path) and not Path(path).is_file():
-        raise InputError(f"{path}: no such file")
+    if not is_data_set(path):
+        require_file(path)
     yield from column_rows(str(path), columns, optional, split)
 
 
@@ -257,8 +267,7 @@ def _read_text_rows(path, stream, kind, wanted, dialect, notes):
         )
     with contextlib.ExitStack() as stack:
         if stream is None:
-            if not Path(path).is_file():
-                raise InputError(f"{path}: no such file")
+            require_file(path)
             stream, found = open_text(path, dialect, notes, newline="")
             stack.enter_context(stream)
             dialect = dialect and found
@@ -550,8 +559,7 @@ def make_csv_writer(file, **dialect):
 def read_text(path) -> str:
     """Return the text of a UTF-8 file without its byte order mark."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    require_file(path)
     with plain_errors(path):
         return path.read_bytes().decode("utf-8-sig")
 

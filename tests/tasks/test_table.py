@@ -8,8 +8,15 @@ import re
 import pytest
 
 from bert_keras import InputError, bounded_lines
+from bert_keras.data.corpus import read_documents
 from official_tasks.engine.prediction import find_kind, read_inputs
-from official_tasks.tasks.table import make_dialect, read_rows, write_csv
+from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.table import (
+    make_dialect,
+    read_rows,
+    read_text,
+    write_csv,
+)
 
 
 def rows(path, columns, **arguments):
@@ -254,3 +261,19 @@ def test_a_row_of_any_length_is_refused_with_its_line(
                 list(found)
         else:
             assert list(found)[-1] == ["x" * length]
+
+
+def test_a_pipe_and_a_folder_are_not_called_missing(tmp_path):
+    pipe = tmp_path / "a.csv"
+    os.mkfifo(pipe)
+    (tmp_path / "b.csv").mkdir()
+    for read in (
+        lambda: rows(pipe, ["text"]),
+        lambda: read_text(pipe),
+        lambda: custom_task(str(pipe), str(pipe)).read("train"),
+        lambda: list(read_documents(str(pipe))),
+    ):
+        with pytest.raises(InputError, match="a.csv is a pipe, .* regular"):
+            read()
+    with pytest.raises(InputError, match="b.csv is a folder; expected a file"):
+        rows(tmp_path / "b.csv", ["text"])
