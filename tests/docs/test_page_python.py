@@ -1,6 +1,7 @@
 """Python code of the pages; test_notebook.py runs that of the README."""
 
 import csv
+import glob
 import re
 import warnings
 
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from data_samples import corpus, toy_tokenizer
 from run_script import ROOT
 from safetensors.numpy import load_file
 from served_samples import encoder, preprocessor, spread
@@ -15,6 +17,9 @@ from task_samples import sentences, write_reviews
 from test_page_commands import python_of
 
 import bert_keras
+from bert_keras.data import record_files
+from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import UntrainedWarning
 
 pytestmark = pytest.mark.release
@@ -122,3 +127,43 @@ def test_the_habits_of_keras_hub_work(names):
         again = bert_keras.BertClassifier.from_preset("mine")
     texts = names["preprocess"](["An hour well spent."])
     np.testing.assert_array_equal(again(texts), names["model"](texts))
+
+
+def test_records_are_read_into_fit_by_plain_tf_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tokenizer, rules = toy_tokenizer(), SamplingRules(64)
+    manifests = create_pretraining_data(
+        corpus(60), tokenizer, "runs/data", rules, records=True
+    )
+    (code,) = python_of("data")
+    # The page's model would take a minute.
+    small = code.replace("2, 4, 256, 1024", "1, 2, 16, 32")
+    names = {}
+    exec(small.replace("epochs=2", "epochs=1"), names)
+    assert rules.max_predictions == names["M"][0] == 10
+    records = tf.data.TFRecordDataset(sorted(glob.glob("runs/*/train/*.tf*")))
+    batch = next(iter(records.batch(32)))
+    expected = record_files.parser(rules)(batch)
+    x, y, w = names["to_batch"](batch)
+    found = x | {"mask_ids": y["mlm"], "next_sentence_labels": y["nsp"]}
+    found["mask_weights"] = w["mlm"]
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| (int64|float), (\w) \|", page, re.M)
+    (example,) = (
+        tf.train.Example.FromString(record.numpy())
+        for record in records.take(1)
+    )
+    lengths = {"T": 64, "M": 10, "1": 1}
+    assert {
+        name: (f"{kind}_list", lengths[length]) for name, kind, length in listed
+    } == {
+        name: (
+            feature.WhichOneof("kind"),
+            len(getattr(feature, feature.WhichOneof("kind")).value),
+        )
+        for name, feature in example.features.feature.items()
+    }
+    assert manifests["train"]["examples"] >= 32
