@@ -213,10 +213,10 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
         labels: int `(R,)`.
     """
     given = probabilities[np.arange(len(labels)), labels]
-    least = [
-        given[labels == label].mean() if (labels == label).any() else np.inf
-        for label in range(probabilities.shape[1])
-    ]
+    count = probabilities.shape[1]
+    rows, sums = np.bincount(labels, minlength=count), np.full(count, np.inf)
+    sums[rows > 0] = np.bincount(labels, given, minlength=count)[rows > 0]
+    least = sums / np.maximum(rows, 1)  # (C,); infinite without rows
     is_likely = probabilities >= least
     likeliest = np.where(is_likely, probabilities, -1).argmax(axis=1)
     rows = np.flatnonzero(is_likely.any(axis=1) & (likeliest != labels))

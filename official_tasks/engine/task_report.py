@@ -4,6 +4,7 @@ from official_tasks import page
 
 MAX_SHOWN = 20  # maximum number of mistakes or confusions in a table
 MAX_TEXT_LENGTH = 400  # maximum number of characters of a text in a table
+MAX_ROWS = 200  # maximum number of classes in the table of classes
 MAX_CLASSES = 30  # confusion matrices of more classes are not shown
 # Keys of the results that are not metrics.
 COUNTS = ("rows", "dev_rows", "best_step", "cut")
@@ -84,6 +85,14 @@ def _show_classes(classes):
     if not classes:
         return ""
     columns = list(next(iter(classes.values())))
+    text = "Metrics on dev. Support is how often the class occurs in dev."
+    if len(classes) > MAX_ROWS:
+        text += (
+            f" The {MAX_ROWS} most frequent of {len(classes):,} classes; "
+            "results.json has all."
+        )
+        order = sorted(classes, key=lambda name: -classes[name]["support"])
+        classes = {name: classes[name] for name in order[:MAX_ROWS]}
     rows = [
         [
             label,
@@ -98,7 +107,7 @@ def _show_classes(classes):
     ]
     return page.section(
         "Classes",
-        "Metrics on dev. Support is how often the class occurs in dev.",
+        text,
         page.table(rows, ("class", *columns), range(1, len(columns) + 1)),
     )
 

@@ -233,7 +233,7 @@ class TextTable(Table):
         for name in names:
             if name not in index:
                 raise InputError(
-                    f"{where}: expected one of the labels {', '.join(index)}, "
+                    f"{where}: expected one of the labels {_join(index)}, "
                     f"got {name!r}"
                 )
         numbers = frozenset(index[name] for name in names)

@@ -51,6 +51,18 @@ def test_the_page_tells_what_was_learned_and_what_was_not():
     assert longest == task_report.MAX_TEXT_LENGTH - 1
 
 
+def test_of_many_classes_the_page_shows_the_most_frequent():
+    classes = {
+        f"class {i}": {"f1": 0.5, "support": i % 300} for i in range(900)
+    }
+    results = {**RESULTS, "classes": classes}
+    del results["confusion"]
+    page = task_report.render("toy", "accuracy", results, [], {})
+    assert page.count("<td>class ") == task_report.MAX_ROWS
+    assert "<td>class 299</td>" in page and "<td>class 0</td>" not in page
+    assert f"{task_report.MAX_ROWS} most frequent of 900 classes" in page
+
+
 TEXTS = [
     "$100 # $200",
     "100 %",

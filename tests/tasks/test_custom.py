@@ -175,6 +175,11 @@ def test_labels_of_a_dev_file_are_those_of_training(tmp_path):
     dev = write(tmp_path / "dev.csv", [("c", "3")])
     with pytest.raises(InputError, match="line 2: .* got '3'"):
         custom_task(train, dev).read("dev")
+    many = custom_task(dev=dev)
+    many.labels = [f"class {i}" for i in range(5000)]
+    with pytest.raises(InputError, match="labels class 0, .*, ..., got") as bad:
+        many.read("dev")
+    assert len(str(bad.value)) < 1000
     with pytest.raises(InputError, match="line 2: .* labels .* --model"):
         custom_task(dev=dev).read("dev")
 
