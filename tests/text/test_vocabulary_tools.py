@@ -91,7 +91,7 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
         create_pretraining_data.define_flags, data.split(), monkeypatch
     )
     assert script.load_tokenizer(values).strip_accents is False
-    with pytest.raises(InputError, match="strip_accents=True contradicts"):
+    with pytest.raises(InputError, match="strip_accents=True.? contradicts"):
         run(create_pretraining_data, f"{data} --strip_accents")
     with pytest.raises(InputError, match="lowercase=False` contradicts"):
         run(
