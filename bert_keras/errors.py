@@ -44,6 +44,17 @@ def cut_middle(text, longest):
     return f"{text[:half]} [...] {text[-half:]}"
 
 
+def format_count(number, one, many=None):
+    """Return a number with its noun, such as "1 row" or "2,000 rows".
+
+    Args:
+        number: int.
+        one: words after the number 1.
+        many: words after other numbers; the default is `one` with "s".
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def require_tensorflow(what):
     """Raise `InputError` if Keras does not run on TensorFlow.
 
@@ -131,6 +142,9 @@ def raise_all(faults):
     lines = list(dict.fromkeys("\n".join(faults).splitlines()))
     if len(lines) > MAX_FAULTS:
         more = len(lines) - MAX_FAULTS
-        lines = [*lines[:MAX_FAULTS], f"... and {more} more faults"]
+        lines = [
+            *lines[:MAX_FAULTS],
+            f"... and {format_count(more, 'more fault')}",
+        ]
     if lines:
         raise InputError("\n".join(lines))

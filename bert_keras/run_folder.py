@@ -235,7 +235,7 @@ class RunFolder:
         ):
             advice = (
                 " To train a finished model further, name another folder and "
-                "give init=RUN, where RUN is this folder."
+                "give `init=RUN`, where RUN is this folder."
             )
         check_same_settings(old, settings, self.path, advice)
 

@@ -32,6 +32,7 @@ cores, and about 40 minutes for BERT base.
 
 from absl import flags
 
+from bert_keras.errors import format_count
 from bert_keras.training import DISTRIBUTIONS
 from official_tasks import script
 from official_tasks.engine.hyperparameters import (
@@ -220,9 +221,9 @@ def main(values):
     results = _train(values)
     if errors := results.get("errors"):
         raise DivergedError(
-            f"{len(errors)} runs failed: {', '.join(errors)}. The results of "
-            f"the others are in {values.output}. Try a lower learning rate in "
-            "a new folder."
+            f"{format_count(len(errors), 'run')} failed: "
+            f"{', '.join(errors)}. The results of the others are in "
+            f"{values.output}. Try a lower learning rate in a new folder."
         )
 
 

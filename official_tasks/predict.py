@@ -36,7 +36,7 @@ the texts.
 from absl import flags
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from official_tasks import progress, script
 from official_tasks.engine import prediction
 from official_tasks.engine.answer_formats import WRITERS
@@ -191,7 +191,8 @@ def _answer(values):
     if rows.total is None:  # a pipe or a data set was first read just now
         progress.print_notes(notes[printed:])
     now = answers.done - before
-    message = f"{answers.done} rows, {now} of them by this command"
+    message = format_count(answers.done, "row")
+    message += f", {now:,} of them by this command"
     if answers.counts_truncated and answers.done:
         message += f"; {answers.truncated / answers.done:.1%} truncated"
     progress.console.print(message)

@@ -32,7 +32,7 @@ from absl import flags
 import bert_keras
 from bert_keras import files
 from bert_keras.bounded_lines import bound_lines
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
@@ -118,8 +118,9 @@ def main(values):
         )
     size = files.size(values.output)
     progress.console.print(
-        f"{values.output}: {vectors:,} vectors of size {extract.width}, for "
-        f"{count:,} texts; {size:,} bytes, {size / vectors:,.0f} a vector"
+        f"{values.output}: {format_count(vectors, 'vector')} of size "
+        f"{extract.width}, for {format_count(count, 'text')}; {size:,} bytes, "
+        f"{size / vectors:,.0f} a vector"
     )
 
 

@@ -31,7 +31,7 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 import numpy as np
 from absl import flags
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from official_tasks import progress, script
 from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
@@ -129,8 +129,9 @@ def main(values):
     write_csv(values.output, [("text", "text_pair", "negative"), *rows])
     without = sum(not len(negatives) for negatives in mined)
     progress.console.print(
-        f"{values.output}: {len(rows):,} rows of {len(queries):,} texts, "
-        f"{without:,} texts without negatives"
+        f"{values.output}: {format_count(len(rows), 'row')} of "
+        f"{format_count(len(queries), 'text')}, "
+        f"{format_count(without, 'text')} without negatives"
     )
 
 

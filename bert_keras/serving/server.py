@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from bert_keras import json_files
 from bert_keras.comparison import check_finite_answers
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.serving.load import (
     clean_message,
     read_columns,
@@ -249,7 +249,9 @@ def parse(body, card, limits):
     lists = content.values() if isinstance(content, dict) else [content]
     count = max((len(x) for x in lists if isinstance(x, list)), default=1)
     if not 1 <= count <= limits.max_rows:
-        raise RequestError(f"{count} rows; expected 1 to {limits.max_rows}.")
+        raise RequestError(
+            f"{format_count(count, 'row')}; expected 1 to {limits.max_rows}."
+        )
     columns = _collect_columns(content, entry["input_order"], by_row)
     columns = read_columns(name, entry, columns)
     columns = {key: _encode(rows) for key, rows in columns.items()}

@@ -4,7 +4,7 @@ import logging
 
 import keras
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.training.optimizers import AdamW
 
 logger = logging.getLogger(__name__)
@@ -79,9 +79,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         in_row = _to_int(optimizer.skipped_in_row)
         if skipped > self._known:
             logger.warning(
-                "%d steps so far were skipped, because their gradients were "
-                "not finite.",
-                skipped,
+                "Skipped so far: %s, because the gradients were not finite.",
+                format_count(skipped, "step"),
             )
             self._known = skipped
         scale = getattr(self.model.optimizer, "dynamic_scale", LEAST_SCALE)

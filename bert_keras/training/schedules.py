@@ -6,7 +6,7 @@ import warnings
 import keras
 from keras import ops
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.modeling.inputs import ShowsArguments
 from bert_keras.modeling.keras_adapter import learning_rate_schedule
 from bert_keras.training import SCHEDULES
@@ -134,8 +134,8 @@ class ScheduleWatch(keras.callbacks.Callback):
             self._has_warned = True
             warnings.warn(
                 f"The learning rate is 0, because the schedule ended after "
-                f"{end} steps. To train further, make adamw or lamb "
-                "with the steps of all epochs, and compile again.",
+                f"{format_count(end, 'step')}. To train further, make adamw "
+                "or lamb with the steps of all epochs, and compile again.",
                 stacklevel=2,
             )
 

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.json_files import without_nan, write_json
 from bert_keras.run_folder import RunFolder
 from official_tasks import page, progress
@@ -91,7 +91,8 @@ def cross_validate(
         grid.show_classes(results)
         if "wrong_labels" in results:
             progress.console.print(
-                f"{results['wrong_labels']} labels look wrong: see "
+                f"{format_count(results['wrong_labels'], 'label')} may be "
+                "wrong: see "
                 f"{folder.file('report.html')}",
                 soft_wrap=True,
             )

@@ -2,7 +2,7 @@
 
 import math
 
-from bert_keras.errors import require_tensorflow
+from bert_keras.errors import format_count, require_tensorflow
 from bert_keras.json_files import (
     without_nan,
     write_json,
@@ -232,7 +232,8 @@ def find_notes(results) -> list[str]:
         )
     if skipped := last.get("skipped_steps"):
         notes.append(
-            f"{skipped:,.0f} steps had gradients that were not finite and were "
-            "skipped. Set a lower `learning_rate`, or use float32."
+            f"{format_count(int(skipped), 'step')} had gradients that were not "
+            "finite, and changed no weight. Set a lower `learning_rate`, or "
+            "use float32."
         )
     return notes

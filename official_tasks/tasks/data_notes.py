@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from bert_keras.errors import format_count
 from official_tasks.tasks.table import line_or_row
 
 MAX_LINES = 5  # maximum number of line numbers in a note
@@ -54,11 +55,14 @@ def note_rows(rows, column) -> list[str]:
             (again if is_same else contradicting).append(location)
     if again:
         notes.append(
-            f"{format_lines(again)}: {len(again)} rows repeat an earlier row"
+            f"{format_lines(again)}: "
+            f"{format_count(len(again), 'row repeats', 'rows repeat')} an "
+            "earlier row"
         )
     if contradicting:
         notes.append(
-            f"{format_lines(contradicting)}: {len(contradicting)} rows repeat "
+            f"{format_lines(contradicting)}: "
+            f"{format_count(len(contradicting), 'row repeats', 'rows repeat')} "
             "an earlier text under another label"
         )
     return notes
@@ -85,8 +89,9 @@ def note_overlap(train, dev) -> list[str]:
         return []
     locations = [location for location, _ in both]
     return [
-        f"{format_lines(locations)}: {len(both)} texts are in train and in "
-        "dev, so the score is too high; the first is "
+        f"{format_lines(locations)}: "
+        f"{format_count(len(both), 'text of dev is', 'texts of dev are')} "
+        "also in train, so the score is too high; the first is "
         f"{both[0][1].texts[0][:60]!r}"
     ]
 

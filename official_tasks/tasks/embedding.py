@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import (
     Encoded,
@@ -151,8 +151,9 @@ class EmbeddingTask(RetrievalTask):
         """Return the pairs that have a score above 0 or no score."""
         kept = Examples([p for p in pairs if p.label != 0], pairs.notes)
         dropped = (
-            f"{self.source.files['train']}: {len(pairs) - len(kept)} rows "
-            f"have the score 0 in column {self.source.label_column!r}"
+            f"{self.source.files['train']}: "
+            f"{format_count(len(pairs) - len(kept), 'row has', 'rows have')} "
+            f"the score 0 in column {self.source.label_column!r}"
         )
         if not kept:
             raise InputError(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.table import read_number, read_text
 
@@ -42,9 +42,9 @@ def read_tsv(row, path, split, notes, part=0):
             )
     if ragged:
         notes.append(
-            f"{path}: {len(ragged)} rows with a wrong number of columns are "
-            f"left out, the first at line {ragged[0]}. The official files have "
-            "such rows"
+            f"{path}: {format_count(len(ragged), 'row')} with a wrong number "
+            f"of columns left out, the first at line {ragged[0]}. The official "
+            "files have such rows"
         )
     return examples
 

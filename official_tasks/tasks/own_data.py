@@ -7,7 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras import files
-from bert_keras.errors import InputError, collect_faults, raise_all
+from bert_keras.errors import (
+    InputError,
+    collect_faults,
+    format_count,
+    raise_all,
+)
 from official_tasks.tasks.base import SPLITS, Examples, Option
 from official_tasks.tasks.data_notes import (
     format_lines,
@@ -259,7 +264,7 @@ class Table(Source):
             name for name in self.columns.labels if name in empty
         )
         message = (
-            f"{format_lines(locations)}: {len(locations)} rows "
+            f"{format_lines(locations)}: {format_count(len(locations), 'row')} "
             f"{self.columns.lacks} in column {column!r}"
         )
         if not self.drop_unlabelled:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.text.labels import OUTSIDE
 from official_tasks.tasks.base import (
     Defaults,
@@ -151,13 +151,14 @@ class TagTask(Problem):
             )
         if inexact := sum(text.num_inexact for text in texts):
             notes.append(
-                f"{inexact} spans of the {split} file begin or end inside a "
-                "word, so the entire word is learned and predicted"
+                f"the {split} file has {format_count(inexact, 'span')} with "
+                "an end inside a word, so the entire word is learned and "
+                "predicted"
             )
         if shifted := sum(text.is_utf16 for text in texts):
             notes.append(
-                f"the spans of {shifted} texts of the {split} file count "
-                "UTF-16 units, not characters, and are read so"
+                f"the spans of {format_count(shifted, 'text')} of the {split} "
+                "file count UTF-16 units, not characters, and are read so"
             )
         texts = Examples(texts, notes)
         return (

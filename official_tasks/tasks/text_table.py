@@ -4,7 +4,12 @@ import functools
 import re
 from collections import Counter
 
-from bert_keras.errors import InputError, collect_faults, raise_all
+from bert_keras.errors import (
+    InputError,
+    collect_faults,
+    format_count,
+    raise_all,
+)
 from official_tasks.tasks.base import Example, Examples
 from official_tasks.tasks.data_notes import (
     format_lines,
@@ -130,7 +135,8 @@ class TextTable(Table):
             renamed.append((location, example))
         old, name = min(new.items())
         note = (
-            f"{format_lines(changed)}: the labels of {len(changed)} rows are "
+            f"{format_lines(changed)}: the labels of "
+            f"{format_count(len(changed), 'row')} are "
             f"whole numbers, so {old!r} is read as {name!r}"
         )
         return Examples(renamed, [*rows.notes, note])

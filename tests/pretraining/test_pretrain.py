@@ -244,7 +244,7 @@ def test_a_run_is_resumed_with_its_settings_and_data_alone(finished, data):
     with pytest.raises(InputError, match="phase_2_steps was 4 and is now 5"):
         runner.run(data, folder, **{**SMALLEST, "phase_2_steps": 5})
     longer = {**SMALLEST, "steps": SMALLEST["steps"] + 1}
-    with pytest.raises(InputError, match="steps was 12 .* give init=RUN"):
+    with pytest.raises(InputError, match="steps was 12 .* give `init=RUN"):
         runner.run(data, folder, **longer)
     pieces = [*PIECES[:-2], "##ker", "tin"]  # same size, two swapped
     for changes in ({"held_out_share": 0.4}, {"pieces": pieces}):

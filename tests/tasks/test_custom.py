@@ -315,9 +315,9 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
     task = cls(train=train, dev=dev)
     expected = [
         f"{train}, line 5: a text is empty",
-        f"{train}, line 3: 1 rows repeat an earlier row",
-        f"{train}, line 4: 1 rows repeat an earlier text under another label",
-        f"{dev}, line 2: 1 texts are in train and in dev, so the "
+        f"{train}, line 3: 1 row repeats an earlier row",
+        f"{train}, line 4: 1 row repeats an earlier text under another label",
+        f"{dev}, line 2: 1 text of dev is also in train, so the "
         f"score is too high; the first is {rows[0][0]!r}",
     ]
     noted = [note for note in read_notes(task) if "line" in note]

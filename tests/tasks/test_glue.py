@@ -92,7 +92,7 @@ def test_rows_of_qqp_that_are_broken_are_left_out_and_noted(data, tmp_path):
     qqp = task("qqp", data_dir=str(tmp_path))
     train = qqp.read("train")
     assert len(train) == 24
-    assert "1 rows with a wrong number of columns" in train.notes[0]
+    assert "1 row with a wrong number of columns" in train.notes[0]
 
 
 @pytest.mark.parametrize("name", ["cola", "mrpc", "qqp", "rte", "wnli"])

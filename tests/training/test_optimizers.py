@@ -162,7 +162,7 @@ def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(
         )
 
     assert fit([2, 4, 5]).history["skipped_steps"] == [3.0]
-    assert "3 steps so far were skipped" in caplog.text
+    assert "far: 3 steps" in caplog.text
     with pytest.raises(NotFiniteError, match="last 4 steps were not finite"):
         fit([2, 3, 4, 5])
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
