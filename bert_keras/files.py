@@ -10,7 +10,6 @@ import errno
 import glob
 import hashlib
 import io
-import itertools
 import os
 import re
 import shutil
@@ -200,47 +199,6 @@ def _walk_links(folder):
         real = {name: os.path.realpath(inner[name]) for name in below}
         below[:] = [name for name in below if real[name] not in known]
         above |= {inner[name]: known | {real[name]} for name in below}
-
-
-def refuse_input_as_output(
-    output: PathLike | None, *inputs: PathLike | None
-) -> None:
-    """Raise `InputError` if writing `output` would replace an input.
-
-    Links are followed, so two paths of one file count as the same file.
-
-    Args:
-        output: file or folder to write; None if nothing is written.
-        *inputs: files, folders (for all files in them) or patterns to read.
-            None and names of data sets are skipped.
-    """
-    if not output:
-        return
-    check_name(output)
-    if not exists(output):
-        return
-    written = _list_identities(output)
-    for source in filter(None, inputs):
-        if written & _list_identities(source):
-            raise InputError(
-                f"The output {output} is an input ({source}). Writing it would "
-                "replace the input. Name another output."
-            )
-
-
-def _list_identities(source):
-    """Return a set with the (device, inode) of each file at a path or pattern.
-
-    Files in folders are included. For a remote file, the set has its path.
-    """
-    paths = [source] if exists(source) else find(os.fspath(source))
-    below = [walk(path) if is_folder(path) else [path] for path in paths]
-    return {
-        os.fspath(path)
-        if is_remote(path)
-        else (os.stat(path).st_dev, os.stat(path).st_ino)
-        for path in filter(exists, itertools.chain(*below))  # skip broken links
-    }
 
 
 def check_file(path, most=None, inside=None):

@@ -41,6 +41,7 @@ from official_tasks import progress, script
 from official_tasks.engine import prediction
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.answers import Answers, list_written
+from official_tasks.overwriting import refuse_input_as_output
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.table import make_dialect
@@ -152,7 +153,7 @@ def _answer(values):
     progress.console.stderr = True
     paths = prediction.find_inputs(values.input)
     for path in list_written(values.output):
-        files.refuse_input_as_output(path, values.model, *paths)
+        refuse_input_as_output(path, values.model, *paths)
     served = load_saved_model(values.model)
     progress.print_version(values.model, served)
     name, entry, columns = prediction.choose_signature(

@@ -28,6 +28,7 @@ from bert_keras import files, full_disk
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interrupts import Stopped
 from official_tasks import loading, stopping
+from official_tasks.overwriting import refuse_input_as_output
 
 USER_ERROR = 2
 FAILED_RUN = 3  # `exit_code` of an `InputError`
@@ -293,7 +294,7 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
         )
     sources = [getattr(values, name, None) for name in inputs]
     parts = [files.split_paths(source) for source in sources if source]
-    files.refuse_input_as_output(path, *itertools.chain(sources, *parts))
+    refuse_input_as_output(path, *itertools.chain(sources, *parts))
     files.make_folder(os.path.dirname(files.absolute(path)))
 
 

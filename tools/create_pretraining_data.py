@@ -36,6 +36,7 @@ from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from official_tasks import progress, script
+from official_tasks.overwriting import refuse_input_as_output
 
 # Below this number of documents, the split by hash may hold out fewer than two.
 FEW = 200
@@ -129,7 +130,7 @@ def _limit_flags():
 
 def main(values):
     sources = values.input, values.held_out
-    files.refuse_input_as_output(values.output, *sources)
+    refuse_input_as_output(values.output, *sources)
     for folder in filter(None, sources):
         # The next call would read this call's vocab.txt as text.
         root = os.path.join(files.absolute(folder), "")

@@ -16,6 +16,7 @@ from official_tasks import progress
 from official_tasks.engine import grid
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.models import predict_split
+from official_tasks.overwriting import refuse_input_as_output
 from official_tasks.tasks import own_data, table
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.glue import AX, BENCHMARK, MNLI, WNLI
@@ -131,7 +132,7 @@ def new_files(folder, overwrite, inputs=()):
             for path in files.walk(written)
         }
         for path, target in paths.items():
-            files.refuse_input_as_output(target, *inputs)
+            refuse_input_as_output(target, *inputs)
             is_same = files.same_content(path, target)
             if files.exists(target) and not is_same and not overwrite:
                 raise InputError(

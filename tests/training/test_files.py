@@ -16,6 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.folder_lock import FolderLock
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.state import TrainingState
+from official_tasks.overwriting import refuse_input_as_output
 
 
 @pytest.fixture
@@ -419,11 +420,11 @@ def test_an_output_that_is_an_input_is_refused(
     os.symlink("a/b.txt", "link")
     os.link("a/b.txt", "hard")
     os.symlink("a", "folder")
-    files.refuse_input_as_output("new.txt", source)
-    files.refuse_input_as_output("a/c.txt", source)
-    files.refuse_input_as_output(output, None, "hf:imdb", "folder/c.*")
+    refuse_input_as_output("new.txt", source)
+    refuse_input_as_output("a/c.txt", source)
+    refuse_input_as_output(output, None, "hf:imdb", "folder/c.*")
     with pytest.raises(InputError, match="is an input"):
-        files.refuse_input_as_output(output, "new.txt", source)
+        refuse_input_as_output(output, "new.txt", source)
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_output(
