@@ -6,11 +6,21 @@ one that labels spans. A control without a result is missing or empty.
 """
 
 import json
+from collections import Counter
 
 from bert_keras.errors import InputError
 
 _COLUMNS = {"annotation_id", "lead_time"}  # of each row of JSON-MIN and CSV
 CANCELLED = "was_cancelled"  # column, or field of an annotation
+# Ends of notes, after the file and a number.
+SEVERAL = (
+    "tasks have several annotations; the one marked as ground truth, or else "
+    "the newest, is read"
+)
+UNLABELLED = (
+    "tasks have no annotation, or only cancelled ones, and are left out"
+)
+RELATIONS = "relations between spans are not read"
 
 
 def is_export(names) -> bool:
@@ -46,39 +56,39 @@ def read_tasks(path, tasks, columns, notes) -> list[tuple[int, dict]]:
         columns: names of the columns that are read.
         notes: list to which notes are added; None for no notes.
     """
-    rows, several, unlabelled, relations = [], 0, 0, 0
+    rows, counts = [], Counter()
     for number, task in enumerate(tasks, 1):
         try:
-            annotations = [
-                annotation
-                for annotation in _list_annotations(task)
-                if not annotation.get(CANCELLED)
-            ]
-            several += len(annotations) > 1
-            row, needs_label = dict(task["data"]), {*columns} - {*task["data"]}
-            if not annotations and needs_label:
-                unlabelled += 1
-                continue
-            if annotations:
-                newest = max(enumerate(annotations), key=_rank)[1]
-                relations += _add_results(row, newest["result"])
+            row = _read_task(task, columns, counts)
         except (AttributeError, KeyError, TypeError):
             raise InputError(
                 f"{path}, row {number}: expected a task of Label Studio with "
                 '"data" and "annotations", got '
                 f"{json.dumps(task, default=str)[:60]}"
             ) from None
-        rows.append((number, row))
-    counted = {
-        "tasks have several annotations; the one marked as ground truth, or "
-        "else the newest, is read": several,
-        "tasks have no annotation, or only cancelled ones, and are left "
-        "out": unlabelled,
-        "relations between spans are not read": relations,
-    }
+        if row is not None:
+            rows.append((number, row))
     if notes is not None:
-        notes += [f"{path}: {n} {text}" for text, n in counted.items() if n]
+        notes += [f"{path}: {n} {text}" for text, n in counts.items() if n]
     return rows
+
+
+def _read_task(task, columns, counts) -> dict | None:
+    """Return a task's row, or None to leave it out; count what notes say."""
+    annotations = [
+        annotation
+        for annotation in _list_annotations(task)
+        if not annotation.get(CANCELLED)
+    ]
+    row = dict(task["data"])
+    if not annotations:
+        needs_label = bool({*columns} - {*row})
+        counts[UNLABELLED] += needs_label
+        return None if needs_label else row
+    counts[SEVERAL] += len(annotations) > 1
+    newest = max(enumerate(annotations), key=_rank)[1]
+    counts[RELATIONS] += _add_results(row, newest["result"])
+    return row
 
 
 def _rank(numbered):
