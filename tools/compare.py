@@ -202,6 +202,7 @@ def compare(records, served, worst=5, label=None):
     for signature, group in _group_by_signature(records, served).items():
         entry = served.card["signatures"][signature]
         are_equal = not _compare_label_sets(group, entry)
+        labels = {x: i for i, x in enumerate(entry.get("labels", []))}
         for first in range(0, len(group), BATCH):
             batch = group[first : first + BATCH]
             answers = _call(served, signature, batch)
@@ -209,7 +210,12 @@ def compare(records, served, worst=5, label=None):
                 missing.update(set(record["answer"]) - set(answers))
                 for name in sorted(set(record["answer"]) & set(answers)):
                     case = _make_case(
-                        record, name, answers[name][row], entry, are_equal
+                        record,
+                        name,
+                        answers[name][row],
+                        entry,
+                        labels,
+                        are_equal,
                     )
                     if case:
                         cases.setdefault(name, []).append(case)
@@ -220,9 +226,10 @@ def compare(records, served, worst=5, label=None):
     return summaries | dict.fromkeys(sorted(missing))
 
 
-def _make_case(record, name, new, entry, are_equal):
+def _make_case(record, name, new, entry, labels, are_equal):
     """Return the old and the new value of an output, and their difference.
 
+    `labels` is a dict of the model's labels -> index.
     The result is None if the values depend on labels that only one model has.
     """
     from bert_keras.serving.load import has_value_per_entry
@@ -236,7 +243,7 @@ def _make_case(record, name, new, entry, are_equal):
     if has_value_per_entry(entry["outputs"][name]):
         old = old[: len(new)]
     if isinstance(old, list) and old and type(old[0]) is dict:
-        old, new = _select_labels(old, new, entry.get("labels", []))
+        old, new = _select_labels(old, new, labels)
     elif not are_equal and name in ("label_index", "probabilities"):
         return None
     return {
@@ -254,9 +261,8 @@ def _select_labels(best, probabilities, labels):
     `best` is the recorded list of labels with probabilities. `probabilities`
     has a new probability for each of the model's `labels`.
     """
-    values = dict(zip(labels, probabilities, strict=False))
-    common = [one for one in best if one.get("label") in values]
-    new = [values[one["label"]] for one in common]
+    common = [one for one in best if one.get("label") in labels]
+    new = [probabilities[labels[one["label"]]] for one in common]
     return [one.get("probability") for one in common], new
 
 

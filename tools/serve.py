@@ -133,7 +133,8 @@ def _make_server(values):
         Limits(values.max_rows, values.max_bytes, values.max_tokens),
         LOOPBACK if is_local else ["*"],
     )
-    connections = Connections(_count_files() // 4)
+    # Half of the files stay free: a burst of connections takes some more.
+    connections = Connections(_count_files() // 8)
     config = uvicorn.Config(
         app,
         http=connections.open,

@@ -79,7 +79,7 @@ def _single_label(labels, thresholds):
 
     outputs = {
         "label": "string (B,): the likeliest label",
-        "label_index": f"int32 (B,): index of the label in {labels}",
+        "label_index": "int32 (B,): index of the label in the card's `labels`",
         "probabilities": "float32 (B, C): probability of every label",
     }
     if thresholds:
@@ -116,7 +116,7 @@ def _several_labels(labels, thresholds):
         "label": "string (B, N): labels with a probability of at least "
         + ("their threshold" if thresholds else "0.5")
         + ", likeliest first",
-        "label_index": f"int32 (B, N): indices of `label` in {labels}",
+        "label_index": "int32 (B, N): indices in the card's `labels`",
         "probabilities": "float32 (B, C): sigmoid of each label's logit",
         "count": "int32 (B,): number of entries in the output `label`",
     }

@@ -200,7 +200,9 @@ class _Service:
         counts = _count_tokens(name, columns, card, signatures["tokenize"])
         shapes = [x.shape for x in signatures[name].structured_outputs.values()]
         widths = [shape[-1] or 1 for shape in shapes if shape.rank == 3]
-        values = len(counts) * max(counts) * max(widths, default=1)
+        widest = max(counts) * max(widths, default=1)  # values of a row
+        classes = (shape[-1] or 0 for shape in shapes if shape.rank == 2)
+        values = len(counts) * max([widest, *classes])
         tokens = 0 if name == "tokenize" else sum(counts)
         for size, most, what in (
             (values, MAX_VALUES, "values in the answer"),

@@ -342,22 +342,26 @@ def _answer_in_batches(signature, rows, batch_size, labels, encoders):
         batch = order[first : first + batch_size]
         columns = zip(*[rows[i] for i in batch], strict=True)
         outputs = signature(*map(list, columns))
+        if len(labels) > MAX_LABELS and "probabilities" in outputs:
+            outputs["probabilities"] = [
+                _find_best(row, labels) for row in outputs["probabilities"]
+            ]
         for index, i in enumerate(batch):
             answers[i] = {
                 name: encoders.get(name, _as_json)(outputs[name][index])
                 for name in sorted(outputs)
             }
-            if len(labels) > MAX_LABELS and "probabilities" in outputs:
-                answers[i]["probabilities"] = _find_best(
-                    answers[i]["probabilities"], labels
-                )
     return answers
 
 
 def _find_best(probabilities, labels):
-    order = np.argsort(-np.array(probabilities), kind="stable")[:BEST_LABELS]
+    """Return the best labels with their probabilities, without a full sort."""
+    least = -np.partition(-probabilities, BEST_LABELS - 1)[BEST_LABELS - 1]
+    best = np.flatnonzero(~(probabilities < least))  # also NaN, and all ties
+    best = best[np.argsort(-probabilities[best], kind="stable")][:BEST_LABELS]
     return [
-        {"label": labels[i], "probability": probabilities[i]} for i in order
+        {"label": labels[i], "probability": value}
+        for i, value in zip(best, _as_json(probabilities[best]), strict=True)
     ]
 
 

@@ -16,7 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
 from official_tasks import predict, progress, script
 from official_tasks.engine import prediction
-from official_tasks.engine.answers import Answers, _as_json
+from official_tasks.engine.answers import Answers, _as_json, _find_best
 from official_tasks.engine.prediction import read_inputs
 from official_tasks.engine.training import Meter
 from official_tasks.tasks.table import make_dialect
@@ -322,6 +322,10 @@ def test_of_more_than_100_labels_the_best_ten_are_written(tmp_path, count):
         assert [one["label"] for one in answer] == [labels[i] for i in best]
         written = np.float32([one["probability"] for one in answer])
         np.testing.assert_array_equal(written, shares[best])
+    ties = np.repeat(np.float32([0.1, 0.2, 0.0]), [30, 3, 80])[None]
+    best = _find_best(ties[0], labels * 2)
+    assert [one["probability"] for one in best] == [0.2] * 3 + [0.1] * 7
+    assert [one["label"] for one in best[3:]] == labels[:7]
     assert compare(read_records(path), served)["probabilities"]["equal"] == 1
     shares[np.argmax(shares)] += 0.1
     found = compare(read_records(path), served)["probabilities"]

@@ -19,6 +19,7 @@ def classify(texts):
 
 
 SERVED = types.SimpleNamespace(
+    folder="served",
     card={
         "default": "classify",
         "signatures": {

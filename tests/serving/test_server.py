@@ -223,6 +223,20 @@ def test_bytes_in_base64_stand_beside_texts_with_surrogate_pairs(toy_export):
     assert columns == {"text": [b"\xff", "\U0001f600".encode()]}
 
 
+def test_values_of_many_classes_are_bounded(toy_served, monkeypatch):
+    module = "bert_keras.serving.server"
+    monkeypatch.setattr(f"{module}.MAX_VALUES", 5)
+    monkeypatch.setattr(
+        f"{module}._count_tokens",
+        lambda name, columns, *_: [1] * len(columns["text"]),
+    )
+    service = _Service(toy_served, Limits())
+    assert b"label" in service._answer(b'{"instances": ["film"]}')
+    with pytest.raises(RequestError, match="6 values in the answer") as e:
+        service._answer(b'{"instances": ["film", "film"]}')  # of 3 classes
+    assert e.value.status_code == 413
+
+
 def test_an_answer_of_nan_is_an_error_that_names_the_row(tmp_path):
     model = task_models()[0]
     weight = next(w for w in model.weights if w.shape[0] == len(VOCABULARY))
