@@ -16,8 +16,6 @@ from bert_keras.interop import tensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.manifest import describe_files, find_fault
 from bert_keras.modeling import weights
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.inputs import list_argument_names
 from bert_keras.modeling.sizes import POOLER_ACTIVATIONS
 
 NAME = "bert_keras"
@@ -58,15 +56,13 @@ def _describe(model):
     arguments = {} if model is encoder else dict(model.arguments())
     if "examples_per_row" in arguments:  # depends on the run, not the model
         arguments["examples_per_row"] = None
-    known = {"name", *list_argument_names(BertEncoder)}
-    own = {k: v for k, v in encoder.arguments().items() if k not in known}
     block = {
         "version": VERSION,
         "class": type(model).__name__,
         "attention": encoder.attention,
         "pooler_activation": encoder.pooler_activation,
         "arguments": arguments,
-        "encoder_arguments": own or None,
+        "encoder_arguments": encoder.own_arguments() or None,
         "untrained": weights.untrained_weights(model),
         "embedding": getattr(model, "sentence_embedding", None),
         "source": encoder.origin,

@@ -7,6 +7,7 @@ import dataclasses
 import glob
 import logging
 import os
+from numbers import Integral
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from bert_keras.interop.tensors import (
 )
 from bert_keras.interop.text_settings import resolve_case
 from bert_keras.modeling import memory, modes, weights
-from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import list_argument_names
 from bert_keras.modeling.layers import make_initializer
@@ -80,9 +80,13 @@ def load_model(cls, preset, *, revision=None, **arguments):
         InputError: `preset` or an argument is unknown or invalid.
         WeightsError: the checkpoint is incomplete or damaged.
     """
-    _check_labels_argument(cls, arguments)
+    texts = _take_text_arguments(cls, arguments)
+    count = _check_labels_argument(cls, arguments)
     checkpoint = open_checkpoint(preset, revision)
     checkpoint = choose_class(cls.__name__, checkpoint)
+    # The names of the preset's head are kept if their number is right.
+    if count and len(checkpoint.head_arguments.get("labels") or ()) != count:
+        arguments["labels"] = [str(number) for number in range(count)]
     encoder_arguments, head_arguments = _split_arguments(cls, arguments)
     _check_head(cls, checkpoint)
     found, head_arguments, why = select_head(cls, checkpoint, head_arguments)
@@ -102,6 +106,8 @@ def load_model(cls, preset, *, revision=None, **arguments):
         # A recipe's model does not train its encoder. No other model shares
         # this encoder, so no optimizer needs variables for it.
         encoder.trainable = False
+    if texts is not None:
+        _set_preprocessor(model, checkpoint, **texts)
     report = _assign(model, checkpoint, found)
     if any(tensor.source is None for tensor in found.values()):
         _check_unchanged(checkpoint)
@@ -123,22 +129,86 @@ def _make_encoder(cls, checkpoint, arguments):
     stored = {name: value for name, value in stored if name in names}
     with modes.use(draw_weights=False):
         encoder = cls(**{**checkpoint.encoder, **stored, **arguments})
-        if cls is not BertEncoder:
+        if any(base.__name__ == "BertEncoder" for base in cls.__mro__[1:]):
             # Build the layers that a subclass builds when it is called.
             encoder(np.zeros((1, 1), "int32"))
     return encoder
 
 
 def _check_labels_argument(cls, arguments):
-    for name in ("num_classes", "num_labels", "classes"):
-        if name in arguments:
+    own = list_argument_names(cls)
+    count = None
+    if "num_classes" in arguments and "num_classes" not in own:
+        count = _take_count(cls, arguments)
+    for name in ("num_labels", "classes"):
+        if name in arguments and name not in own:
             raise InputError(
-                f"{cls.__name__} has no argument {name}. To name the classes "
-                'of a head, pass, for example, labels=["negative", "positive"].'
+                f"{cls.__name__} has no argument {name}. Pass the names of the "
+                'classes, for example labels=["negative", "positive"], or '
+                "their number, num_classes=2."
             )
     if arguments.get("labels") is not None:
         problem = arguments.get("problem", "single")
         arguments["labels"] = check_labels(arguments["labels"], problem)
+    return count
+
+
+def _take_count(cls, arguments):
+    """Remove `num_classes`; return it, unless `labels` names the classes."""
+    count = arguments.pop("num_classes")
+    labels = arguments.get("labels")
+    is_count = isinstance(count, Integral) and count > 0
+    if "labels" not in list_argument_names(cls) or not is_count:
+        raise InputError(
+            f"num_classes is {count!r}. Expected a whole number above 0, for a "
+            "model with classes."
+        )
+    if labels is not None and len(labels) != count:
+        raise InputError(
+            f"num_classes is {count}, but labels has {len(labels)} names. "
+            "Leave one of them out."
+        )
+    return count if labels is None else None
+
+
+def _take_text_arguments(cls, arguments):
+    """Remove the arguments of the preprocessor; None if `cls` has none."""
+    if not hasattr(cls, "preprocessor"):
+        return None
+    own = list_argument_names(cls)
+    names = {"preprocessor", "sequence_length"} - {*own}
+    texts = {n: arguments.pop(n) for n in names if n in arguments}
+    if len(texts) == 2:
+        raise InputError(
+            "preprocessor and sequence_length are both given. Expected one: a "
+            "preprocessor has its own sequence_length."
+        )
+    return texts
+
+
+def _set_preprocessor(
+    model, checkpoint, preprocessor="auto", sequence_length=None
+):
+    """Set the model's preprocessor; "auto" loads it when it is first used."""
+    if preprocessor != "auto":
+        model.preprocessor = preprocessor
+        return
+    try:
+        text = _read_text(checkpoint)
+    except InputError:  # such as a checkpoint without a vocabulary
+        if sequence_length is None:
+            return
+        raise
+    if sequence_length is not None:
+        _choose_length(checkpoint, text, sequence_length)  # refuse it now
+
+    def load(cls, tokenizer_class):
+        arguments = {"sequence_length": sequence_length}
+        return _make_preprocessor(
+            cls, tokenizer_class, checkpoint, text, arguments
+        )
+
+    model.load_preprocessor_with(load)
 
 
 def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
@@ -146,8 +216,14 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
 
     `arguments`, for `cls` or `tokenizer_class`, override the preset's settings.
     """
-    checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
+    checkpoint = open_checkpoint(preset, revision)
     text = _read_text(checkpoint)
+    return _make_preprocessor(
+        cls, tokenizer_class, checkpoint, text, dict(arguments)
+    )
+
+
+def _make_preprocessor(cls, tokenizer_class, checkpoint, text, arguments):
     known = list_argument_names(tokenizer_class)
     of_tokenizer = {k: arguments.pop(k) for k in [*arguments] if k in known}
     tokenizer = _make_tokenizer(

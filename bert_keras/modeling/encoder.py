@@ -362,6 +362,11 @@ class BertEncoder(Portable, keras.Model):
         values = {name: getattr(self, name) for name in names}
         return {**values, "dtype": dtype}
 
+    def own_arguments(self) -> dict[str, Any]:
+        """Return the arguments that only a subclass of `BertEncoder` has."""
+        known = {"name", *list_argument_names(BertEncoder)}
+        return {k: v for k, v in self.arguments().items() if k not in known}
+
     def get_config(self) -> dict[str, Any]:
         return {**self.arguments(), **weights.get_adaptation(self)}
 

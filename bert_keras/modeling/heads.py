@@ -214,7 +214,9 @@ def check_labels(labels, problem="single"):
     if not names or not all(isinstance(name, str) for name in names):
         raise InputError(
             f"labels is {labels!r}. Expected the names of the classes, for "
-            'example labels=["negative", "positive"].'
+            'example labels=["negative", "positive"]. For classes without '
+            "names, pass from_preset(..., num_classes=3), whose labels are "
+            '"0", "1" and "2".'
         )
     if len(set(names)) < len(names):
         raise InputError(f"labels must contain each class once; got {names}.")

@@ -119,15 +119,21 @@ def refuse_list(inputs):
 
 def refuse_text(values):
     """Raise `InputError` if the inputs are texts or a data set of texts."""
+    if contains_text(values):
+        raise InputError(
+            "The inputs are texts, but this model has no preprocessor that "
+            "makes its inputs from texts. Assign a BertPreprocessor to "
+            "model.preprocessor, as from_preset does, or make ids: "
+            "preprocess(texts), or for a data set dataset.map(preprocess)."
+        )
+
+
+def contains_text(values):
+    """Return True for texts and for a data set of texts."""
     if hasattr(values, "element_spec"):  # a tf.data.Dataset
         values = values.element_spec
         values = values[0] if isinstance(values, tuple) else values
-    if any(map(_is_text, keras.tree.flatten(values))):
-        raise InputError(
-            "The inputs are texts, but a model reads token ids. Make ids with "
-            "the model's preprocessor: preprocess(texts), or for a data set "
-            "dataset.map(preprocess)."
-        )
+    return any(map(_is_text, keras.tree.flatten(values)))
 
 
 def _is_text(value):

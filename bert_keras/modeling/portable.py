@@ -27,9 +27,12 @@ class Portable(RestoresVariables):
             preset: folder of a checkpoint, or a name from `bert_keras.presets`
                 or the Hub; see docs/formats.md.
             **arguments: arguments of the constructor and of `BertEncoder`. They
-                replace the preset's settings. If the constructor has the same
-                argument as `BertEncoder`, such as `dropout`, the constructor
-                gets it. Sizes are refused, because the weights decide them. For
+                replace the preset's settings. For a task model also
+                `sequence_length` of the model's preprocessor; `preprocessor`,
+                another one, or None for a model of ids; and `num_classes` in
+                place of `labels`. If the constructor has the same argument as
+                `BertEncoder`, such as `dropout`, the constructor gets it.
+                Sizes are refused, because the weights decide them. For
                 a name on the Hub, also `revision`.
         """
         # Imported here, because interop imports the models.
@@ -46,12 +49,14 @@ class Portable(RestoresVariables):
         Args:
             folder: a new folder, or an earlier preset, which is replaced.
             preprocessor: the `BertPreprocessor` that the model was trained
-                with. It has the vocabulary.
+                with. It has the vocabulary. None: the model's `preprocessor`.
 
         Raises:
             InputError: the preprocessor is missing or does not fit the model,
                 or the folder contains other files.
         """
+        if preprocessor is None:
+            preprocessor = getattr(self, "preprocessor", None)
         if preprocessor is None:
             raise InputError(
                 "save_preset got no preprocessor, but a preset needs its "
@@ -82,27 +87,30 @@ class Portable(RestoresVariables):
 
         @functools.wraps(keras.Model.fit)
         def fit(self, x=None, *args, **kwargs):
-            return self._run(super().fit, x, *args, **kwargs)
+            return self._start(super().fit, x, *args, **kwargs)
 
         @functools.wraps(keras.Model.evaluate)
         def evaluate(self, x=None, *args, **kwargs):
-            return self._run(super().evaluate, x, *args, **kwargs)
+            return self._start(super().evaluate, x, *args, **kwargs)
 
         @functools.wraps(keras.Model.predict)
         def predict(self, x, *args, **kwargs):
-            return self._run(super().predict, x, *args, **kwargs)
+            return self._start(super().predict, x, *args, **kwargs)
 
         @functools.wraps(keras.Model.train_on_batch)
         def train_on_batch(self, x, *args, **kwargs):
-            return self._run(super().train_on_batch, x, *args, **kwargs)
+            return self._start(super().train_on_batch, x, *args, **kwargs)
 
         @functools.wraps(keras.Model.test_on_batch)
         def test_on_batch(self, x, *args, **kwargs):
-            return self._run(super().test_on_batch, x, *args, **kwargs)
+            return self._start(super().test_on_batch, x, *args, **kwargs)
 
         @functools.wraps(keras.Model.predict_on_batch)
         def predict_on_batch(self, x):
-            return self._run(super().predict_on_batch, x)
+            return self._start(super().predict_on_batch, x)
+
+    def _start(self, loop, x, *args, **kwargs):
+        return self._run(loop, x, *args, **kwargs)
 
     def _run(self, loop, x, *args, **kwargs):
         check_arrays(x)

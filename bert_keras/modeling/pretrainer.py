@@ -3,6 +3,8 @@
 `BertCausalModel` predicts the next token (the paper's ablation, section 5.1).
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -52,6 +54,8 @@ class BertPretrainer(TaskModel):
         (1, 1, 16000)
     """
 
+    reads_texts = False  # rows also need masks or targets
+
     def __init__(
         self,
         encoder: BertEncoder,
@@ -83,6 +87,12 @@ class BertPretrainer(TaskModel):
             "nsp": self.nsp(encoded["pooled_output"]),  # (B, 2) or (B, E, 2)
         }
         super().__init__(inputs, outputs, encoder, name)
+
+    def default_losses(self) -> dict[str, Any]:
+        return {
+            "loss": pretraining_losses(),
+            "weighted_metrics": pretraining_metrics(),
+        }
 
 
 def pretraining_losses():
@@ -162,6 +172,8 @@ class BertCausalModel(TaskModel):
     pools = False
     token_outputs = ("logits",)
 
+    reads_texts = False  # rows also need masks or targets
+
     def __init__(
         self, encoder: BertEncoder, name: str = "causal_model"
     ) -> None:
@@ -183,6 +195,9 @@ class BertCausalModel(TaskModel):
         encoded = encode(encoder, inputs)
         logits = self.mlm(encoded["sequence_output"])  # (B, T, V)
         super().__init__(inputs, logits, encoder, name)
+
+    def default_losses(self) -> dict[str, Any]:
+        return {"loss": CrossEntropy()}
 
 
 def causal_targets(inputs, attention):

@@ -22,6 +22,7 @@ from bert_keras.modeling.keras_adapter import (
     separate_averages,
 )
 from bert_keras.modeling.portable import Portable
+from bert_keras.modeling.text_inputs import ReadsTexts
 from bert_keras.modeling.weights import (
     get_adaptation,
     mark_new_weights,
@@ -29,7 +30,7 @@ from bert_keras.modeling.weights import (
 )
 
 
-class TaskModel(Portable, TaskTrainer, keras.Model):
+class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
     """An encoder with a head, as a functional Keras model.
 
     A subclass
@@ -108,6 +109,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         }
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._reads(inputs):
+            inputs = self._encode_call(inputs)
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
@@ -139,6 +142,52 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
         }
 
+    def default_losses(self) -> dict[str, Any]:
+        """Return the arguments of `compile` that `loss="auto"` stands for.
+
+        They are `loss`, `loss_weights` and `weighted_metrics`, as far as the
+        model's problem decides them.
+        """
+        return {}
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = "auto",
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Configure the model for training, like `keras.Model.compile`.
+
+        `loss="auto"` takes the loss of the model's problem and, if no metric is
+        given, its metrics.
+
+        Raises:
+            InputError: the name of a loss that takes probabilities is given.
+        """
+        if isinstance(loss, str) and loss == "auto":
+            chosen = {} if self._has_compute_loss() else self.default_losses()
+            loss = chosen.get("loss")
+            loss_weights = loss_weights or chosen.get("loss_weights")
+            if metrics is None and weighted_metrics is None:
+                weighted_metrics = chosen.get("weighted_metrics")
+        elif self.returns_logits:
+            from bert_keras.training import step
+
+            step.check_names(loss)
+        super().compile(
+            optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs
+        )
+
+    def compile_from_config(self, config: Any) -> None:
+        # Keras's method compiles no model that has a `compile` of its own.
+        config = keras.saving.deserialize_keras_object(config)
+        self.compile(**config)
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def train_step(self, *arguments: Any) -> Any:
         if self._has_compute_loss():
             return super().train_step(*arguments)
@@ -157,6 +206,10 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
     def _has_compute_loss(self):
         return type(self).compute_loss is not keras.Model.compute_loss
+
+    def _start(self, loop, x, *args, **kwargs):
+        values = self._encode_arguments(loop, x, *args, **kwargs)
+        return self._run(loop, values.pop("x"), **values)
 
     def _run(self, loop, x, *args, **kwargs):
         if loop.__name__ in ("predict", "predict_on_batch"):
@@ -250,6 +303,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             "name": self.name,
             **self.arguments(),
             **get_adaptation(self),
+            **self.describe_preprocessor(),
         }
 
     def copy_structure(self, policy: Any) -> Self:

@@ -175,6 +175,64 @@ class BertClassifier(TaskModel):
         logits = self.classifier(encoded["pooled_output"])
         super().__init__(inputs, logits, encoder, name)
 
+    def default_losses(self) -> dict[str, Any]:
+        if self.problem == "single":
+            return _classify()
+        if self.problem == "regression":
+            loss: Any = keras.losses.MeanSquaredError()
+            metric: Any = keras.metrics.MeanAbsoluteError(name="mae")
+        else:  # for "ranking" the label is 1 for a passage that answers
+            loss = keras.losses.BinaryCrossentropy(from_logits=True)
+            metric = keras.metrics.BinaryAccuracy("accuracy", threshold=0)
+        return {"loss": loss, "weighted_metrics": [metric]}
+
+    def predict_labels(self, texts: Any, batch_size: int = 32) -> list[dict]:
+        """Return the label of each text, or its labels, and probabilities.
+
+        Args:
+            texts: what the model's `preprocessor` takes: texts (N,), or a tuple
+                of two such batches; or ids.
+            batch_size: number of rows in a batch.
+
+        Returns:
+            A dict for each row: "label", or for problem="multi" the list
+            "labels"; and "probabilities", a dict of label -> probability.
+
+        Raises:
+            InputError: the problem has no classes.
+        """
+        if self.labels is None or self.problem == "regression":
+            raise InputError(
+                f"A model with problem={self.problem!r} has no classes. Call "
+                "predict, which returns its values."
+            )
+        logits = self.predict(texts, batch_size=batch_size, verbose=0)
+        if self.problem == "single":
+            values = np.exp(logits - logits.max(-1, keepdims=True))
+            values /= values.sum(-1, keepdims=True)  # (N, C)
+        else:
+            values = 0.5 * (1 + np.tanh(logits / 2))  # the sigmoid, (N, C)
+        answers = []
+        for row in values:
+            named = dict(zip(self.labels, map(float, row), strict=True))
+            if self.problem == "single":
+                found: dict = {"label": self.labels[row.argmax()]}
+            else:
+                limits = self.thresholds or [0.5] * len(row)
+                pairs = zip(self.labels, row >= limits, strict=True)
+                found = {"labels": [name for name, is_in in pairs if is_in]}
+            answers.append({**found, "probabilities": named})
+        return answers
+
+
+def _classify():
+    return {
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "weighted_metrics": [
+            keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        ],
+    }
+
 
 def _check_recipe(recipe, pooling, others=None):
     """Return `pooling`, by default "mean", or None if there is no recipe.
@@ -273,6 +331,10 @@ class BertSpanPredictor(TaskModel):
         outputs = {"start": logits[..., 0], "end": logits[..., 1]}  # (B, T)
         super().__init__(inputs, outputs, encoder, name)
 
+    def default_losses(self) -> dict[str, Any]:
+        weights = {"start": 0.5, "end": 0.5}
+        return {"loss": span_losses(), "loss_weights": weights}
+
 
 def span_losses():
     """Return a dict of output name -> loss for `compile`.
@@ -348,6 +410,9 @@ class BertTagger(TaskModel):
         logits = self.tagger(encoded["sequence_output"])  # (B, T, C)
         super().__init__(inputs, logits, encoder, name)
 
+    def default_losses(self) -> dict[str, Any]:
+        return _classify()
+
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertChooser(TaskModel):
@@ -384,6 +449,8 @@ class BertChooser(TaskModel):
         >>> print(model([[[2, 45, 3], [2, 6, 3]]]).shape)
         (1, 2)
     """
+
+    reads_texts = False  # a row has several texts
 
     def __init__(
         self,
@@ -424,6 +491,9 @@ class BertChooser(TaskModel):
         )
         logits = choices(scores, inputs["token_ids"])  # (B, K)
         super().__init__(inputs, logits, encoder, name)
+
+    def default_losses(self) -> dict[str, Any]:
+        return _classify()
 
 
 class _RowPerChoice(keras.layers.Layer):
@@ -543,6 +613,20 @@ class BertEmbedder(TaskModel):
         self._axes: set[int] = set()  # ranks of the last `predict`'s inputs
         self._trace: types.SimpleNamespace | None = None
 
+    def default_losses(self) -> dict[str, Any]:
+        from bert_keras.training.similarity import InBatchNegatives
+
+        return {"loss": InBatchNegatives()}
+
+    def encode_texts(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Return ids (B, T) of texts, or (B, K, T) of a tuple of K batches."""
+        encode = self.preprocessor
+        keys = encode.text_keys if isinstance(x, dict) else None
+        is_several = isinstance(x, tuple) or len(keys or ()) > 1
+        return (encode.each if is_several else encode)(x, y, sample_weight)
+
     def _run(self, loop, x, *args, **kwargs):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
         shapes = [v.shape for v in values if hasattr(v, "shape")]
@@ -554,7 +638,7 @@ class BertEmbedder(TaskModel):
         return super()._run(loop, x, *args, **kwargs)
 
     def encode(
-        self, texts: Any, preprocessor: Any, batch_size: int = 64
+        self, texts: Any, preprocessor: Any = None, batch_size: int = 64
     ) -> Any:
         """Return the vectors of many texts, at the speed of an exported model.
 
@@ -565,8 +649,8 @@ class BertEmbedder(TaskModel):
 
         Args:
             texts: N strings, as a list, an array, a tensor or a column.
-            preprocessor: the model's `BertPreprocessor`. Its prompt is put
-                before each text.
+            preprocessor: a `BertPreprocessor`; None: the model's. Its prompt
+                is put before each text.
             batch_size: number of texts in a batch.
 
         Returns:
@@ -585,6 +669,12 @@ class BertEmbedder(TaskModel):
             raise InputError(
                 f"`batch_size` is {batch_size!r}. Expected a whole number, 1 "
                 "or more."
+            )
+        preprocessor = preprocessor or self.preprocessor
+        if preprocessor is None:
+            raise InputError(
+                "The model has no preprocessor. Pass the BertPreprocessor of "
+                "the model: encode(texts, preprocess)."
             )
         texts = as_strings(texts)
         if texts.shape.rank != 1:

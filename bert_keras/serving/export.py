@@ -46,8 +46,8 @@ AXES = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}
 
 def export_saved_model(
     models: keras.Model | Sequence[keras.Model],
-    preprocessor: BertPreprocessor,
-    folder: PathLike,
+    preprocessor: BertPreprocessor | PathLike | None = None,
+    folder: PathLike | None = None,
     *,
     pair: bool | None = None,
     top_k: int | None = None,
@@ -84,6 +84,8 @@ def export_saved_model(
     Args:
         models: a model, or a list of models with one preprocessor.
         preprocessor: the `BertPreprocessor` that the models were trained with.
+            It may be left out, as in `export_saved_model(model, folder)`: then
+            the first model's `preprocessor` is used.
         folder: a new or empty folder. A folder that already has the same export
             is kept.
         pair: True if the classifier reads `text` and `text_pair`; None: the
@@ -149,8 +151,9 @@ def export_saved_model(
     require_tensorflow("An export")
     for name in ("models", "preprocessor", "folder", "verify"):
         del options[name]
-    folder = files.absolute(folder)
     models = models if isinstance(models, list | tuple) else [models]
+    preprocessor, folder = _find_preprocessor(models, preprocessor, folder)
+    folder = files.absolute(folder)
     for model in models:
         if not isinstance(getattr(model, "encoder", model), BertEncoder):
             raise InputError(NOT_A_MODEL.format(type(model).__name__))
@@ -194,6 +197,26 @@ def export_saved_model(
         if verify:
             _check_answers(partial, answers, TOLERANCES[dtype])
     return folder
+
+
+def _find_preprocessor(models, preprocessor, folder):
+    """Return the preprocessor, by default the first model's, and the folder."""
+    if folder is None:  # export_saved_model(model, folder)
+        preprocessor, folder = None, preprocessor
+    if folder is None:
+        raise InputError(
+            "folder is missing. Expected export_saved_model(model, folder), or "
+            "export_saved_model(model, preprocess, folder)."
+        )
+    if preprocessor is None and models:
+        preprocessor = getattr(models[0], "preprocessor", None)
+    if preprocessor is None:
+        raise InputError(
+            "The model has no preprocessor, but an export needs its "
+            "vocabulary. Pass the BertPreprocessor that the model was trained "
+            "with: export_saved_model(model, preprocess, folder)."
+        )
+    return preprocessor, folder
 
 
 def _find_license(models):

@@ -15,6 +15,7 @@ The loops over micro-batches are in `step_tensorflow.py` and `step_jax.py`.
 
 import functools
 import inspect
+import types
 
 import keras
 from keras import ops, tree
@@ -57,9 +58,22 @@ def build(model, batch):
             _check_metric_reads_all_labels(metric)
 
 
+def check_names(losses):
+    """Raise `InputError` for names of losses that take probabilities."""
+    for name in keras.tree.flatten(losses):
+        # For "crossentropy" Keras chooses the function by the labels' shape.
+        if isinstance(name, str) and name not in ("crossentropy", "ce"):
+            function = keras.losses.get(name)
+            if not isinstance(function, keras.losses.Loss):
+                function = types.SimpleNamespace(
+                    fn=function, name=name, get_config=dict
+                )
+            _check_takes_logits(function)
+
+
 def _check_takes_logits(loss):
     """Raise `InputError` if a loss reads logits as probabilities."""
-    function = getattr(loss, "fn", loss.call)
+    function = getattr(loss, "fn", None) or loss.call
     name = getattr(function, "__name__", "")
     is_keras = function is getattr(keras.losses, name, None)
     if is_keras and name in PROBABILITY_LOSSES:

@@ -495,12 +495,14 @@ def test_the_folder_of_a_run_stands_for_its_model(tmp_path):
         BertEncoder.from_preset(tmp_path / "seeds")
 
 
-def test_classes_are_named_not_counted(tmp_path):
+def test_classes_are_named_or_counted(tmp_path):
     folder = saved(tmp_path / "a", BertClassifier(encoder(), ["no", "yes"]))
     with pytest.raises(InputError, match="labels is 2. Expected the names"):
         BertClassifier.from_preset(folder, labels=2)
-    with pytest.raises(InputError, match="no argument num_classes. To name"):
-        BertClassifier.from_preset(folder, num_classes=2)
+    kept = BertClassifier.from_preset(folder, num_classes=2)
+    assert kept.labels == ["no", "yes"] and not kept.load_report.initialised
+    counted = BertClassifier.from_preset(folder, num_classes=3)
+    assert counted.labels == ["0", "1", "2"] and counted.load_report.initialised
     model = BertClassifier.from_preset(folder, labels=np.array(["no", "yes"]))
     assert model.labels == ["no", "yes"] and not model.load_report.initialised
 

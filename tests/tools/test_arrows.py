@@ -38,6 +38,9 @@ ROOMS = {
 AT_CALL_TIME = {
     ("modeling/portable.py", "interop"),
     ("modeling/task_base.py", "training"),
+    ("modeling/text_inputs.py", "interop"),
+    ("modeling/text_inputs.py", "text"),
+    ("modeling/task_models.py", "training"),
     ("modeling/task_models.py", "serving"),
     ("modeling/task_models.py", "text"),
     ("text/preprocessor.py", "interop"),

@@ -1,0 +1,274 @@
+"""Texts as inputs of task models: a model's preprocessor makes ids of them."""
+
+import inspect
+import itertools
+import types
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_keras.errors import InputError
+from bert_keras.modeling import modes
+from bert_keras.modeling.gradients import tf
+from bert_keras.modeling.inputs import contains_text
+
+# tf.data.AUTOTUNE, without an import of TensorFlow
+_AUTOTUNE = -1
+
+
+class ReadsTexts:
+    """Mixin of a model whose `preprocessor` turns texts into ids.
+
+    `fit`, `evaluate`, `predict`, the methods for one batch and a call then take
+    texts: what the preprocessor takes, and data sets, generators and
+    `PyDataset`s of it. Other inputs stay as they are.
+    """
+
+    # False for a model whose rows the preprocessor cannot make.
+    reads_texts = True
+
+    @property
+    def preprocessor(self) -> Any:
+        """The `BertPreprocessor` of this model, or None for a model of ids.
+
+        `from_preset` sets it. It is loaded when it is first read, and it is
+        saved with the model.
+        """
+        holder = self._find_holder()
+        if holder.load is not None:
+            from bert_keras.text import preprocessor as text
+
+            load, holder.load = holder.load, None
+            holder.preprocessor = load(
+                text.BertPreprocessor, text.WordPieceTokenizer
+            )
+        return holder.preprocessor
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "preprocessor":
+            super().__setattr__(name, value)
+            return
+        if value is not None:
+            from bert_keras.interop.text_settings import check_fits
+
+            check_fits(self, value)
+        holder = self._find_holder()
+        holder.preprocessor, holder.load = value, None
+
+    def load_preprocessor_with(self, load: Any) -> None:
+        """Make the preprocessor by `load` when it is first read.
+
+        Args:
+            load: function of the classes of the preprocessor and its tokenizer.
+        """
+        self._find_holder().load = load
+
+    def _find_holder(self):
+        # A namespace, because Keras would track the preprocessor as a layer.
+        holder = self.__dict__.get("_text")
+        if holder is None:
+            holder = types.SimpleNamespace(preprocessor=None, load=None)
+            object.__setattr__(self, "_text", holder)
+        return holder
+
+    def encode_texts(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Return the ids of a batch of texts, as the preprocessor does."""
+        return self.preprocessor(x, y, sample_weight)
+
+    def export(
+        self,
+        filepath: Any,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Export the model, like `keras.Model.export`.
+
+        With a `preprocessor`, a SavedModel without `input_signature` takes
+        strings: `serve(text)`, or `serve(text, text_pair)` for a classifier of
+        pairs. Otherwise it takes ids: a dict of int32 arrays, with any number
+        of rows of up to `max_sequence_length` tokens. For answers with labels,
+        call `export_saved_model`.
+        """
+        takes_text = (
+            format == "tf_saved_model"
+            and input_signature is None
+            and keras.backend.backend() == "tensorflow"
+            and self.reads_texts
+            and self.preprocessor is not None
+        )
+        if not takes_text:
+            super().export(  # type: ignore[misc]
+                filepath, format, verbose, input_signature, **kwargs
+            )
+            return
+        archive = keras.export.ExportArchive()
+        archive.track(self)
+        archive.track(self.preprocessor)
+        is_pair = getattr(self, "pair", False)
+        signature = [
+            tf.TensorSpec([None], tf.string, name)
+            for name in ["text", "text_pair"][: 1 + is_pair]
+        ]
+        with modes.use(gradients=False):
+            archive.add_endpoint("serve", self._serve, signature)
+        archive.write_out(filepath, verbose=verbose is not False)
+
+    def _serve(self, *texts):
+        rows = self.encode_texts(texts[0] if len(texts) == 1 else texts)
+        return self(rows, training=False)  # type: ignore[operator]
+
+    def _reads(self, x):
+        return (
+            self.reads_texts
+            and contains_text(x)
+            and self.preprocessor is not None
+        )
+
+    def _encode_call(self, texts):
+        """Return the ids for a call of the model."""
+        rows = self.encode_texts(texts)
+        rows = rows[0] if isinstance(rows, tuple) else rows
+        if len(rows["token_ids"].shape) < 2:
+            raise InputError(
+                "The input is one text. Expected a batch of texts: give a "
+                "list, [text]."
+            )
+        if keras.backend.backend() == "tensorflow":
+            return rows
+        return {name: np.asarray(value) for name, value in rows.items()}
+
+    @classmethod
+    def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
+        config = dict(config)
+        stored = config.pop("preprocessor", None)
+        model = super().from_config(config, custom_objects)  # type: ignore[misc]
+        if stored is not None:
+            # The import registers the class.
+            from bert_keras.text import preprocessor  # noqa: F401
+
+            model.preprocessor = keras.saving.deserialize_keras_object(stored)
+        return model
+
+    def copy_metadata(self, copy: Any) -> None:
+        super().copy_metadata(copy)  # type: ignore[misc]
+        vars(copy._find_holder()).update(vars(self._find_holder()))
+
+    def describe_preprocessor(self) -> dict[str, Any]:
+        """Return the entry of the preprocessor in the model's config, or {}."""
+        preprocessor = self.preprocessor
+        if preprocessor is None:
+            return {}
+        config = keras.saving.serialize_keras_object(preprocessor)
+        return {"preprocessor": config}
+
+    def _encode_arguments(self, loop, *args, **kwargs):
+        """Return the arguments of `fit` and others with ids for texts."""
+        signature = inspect.signature(loop)
+        values = signature.bind(*args, **kwargs).arguments
+        named = values.pop("kwargs", {})  # `evaluate` has **kwargs
+        if named.get("_use_cached_eval_dataset"):
+            return {**values, **named}  # `fit` calls it with encoded data
+        data = [values.get(name) for name in ("x", "y", "sample_weight")]
+        x, y, sample_weight = self._encode_data(*data)
+        values |= {"x": x}
+        values |= {} if y is None else {"y": y}
+        if sample_weight is not None:
+            values["sample_weight"] = sample_weight
+        dev = values.get("validation_data")
+        if isinstance(dev, tuple | list) and 1 <= len(dev) <= 3:
+            dev = self._encode_data(*dev, *[None] * (3 - len(dev)))
+            dev = dev if dev[2] is not None else dev[:2]
+            values["validation_data"] = dev
+        elif dev is not None:
+            values["validation_data"], *_ = self._encode_data(dev, None, None)
+        return {**values, **named}
+
+    def _encode_data(self, x, y, sample_weight):
+        """Return (x, y, sample_weight) with ids in place of texts."""
+        if isinstance(x, types.GeneratorType):
+            first = next(x, None)
+            x = _continue(first, x)
+            if first is not None and self._reads(_first_of(first)):
+                x = (self._encode_element(element) for element in x)
+        elif isinstance(x, keras.utils.PyDataset):
+            if x.num_batches != 0 and self._reads(_first_of(x[0])):
+                x = _TextDataset(x, self._encode_element)
+        elif hasattr(x, "element_spec"):
+            if self._reads(x):
+                x = self._map_data_set(x)
+        elif self._reads(x):
+            return self._encode_element((x, y, sample_weight), 3)
+        return x, y, sample_weight
+
+    def _map_data_set(self, data):
+        texts = keras.tree.flatten(_first_of(data.element_spec))
+        if any(getattr(spec.shape, "rank", 1) == 0 for spec in texts):
+            raise InputError(
+                "The data set has one text in an element. Expected batches: "
+                "give dataset.batch(32)."
+            )
+
+        def encode(*element):
+            return self.encode_texts(*element)
+
+        return data.map(encode, num_parallel_calls=_AUTOTUNE).prefetch(
+            _AUTOTUNE
+        )
+
+    def _encode_element(self, element, length=None):
+        """Return a batch of arrays as a tuple; `length` fills it with None."""
+        element = element if isinstance(element, tuple) else (element,)
+        element = self.encode_texts(*element)
+        element = element if isinstance(element, tuple) else (element,)
+        x, *rest = element
+        if len(x["token_ids"].shape) < 2:
+            raise InputError(
+                "The input is one text. Expected a batch of texts: give a "
+                "list, [text]."
+            )
+        x = {name: np.asarray(value) for name, value in x.items()}
+        filled = [None] * ((length or len(element)) - len(element))
+        return (x, *rest, *filled)
+
+
+def _first_of(element):
+    return element[0] if isinstance(element, tuple) else element
+
+
+def _continue(first, rest):
+    """Return a generator of `first` and of the rest."""
+    if first is not None:
+        yield from itertools.chain([first], rest)
+
+
+class _TextDataset(keras.utils.PyDataset):
+    """A `PyDataset` whose batches of texts are turned into ids."""
+
+    def __init__(self, source, encode):
+        super().__init__(
+            workers=source.workers,
+            use_multiprocessing=source.use_multiprocessing,
+            max_queue_size=source.max_queue_size,
+        )
+        self.source, self.encode = source, encode
+
+    def __getitem__(self, index):
+        return self.encode(self.source[index])
+
+    def __len__(self):
+        return len(self.source)
+
+    @property
+    def num_batches(self):
+        return self.source.num_batches
+
+    def on_epoch_begin(self):
+        self.source.on_epoch_begin()
+
+    def on_epoch_end(self):
+        self.source.on_epoch_end()

@@ -1,0 +1,309 @@
+"""Models that read texts, against the same models on ids made by hand."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_keras
+from bert_keras import InputError
+
+TEXTS = ["An hour well spent.", "Bad film.", "A good one", "awful"] * 3
+PAIRS = [f"{text} again" for text in reversed(TEXTS)]
+LABELS = np.array([1, 0, 1, 0] * 3)
+WEIGHTS = np.linspace(0.5, 1.5, 12)
+
+
+class Column:
+    """A column like one of pandas."""
+
+    dtype = np.dtype(object)
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, object)
+
+    def __len__(self):
+        return len(self.values)
+
+    def tolist(self):
+        return list(self.values)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, *arrays):
+        super().__init__()
+        self.arrays = arrays
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        rows = slice(4 * index, 4 * index + 4)
+        return tuple(array[rows] for array in self.arrays)
+
+
+def slices(*arrays):
+    return tf.data.Dataset.from_tensor_slices(arrays).batch(4)
+
+
+def generate(*arrays):
+    yield from Batches(*arrays)
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    """A folder with a classifier of two labels without dropout."""
+    folder = tmp_path_factory.mktemp("preset")
+    model = bert_keras.BertClassifier.from_preset(
+        "bert_keras_mini_en", labels=["bad", "good"], dropout=0.0
+    )
+    model.save_preset(folder)
+    return folder
+
+
+def load(preset, **arguments):
+    if "preprocessor" not in arguments:
+        arguments["sequence_length"] = 16
+    model = bert_keras.BertClassifier.from_preset(
+        preset, dropout=0.0, **arguments
+    )
+    model.encoder.trainable = False
+    return model
+
+
+def ids_of(model, texts):
+    return {k: x.numpy() for k, x in model.preprocessor(texts).items()}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        TEXTS,
+        np.array(TEXTS),
+        np.array(TEXTS, object),
+        tf.constant(TEXTS),
+        Column(TEXTS),
+    ],
+    ids=["list", "str", "object", "tensor", "column"],
+)
+def test_every_form_of_texts_is_predicted_as_ids_are(preset, texts):
+    model = load(preset)
+    expected = model.predict(ids_of(model, TEXTS), verbose=0)
+    for found in (
+        model.predict(texts, verbose=0),
+        model.predict_on_batch(texts),
+        model(texts),
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_pairs_data_sets_and_generators_are_predicted_as_ids_are(preset):
+    model = load(preset)
+    expected = model.predict(ids_of(model, (TEXTS, PAIRS)), verbose=0)
+    apart = model.predict(ids_of(model, TEXTS), verbose=0)
+    assert abs(expected - apart).max() > 1e-3
+    pairs = tf.data.Dataset.from_tensor_slices((TEXTS, PAIRS)).batch(5)
+    for data in ((TEXTS, PAIRS), pairs.map(lambda a, b: ((a, b),))):
+        found = model.predict(data, verbose=0)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    one = tf.data.Dataset.from_tensor_slices(TEXTS).batch(5)
+    for data in (one, slices(TEXTS), generate(TEXTS), Batches(TEXTS)):
+        found = model.predict(data, verbose=0)
+        np.testing.assert_allclose(found, apart, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [slices, generate, Batches])
+def test_training_on_texts_equals_training_on_ids(preset, make):
+    """Also with weights and validation data, and of batches by hand."""
+    histories = []
+    for by_hand in (True, False):
+        model = load(preset)
+        model.compile(keras.optimizers.SGD(0.1))
+        few, texts = TEXTS[:4], TEXTS
+        if by_hand:
+            few, texts = ids_of(model, few), ids_of(model, texts)
+        arrays = texts, LABELS, WEIGHTS
+        if by_hand:
+            data, dev = slices(*arrays), slices(*arrays)
+        else:
+            data, dev = make(*arrays), make(*arrays)
+        first = model.train_on_batch(few, LABELS[:4])
+        tested = model.test_on_batch(few, LABELS[:4])
+        model.reset_metrics()
+        fitted = model.fit(data, validation_data=dev, verbose=0, shuffle=False)
+        history = fitted.history
+        scores = model.evaluate(texts, LABELS, verbose=0)
+        histories.append([*first, *tested, *scores, *history.values()])
+        assert set(history) == {
+            *("loss", "accuracy", "val_loss", "val_accuracy"),
+        }
+    for left, right in zip(*histories, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5)
+
+
+def test_arrays_of_texts_take_keras_own_arguments(preset):
+    losses = []
+    for texts in (True, False):
+        model = load(preset)
+        model.compile(keras.optimizers.SGD(0.1))
+        x = TEXTS if texts else ids_of(model, TEXTS)
+        history = model.fit(
+            *(x, LABELS, 4, 2, 0),
+            validation_split=0.25,
+            shuffle=False,
+            sample_weight=WEIGHTS,
+            class_weight=None,
+        )
+        losses.append(history.history["val_loss"] + history.history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_a_saved_model_keeps_its_preprocessor(preset, tmp_path):
+    model = load(preset)
+    model.compile(keras.optimizers.SGD(0.1))
+    model.fit(TEXTS, LABELS, verbose=0)
+    expected = model.predict(TEXTS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    model.save_preset(tmp_path / "preset")
+    stored = bert_keras.BertClassifier.from_preset(tmp_path / "preset")
+    for other in (again, stored, model.with_dtype("float32")):
+        assert other.preprocessor.sequence_length == 16
+        found = other.predict(TEXTS, verbose=0)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    again.fit(TEXTS, LABELS, verbose=0)  # compiled as before
+    model.export(tmp_path / "exported", verbose=False)
+    served = tf.saved_model.load(tmp_path / "exported")
+    found = served.serve(tf.constant(TEXTS))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    bert_keras.export_saved_model(model, tmp_path / "served")
+    answers = bert_keras.load_saved_model(tmp_path / "served").classify(TEXTS)
+    named = model.predict_labels(TEXTS)
+    assert [row["label"] for row in named] == answers["label"]
+    np.testing.assert_allclose(
+        [[*row["probabilities"].values()] for row in named],
+        answers["probabilities"],
+        atol=1e-5,
+    )
+
+
+def test_an_export_of_pairs_takes_two_texts(preset, tmp_path):
+    model = load(preset, pair=True)
+    expected = model.predict((TEXTS, PAIRS), verbose=0)
+    model.export(tmp_path / "exported", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "exported")
+    found = loaded.serve(tf.constant(TEXTS), tf.constant(PAIRS))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_several_labels_are_named_by_their_thresholds(preset):
+    model = load(preset, problem="multi", thresholds=[0.2, 0.9])
+    logits = model.predict(TEXTS, verbose=0)
+    for row, values in zip(model.predict_labels(TEXTS), logits, strict=True):
+        shares = 1 / (1 + np.exp(-values))
+        expected = [
+            n
+            for n, p, t in zip(model.labels, shares, (0.2, 0.9), strict=True)
+            if p >= t
+        ]
+        assert row["labels"] == expected
+        np.testing.assert_allclose(
+            [*row["probabilities"].values()], shares, atol=1e-6
+        )
+    number = load(preset, problem="regression", labels=None)
+    with pytest.raises(InputError, match="has no classes. Call predict"):
+        number.predict_labels(TEXTS)
+
+
+def test_an_embedder_reads_texts_and_groups_of_texts(preset):
+    model = bert_keras.BertEmbedder.from_preset(preset, sequence_length=16)
+    vectors = model.predict(TEXTS, verbose=0)
+    np.testing.assert_allclose(model.encode(TEXTS), vectors, atol=1e-5)
+    groups = model.predict((TEXTS, PAIRS), verbose=0)  # (B, 2, D)
+    np.testing.assert_allclose(groups[:, 0], vectors, atol=1e-5)
+    model.compile(keras.optimizers.SGD(0.1))
+    by_hand = model.preprocessor.each((TEXTS[:4], PAIRS[:4]))
+    ids = {name: value.numpy() for name, value in by_hand.items()}
+    expected = model.test_on_batch(ids, np.zeros(4))
+    assert model.test_on_batch((TEXTS[:4], PAIRS[:4])) == pytest.approx(
+        expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "loss"),
+    [
+        ("single", keras.losses.SparseCategoricalCrossentropy(True)),
+        ("multi", keras.losses.BinaryCrossentropy(True)),
+        ("regression", keras.losses.MeanSquaredError()),
+    ],
+)
+def test_the_loss_follows_from_the_problem(preset, problem, loss):
+    labels = LABELS if problem == "single" else np.eye(2)[LABELS]
+    found = []
+    for losses in ((), (loss,)):
+        model = load(preset, problem=problem)
+        model.compile("sgd", *losses)
+        ids = ids_of(model, TEXTS)
+        found.append(model.evaluate(ids, labels, verbose=0, return_dict=True))
+    assert found[0]["loss"] == pytest.approx(found[1]["loss"])
+    assert set(found[0]) > set(found[1])  # and a metric
+    model = load(preset, problem=problem)
+    model.compile("sgd", loss=None)
+    with pytest.raises(InputError, match="compiled without a loss"):
+        model.fit(ids, labels, verbose=0)
+
+
+def test_what_no_model_can_read_is_refused(preset):
+    model = load(preset)
+    for texts in ("one", ["one"][0], tf.constant("one")):
+        with pytest.raises(InputError, match=r"one text.*\[text\]"):
+            model.predict(texts, verbose=0)
+    with pytest.raises(
+        InputError, match=r"one text in an element.*batch\(32\)"
+    ):
+        model.predict(tf.data.Dataset.from_tensor_slices(TEXTS), verbose=0)
+    with pytest.raises(InputError, match="Text 1 is None"):
+        model.predict(["a", None], verbose=0)
+    plain = load(preset, preprocessor=None)
+    assert plain.preprocessor is None
+    with pytest.raises(InputError, match="Assign a BertPreprocessor"):
+        plain.predict(TEXTS, verbose=0)
+    with pytest.raises(InputError, match="The model has no preprocessor"):
+        bert_keras.export_saved_model(plain, "somewhere")
+    plain.preprocessor = model.preprocessor
+    assert plain.predict(TEXTS, verbose=0).shape == (12, 2)
+    with pytest.raises(InputError, match="Expected the BertPreprocessor"):
+        plain.preprocessor = len
+    with pytest.raises(InputError, match="takes probabilities"):
+        model.compile("sgd", "sparse_categorical_crossentropy")
+    pretrainer = bert_keras.BertPretrainer.from_preset("bert_keras_mini_en")
+    with pytest.raises(InputError, match="no preprocessor that makes"):
+        pretrainer.predict(TEXTS, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"labels": 3}, "num_classes=3"),
+        ({"num_classes": 0}, "num_classes is 0"),
+        ({"num_classes": 2, "labels": ["a"]}, "labels has 1 names"),
+        ({"num_labels": 2}, "num_classes=2"),
+        ({"sequence_length": 1000}, "has 512 positions"),
+        ({"sequence_length": 8, "preprocessor": None}, "both given"),
+    ],
+)
+def test_arguments_of_from_preset_that_do_not_fit_are_named(
+    preset, arguments, words
+):
+    with pytest.raises(InputError, match=words):
+        bert_keras.BertClassifier.from_preset(preset, **arguments)
+
+
+def test_classes_may_be_counted(preset):
+    for count, labels in ((3, ["0", "1", "2"]), (2, ["bad", "good"])):
+        model = bert_keras.BertClassifier.from_preset(preset, num_classes=count)
+        assert model.labels == labels
