@@ -46,7 +46,8 @@ def score_masked_lm(
         and "rows" (number of rows).
 
     Raises:
-        InputError: the head is not trained, or no text has a token.
+        InputError: the head is not trained, no text has a token, or a loss is
+            not finite.
     """
     checkpoint = open_checkpoint(preset)  # model and vocabulary of one save
     model = _load_pretrainer(checkpoint)
@@ -68,6 +69,13 @@ def score_masked_lm(
                     batch[name] = batch[name][:, :width]
                 ids, real = batch.pop("mask_ids"), batch.pop("mask_weights")
                 totals += np.array(sums(batch, ids, real), np.float64)
+                if not np.isfinite(totals).all():
+                    raise InputError(
+                        f"The model {preset} answers one of the rows "
+                        f"{rows + 1} to {rows + len(ids)} with NaN or infinity."
+                        " Use earlier weights, or train again with a lower "
+                        "learning rate."
+                    )
                 rows += len(ids)
                 update(rows)
     if not rows:

@@ -71,6 +71,18 @@ def test_batches_of_any_shape_are_traced_once(weights):
     assert sums.experimental_get_tracing_count() == 1
 
 
+def test_a_loss_that_is_not_finite_is_named_with_its_rows(tmp_path, eagerly):
+    words = preprocessor()
+    encoder = BertEncoder(len(words.tokenizer.vocabulary), 1, 2, 16, 32, 32)
+    model = BertPretrainer(encoder)
+    model_samples.fill(model)
+    (table,) = (x for x in encoder.weights if "token/" in x.path)
+    table.assign(np.full(table.shape, 3e38))  # finite in float32
+    model.save_preset(tmp_path / "model", words)
+    with pytest.raises(InputError, match="one of the rows 1 to 3 with NaN"):
+        score_masked_lm(str(tmp_path / "model"), TEXTS, 12, batch_size=3)
+
+
 def test_the_masks_do_not_depend_on_batches(weights, eagerly):
     _, folder = weights
     one, all_ = (
