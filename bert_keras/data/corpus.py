@@ -260,17 +260,22 @@ def _read_lines(file, path: str) -> Iterator[str]:
         yield _decode(raw, path, number).strip()
 
 
-def _decode(raw: bytes, path: str, line: int) -> str:
-    """Decode bytes that begin with the line of this number."""
+def _decode(raw: bytes, path: str, line: int | None = None) -> str:
+    """Decode bytes of a file that begin with the line of this number.
+
+    Without `line`, decode a cell, and `path` names its row.
+    """
     try:
-        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
+        return raw.decode("utf-8-sig" if line in (None, 1) else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        line += error.object.count(b"\n", 0, error.start)
+        if line is not None:
+            line += error.object.count(b"\n", 0, error.start)
+            path = f"{path}, line {line}"
         raise InputError(
-            f"{path}, line {line}, is not UTF-8: it has the byte "
-            f"0x{byte:02x}. Convert the file first, for instance with `iconv "
-            "-f CP1252 -t UTF-8` if it comes from Windows."
+            f"{path}, is not UTF-8: it has the byte 0x{byte:02x}. Convert the "
+            "file first, for instance with `iconv -f CP1252 -t UTF-8` if it "
+            "comes from Windows."
         ) from error
 
 
@@ -363,7 +368,7 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
 def _to_encodable(value, where: str, field: str) -> str:
     """Return a value as text that UTF-8 can encode; "" for None."""
     if isinstance(value, bytes):
-        value = _decode(value, f"{where}, column {field!r}", 1)
+        value = _decode(value, where)
     if not isinstance(value, str | None):
         raise InputError(
             f"{where}: expected text in {field!r}, got {str(value)[:60]}. "

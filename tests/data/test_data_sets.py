@@ -135,7 +135,7 @@ def test_a_corpus_may_be_parquet(tmp_path):
     with pytest.raises(InputError, match="row 1: expected text in 'n', got 1"):
         list(read_documents(str(tmp_path / "sub" / "*"), text_field="n"))
     write(tmp_path / "d.parquet", {"text": [b"a", b"\xff"]})
-    with pytest.raises(InputError, match="row 2, is not UTF-8: byte 0xff"):
+    with pytest.raises(InputError, match="row 2, is not UTF-8: .* byte 0xff"):
         list(read_documents(str(tmp_path / "d.parquet")))
 
 
