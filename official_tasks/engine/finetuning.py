@@ -8,7 +8,7 @@ import numpy as np
 
 import bert_keras
 from bert_keras import files, json_files
-from bert_keras.errors import InputError, collect_faults, require_tensorflow
+from bert_keras.errors import InputError, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.weights import copy_weights, untrained_weights
 from bert_keras.run_folder import RunFolder, resume_dtype
@@ -21,6 +21,7 @@ from official_tasks.engine import (
     calibration,
     models,
     notes,
+    splits,
     task_report,
     training,
 )
@@ -154,7 +155,7 @@ def run(
         if results is None:
             _refuse_failed(folder)
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
-            folder.check_inputs(read_versions(task))
+            folder.check_inputs(splits.read_versions(task))
             try:
                 results = run.finish(callbacks)
             except training.DivergedError as error:
@@ -228,57 +229,6 @@ def choose_arguments(
     return chosen
 
 
-def read_versions(task) -> dict:
-    """Return the versions of files when the task read them, before its run.
-
-    These are the files of a `Table` and the file of a user's own task.
-    """
-    versions = getattr(getattr(task, "source", None), "versions", {})
-    return {**versions, **registry.find_task_file(task)}
-
-
-def load_preprocessor(init, sequence_length):
-    return bert_keras.BertPreprocessor.from_preset(
-        init,
-        sequence_length=sequence_length,
-        pad_to_longest=True,
-        prompt=None,  # tasks encode texts without a prompt
-    )
-
-
-def encode_splits(task, preprocess) -> tuple[dict, dict]:
-    """Return the examples and their `Encoded` rows.
-
-    Returns:
-        Two dicts with the keys "train" and "dev".
-
-    Raises:
-        InputError: a split has invalid rows, no examples or no labels.
-    """
-    examples, faults = {}, []
-    for split in ("train", "dev"):
-        with collect_faults(faults):
-            examples[split] = task.read(split)
-    if faults:
-        raise InputError("\n".join(dict.fromkeys(faults)))
-    encoded = {
-        split: task.encode(rows, preprocess) for split, rows in examples.items()
-    }
-    for split, rows in encoded.items():
-        if not len(batches.row_lengths(rows.inputs)):
-            raise InputError(
-                f"The {split} split of {task.name} has no examples; expected "
-                "at least one. Check the file."
-            )
-        if rows.targets is None:
-            raise InputError(
-                f"The {split} split of {task.name} has no labels: expected one "
-                "for each example. A test file without labels can only be "
-                "used to predict."
-            )
-    return examples, encoded
-
-
 class _Run:
     """The rows, the model and the best weights of one run."""
 
@@ -297,8 +247,11 @@ class _Run:
         self.init, self.seed, self.arguments = init, seed, arguments
         self.hyperparameters = hyperparameters
         keras.utils.set_random_seed(seed)
-        self.preprocess = load_preprocessor(init, arguments["sequence_length"])
-        self.examples, self.encoded = encode_splits(task, self.preprocess)
+        length = arguments["sequence_length"]
+        self.preprocess = splits.load_preprocessor(init, length)
+        self.examples, self.encoded = splits.encode_splits(
+            task, self.preprocess
+        )
         train = self.encoded["train"]
         # `scale` is for regression targets, `temperature` for calibration.
         # Both may stay None, and at most one is set. To rescale the saved head,

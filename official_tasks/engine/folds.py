@@ -17,7 +17,13 @@ from bert_keras.errors import InputError, format_count
 from bert_keras.json_files import without_nan, write_json
 from bert_keras.run_folder import RunFolder
 from official_tasks import page, progress
-from official_tasks.engine import finetuning, grid, models, task_report
+from official_tasks.engine import (
+    finetuning,
+    grid,
+    models,
+    splits,
+    task_report,
+)
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.data_notes import note_labels
@@ -57,7 +63,7 @@ def cross_validate(
     identity |= settings
     with RunFolder(output, identity, task.data_files()) as folder:
         examples = read_all(task)
-        folder.check_inputs(finetuning.read_versions(task))
+        folder.check_inputs(splits.read_versions(task))
         numbers = assign_folds(
             examples, folds, seed, is_stratified=task.problem == "single"
         )
@@ -65,20 +71,8 @@ def cross_validate(
             f"fold-{number + 1}": make_fold(task, examples, numbers, number)
             for number in range(folds)
         }
-        runs, errors = grid.run_each(
-            {
-                name: functools.partial(
-                    finetuning.run,
-                    fold,
-                    init,
-                    folder.file("runs", name),
-                    seed=seed,
-                    settings={**settings, "fold": name},
-                    **arguments,
-                )
-                for name, fold in tasks.items()
-            },
-            least=2,
+        runs, errors = _train_folds(
+            tasks, init, folder, {**arguments, "seed": seed}, settings
         )
         results = folder.read_results("folds")
         if results is None or results.get("errors", {}) != errors:
@@ -97,6 +91,22 @@ def cross_validate(
                 soft_wrap=True,
             )
         return results
+
+
+def _train_folds(tasks, init, folder, arguments, settings):
+    """Train one run for each fold; return `grid.run_each`'s dicts."""
+    runs = {
+        name: functools.partial(
+            finetuning.run,
+            fold,
+            init,
+            folder.file("runs", name),
+            settings={**settings, "fold": name},
+            **arguments,
+        )
+        for name, fold in tasks.items()
+    }
+    return grid.run_each(runs, least=2)
 
 
 def check(task, folds, arguments):

@@ -17,7 +17,7 @@ from bert_keras import (
     BertSpanPredictor,
     InputError,
 )
-from official_tasks.engine import finetuning
+from official_tasks.engine import finetuning, splits
 from official_tasks.engine.leaderboard import predict_task
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
@@ -238,7 +238,7 @@ def test_a_search_reads_the_prompts_of_queries_and_documents(tmp_path, name):
     task = embedding_task(**files)
     # A run saves its model in this way.
     load_model(task, tmp_path / "a").save_preset(
-        tmp_path / "run", finetuning.load_preprocessor(tmp_path / "a", 12)
+        tmp_path / "run", splits.load_preprocessor(tmp_path / "a", 12)
     )
     model, preprocess = load_trained(task, tmp_path / "run")
 

@@ -118,37 +118,6 @@ def test_a_signal_while_dev_is_scored_saves_the_step(
     assert again["curve"] == whole["curve"]
 
 
-def test_a_run_out_of_memory_resumes_with_more_micro_batches(
-    place, task, tmp_path, monkeypatch, eagerly
-):
-    arguments = {**QUICK, "epochs": 2, "learning_rate": 1e-3, "dropout": 0.0}
-    left, on_batch = [12], TrainingState.on_train_batch_end
-
-    def stop(self, batch, logs=None):
-        on_batch(self, batch, logs)
-        left[0] -= 1
-        if left[0] == 0:
-            raise Stopped
-
-    def run(name, **execution):
-        output = tmp_path / name
-        finetuning.run(task, place / "init", output, **arguments, **execution)
-        return load_file(output / "model" / "model.safetensors")
-
-    expected = run("whole")
-    monkeypatch.setattr(finetuning, "SAVE_EVERY", 5)
-    monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
-    with pytest.raises(Stopped):
-        run("run")
-    found = run("run", accumulation=2, steps_per_execution=2)
-    assert found.keys() == expected.keys()
-    for name in found:
-        if not name.endswith("key.bias"):  # gradients are rounding errors
-            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
-    with pytest.raises(InputError, match="other settings"):
-        run("run", label_smoothing=0.1)
-
-
 @pytest.mark.parametrize("best_epoch", [1, 2])
 def test_dev_is_scored_once_an_epoch_and_again_after_a_restart(
     place, task, tmp_path, monkeypatch, eagerly, best_epoch
@@ -453,30 +422,6 @@ def test_defaults_are_the_tasks_and_changed_files_are_refused(
         finetuning.run(task, init, run)
     assert "init/model.safetensors changed since" in str(error.value)
     assert "train.csv" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["train.csv", "dev.csv"])
-@pytest.mark.parametrize("moment", ["before the run", "while it reads"])
-def test_a_run_never_reports_rows_under_the_hash_of_other_rows(
-    place, tmp_path, monkeypatch, name, moment
-):
-    for part, seed in (("train.csv", 0), ("dev.csv", 1)):
-        write_reviews(tmp_path / part, 16, seed=seed)
-    task = custom_task(str(tmp_path / "train.csv"), str(tmp_path / "dev.csv"))
-    read = finetuning.encode_splits
-
-    def replace(*arguments):
-        write_reviews(tmp_path / name, 20, seed=5)
-        return read(*arguments)
-
-    if moment == "before the run":  # the task keeps the rows that it has read
-        task.read("train"), task.read("dev")
-        write_reviews(tmp_path / name, 20, seed=5)
-    else:
-        monkeypatch.setattr(finetuning, "encode_splits", replace)
-    with pytest.raises(InputError, match=f"{name} changed while the run"):
-        finetuning.run(task, place / "init", tmp_path / "run", **QUICK)
-    assert not (tmp_path / "run").exists()
 
 
 def test_from_scratch_takes_no_weight_and_a_tpu_gets_rows_of_one_length(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from run_script import call_script
+from safetensors.numpy import load_file
 from task_samples import (
     QUICK,
     save_toy_model,
@@ -23,6 +24,7 @@ import bert_keras
 from bert_keras import InputError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training import step_tensorflow
+from bert_keras.training.state import TrainingState
 from official_tasks.engine import batches, finetuning
 from official_tasks.engine.balance import balance, smooth
 from official_tasks.engine.hyperparameters import EXECUTION, Hyperparameters
@@ -320,6 +322,37 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
             run,
             **QUICK | {k: v for k, v in arguments.items() if k[:2] != "la"},
         )
+
+
+def test_a_run_out_of_memory_resumes_with_more_micro_batches(
+    place, task, tmp_path, monkeypatch, eagerly
+):
+    arguments = {**QUICK, "epochs": 2, "learning_rate": 1e-3, "dropout": 0.0}
+    left, on_batch = [12], TrainingState.on_train_batch_end
+
+    def stop(self, batch, logs=None):
+        on_batch(self, batch, logs)
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    def run(name, **execution):
+        output = tmp_path / name
+        finetuning.run(task, place / "init", output, **arguments, **execution)
+        return load_file(output / "model" / "model.safetensors")
+
+    expected = run("whole")
+    monkeypatch.setattr(finetuning, "SAVE_EVERY", 5)
+    monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run("run")
+    found = run("run", accumulation=2, steps_per_execution=2)
+    assert found.keys() == expected.keys()
+    for name in found:
+        if not name.endswith("key.bias"):  # gradients are rounding errors
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+    with pytest.raises(InputError, match="other settings"):
+        run("run", label_smoothing=0.1)
 
 
 def test_the_curve_says_when_a_run_ends():

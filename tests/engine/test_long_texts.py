@@ -19,7 +19,7 @@ from task_samples import (
 
 from bert_keras import BertPreprocessor, InputError
 from official_tasks import evaluate
-from official_tasks.engine import finetuning
+from official_tasks.engine import finetuning, splits
 from official_tasks.engine.balance import BalancedLabels, balance
 from official_tasks.engine.dev_metric import compute_loss
 from official_tasks.engine.models import (
@@ -96,7 +96,7 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
         assert results["rows"] > 2 * 49 and results["dev_rows"] == 11
         assert results["cut"] == 0
     else:
-        preprocess = finetuning.load_preprocessor(place / "init", ROOM + 2)
+        preprocess = splits.load_preprocessor(place / "init", ROOM + 2)
         model = fill(load_model(task, place / "init"))
         model.save_preset(run / "model", preprocess)
     # The saved model states that it reads windows.

@@ -9,7 +9,7 @@ from task_samples import read_csv
 from task_samples import write_csv as write
 
 from bert_keras import InputError
-from official_tasks.engine.finetuning import encode_splits
+from official_tasks.engine.splits import encode_splits
 from official_tasks.tasks.classify import METRICS, score_classes
 from official_tasks.tasks.custom import (
     custom_choices,
