@@ -39,6 +39,7 @@ class ByPiece:
     table: dict
     labels: list = None
     problem: str = "single"
+    thresholds: None = None
     rows_seen: list = dataclasses.field(default_factory=list)
 
     def __call__(self, inputs, training=False):
