@@ -195,8 +195,9 @@ class BertClassifier(TaskModel):
             batch_size: number of rows in a batch.
 
         Returns:
-            A dict for each row: "label", or for problem="multi" the list
-            "labels"; and "probabilities", a dict of label -> probability.
+            A dict for each row: "label" (with `thresholds` also "unsure"), or
+            for problem="multi" the list "labels"; and "probabilities", a dict
+            of label -> probability.
 
         Raises:
             InputError: the problem has no classes.
@@ -216,7 +217,10 @@ class BertClassifier(TaskModel):
         for row in values:
             named = dict(zip(self.labels, map(float, row), strict=True))
             if self.problem == "single":
-                found: dict = {"label": self.labels[row.argmax()]}
+                best = row.argmax()
+                found: dict = {"label": self.labels[best]}
+                if self.thresholds:
+                    found["unsure"] = bool(row[best] < self.thresholds[best])
             else:
                 limits = self.thresholds or [0.5] * len(row)
                 pairs = zip(self.labels, row >= limits, strict=True)
