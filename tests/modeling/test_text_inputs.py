@@ -213,7 +213,7 @@ def test_several_labels_are_named_by_their_thresholds(preset):
         np.testing.assert_allclose(
             [*row["probabilities"].values()], shares, atol=1e-6
         )
-    model = load(preset, thresholds=[0.99, 0.0])
+    model = load(preset, thresholds=[0.99, 0.01])
     for row in model.predict_labels(TEXTS):
         assert row["unsure"] == (row["label"] == "bad")
     number = load(preset, problem="regression", labels=None)
