@@ -92,7 +92,7 @@ def define_flags():
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: split to predict.")
     script.applies_only(
-        "without --task and --test, which name the files of a task",
+        "without --task, --test and --data_dir, which name a task's files",
         lambda v: not _has_task(v),
         *("input", "format", "signature", "columns", "batch_size"),
     )

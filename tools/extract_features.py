@@ -33,7 +33,6 @@ import bert_keras
 from bert_keras import files
 from bert_keras.bounded_lines import bound_lines
 from bert_keras.errors import InputError, format_count
-from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
 from official_tasks.engine.features import PER, Extractor, write_features
@@ -85,6 +84,8 @@ def read_words(path, columns):
 
 
 def main(values):
+    from bert_keras.interop.presets import open_checkpoint
+
     script.prepare_output(values, inputs=("input", "model"))
     recipe = find_recipe(values.recipe)
     texts = functools.partial(read_words, values.input, values.columns)

@@ -18,7 +18,7 @@ def choose_metric(task, name=None) -> Metric:
     stated = getattr(task, "metric", None)
     if not isinstance(stated, Metric):
         raise InputError(
-            f"The metric of the task {task.name} is {stated!r}. Expected "
+            f"The metric of the task {task.title} is {stated!r}. Expected "
             f"Metric(NAME, higher_is_better=True), or False for an error. "
             "Metric is in official_tasks.tasks.base."
         )
@@ -26,9 +26,10 @@ def choose_metric(task, name=None) -> Metric:
     if metric is None:
         known = [one.name for one in (task.metric, *task.other_metrics)]
         raise InputError(
-            f"--metric={name}: the task {task.name} does not state if a higher "
-            f"value is better. Name one of {', '.join([*known, LOSS])}, or add "
-            "a Metric to the task's other_metrics."
+            f"--metric={name}: the task {task.title} does not state if a "
+            "higher value is better. Name one of "
+            f"{', '.join([*known, LOSS])}, or add a Metric to the task's "
+            "other_metrics."
         )
     return metric
 
@@ -49,7 +50,7 @@ def check_metric(task, metric, scores):
         if task.has_dev_loss and LOSS not in names:
             names.append(LOSS)
         raise InputError(
-            f"--metric={metric} is not a metric of --task={task.name}. Name "
+            f"--metric={metric} is not a metric of --task={task.title}. Name "
             f"one of {', '.join(names)}"
         )
 

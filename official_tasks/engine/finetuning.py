@@ -219,7 +219,7 @@ def choose_arguments(
     if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
         raise InputError(
             f"`accumulation` is {accumulation}, but the loss of the task "
-            f"{task.name} compares all rows of a batch with each other. Leave "
+            f"{task.title} compares all rows of a batch with each other. Leave "
             "`accumulation` out; if memory is short, lower `batch_size`."
         )
     if arguments["learning_rate"] is None:
@@ -367,7 +367,7 @@ class _Run:
             steps=self.steps,
             steps_per_epoch=self.steps_per_epoch,
             validation=self._evaluate,
-            title=f"Fine-tuning {self.task.name}",
+            title=f"Fine-tuning {self.task.title}",
             callbacks=callbacks,
             should_end=functools.partial(
                 self.hyperparameters.has_stopped, self.metric
@@ -452,11 +452,11 @@ class _Run:
         chosen = self.task.tune(self.examples["dev"], predictions, **options)
         if not chosen:
             raise InputError(
-                f"`tune_thresholds` is True, but the task {self.task.name} has "
-                "no threshold to choose. Expected a task with several labels "
-                "for each text, or a task with unanswerable questions and "
-                "without `null_threshold`. Leave `tune_thresholds` out; with "
-                "one class a text, set `min_precision`."
+                f"`tune_thresholds` is True, but the task {self.task.title} "
+                "has no threshold to choose. Expected a task with several "
+                "labels for each text, or a task with unanswerable questions "
+                "and without `null_threshold`. Leave `tune_thresholds` out; "
+                "with one class a text, set `min_precision`."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():
@@ -536,7 +536,7 @@ class _Run:
         with self.folder.output(RESULTS) as path:
             json_files.write_json(json_files.without_nan(results), path)
         report = task_report.render(
-            self.task.name,
+            self.task.title,
             self.metric.name,
             results,
             self.task.mistakes(self.examples["dev"], predictions),

@@ -99,7 +99,7 @@ def run(
     if len(plan) == 1:
         results = run_one(output, *plan[0])
         if results:  # only the chief worker has any
-            _show(task.name, metric, {task.name: results})
+            _show(task.title, metric, {task.title: results})
         return results
     identity = {
         "task": task.name,
@@ -136,7 +136,7 @@ def _run_all(task, metric, output, identity, run_one):
             _copy_best(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
             folder.finish("several", errors, outputs)
-        _show(task.name, metric, runs, results)
+        _show(task.title, metric, runs, results)
         return results
 
 

@@ -45,13 +45,13 @@ def encode_splits(task, preprocess) -> tuple[dict, dict]:
     for split, rows in encoded.items():
         if not len(batches.row_lengths(rows.inputs)):
             raise InputError(
-                f"The {split} split of {task.name} has no examples; expected "
+                f"The {split} split of {task.title} has no examples; expected "
                 "at least one. Check the file."
             )
         if rows.targets is None:
             raise InputError(
-                f"The {split} split of {task.name} has no labels: expected one "
-                "for each example. A test file without labels can only be "
+                f"The {split} split of {task.title} has no labels: expected "
+                "one for each example. A test file without labels can only be "
                 "used to predict."
             )
     return examples, encoded

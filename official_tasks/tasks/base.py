@@ -12,6 +12,11 @@ from typing import Any, NamedTuple
 from bert_keras.errors import InputError
 
 SPLITS = ("train", "dev", "test")
+# Names of tasks whose names in files are not those that users write.
+TITLES = {
+    f"custom{problem}": f"custom --problem={problem}"
+    for problem in ("spans", "tags", "choices")
+}
 RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # learning rates of the paper, section 4.1
 
 
@@ -151,7 +156,7 @@ class Task(abc.ABC):
     """Base class of a task to fine-tune, score and predict.
 
     Attributes:
-        name: name of the task in messages and files.
+        name: name of the task in files.
         labels: list of str, the names of the classes. None if the task has no
             classes, or if their names are not known yet.
         metric: `Metric` that compares runs and selects the best weights.
@@ -187,6 +192,11 @@ class Task(abc.ABC):
     has_dev_loss = True
     standardises = False
     to_score = ""
+
+    @property
+    def title(self) -> str:
+        """Name of the task in messages, as a user writes it after --task=."""
+        return TITLES.get(self.name, self.name)
 
     @abc.abstractmethod
     def read(self, split: str) -> list:
@@ -309,7 +319,7 @@ class Task(abc.ABC):
         raise InputError.
         """
         raise InputError(
-            f"The task {self.name} cannot score files of predictions. Give "
+            f"The task {self.title} cannot score files of predictions. Give "
             "--model instead of --predictions."
         )
 
@@ -318,6 +328,6 @@ def require_labels(task, labels, each="row"):
     """Raise InputError if a label is None, because a score needs all labels."""
     if any(label is None for label in labels):
         raise InputError(
-            f"The file of {task.name} lacks labels: expected a label for each "
+            f"The file of {task.title} lacks labels: expected a label for each "
             f"{each}. The file can only be used to predict{task.to_score}"
         )

@@ -69,7 +69,7 @@ class Columns(NamedTuple):
         optional: columns among `labels` that may be missing or empty in a dev
             file. `parse` then gets no cell of the column.
         lacks: the words after "3 rows" in the message about rows without a
-            label, such as "have no label".
+            label, such as "without a label".
         has_label: function of a cell; True if the cell has a label.
         is_stratified: whether to hold out a tenth of the groups of each label.
         files: see `Source`; empty, because a table has no usual name.
@@ -82,7 +82,7 @@ class Columns(NamedTuple):
     lists: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    lacks: str = "have no label"
+    lacks: str = "without a label"
     has_label: Callable = has_text
     is_stratified: bool = False
     files: dict = {}
@@ -272,7 +272,7 @@ class Table(Source):
                 f"{message}: fill these cells, or leave the rows out by "
                 "--drop_unlabelled"
             )
-        return [f"{message} and are left out"]
+        return [f"{message}, left out"]
 
     @functools.cached_property
     def _held_out(self) -> set[int]:

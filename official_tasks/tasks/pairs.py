@@ -102,7 +102,7 @@ class PairTable(Table):
             labels,
             self._parse,
             optional=(negative,) if negative and is_search else (),
-            lacks="are empty",
+            lacks="without a value",
         )
         super().__init__(columns, options)
 

@@ -16,7 +16,7 @@ from bert_keras.json_files import read_json
 from bert_keras.run_folder import SETTINGS, absolute_paths, find_base
 from official_tasks import script
 from official_tasks.tasks import conll, custom, glue, multiple_choice, squad
-from official_tasks.tasks.base import Option, Task
+from official_tasks.tasks.base import TITLES, Option, Task
 from official_tasks.tasks.embedding import EMBEDDING_OPTIONS, embedding_task
 from official_tasks.tasks.retrieval import RANKING_OPTIONS, ranking_task
 from official_tasks.tasks.source import FILE_OPTIONS, RECIPE_OPTIONS
@@ -161,10 +161,11 @@ def task_from_flags(values, task=None):
     """
     chosen = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
-    if (name := _find_name(task, values)) != task:
-        task = name
+    name = _find_name(task, values)
+    entry = find_task(name)
+    if name != task:
+        task = TITLES.get(name, name)
         del chosen["problem"]
-    entry = find_task(task)
     for text in values.option:
         name, separator, value = text.partition("=")
         if not separator:

@@ -8,6 +8,7 @@ from bert_keras.errors import InputError
 from bert_keras.files import split_paths
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks.tasks.base import (
+    TITLES,
     Defaults,
     Examples,
     Metric,
@@ -73,6 +74,11 @@ class Source:
                     f"several: give --data_dir={data_set.source}"
                 )
 
+    @property
+    def title(self) -> str:
+        """The task's name in messages; see `Task`."""
+        return TITLES.get(self.name, self.name)
+
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.
 
@@ -88,7 +94,7 @@ class Source:
             for path in [data_set] if data_set else self.paths(part):
                 examples += read(self.row, path, split, notes, *which)
         if not examples:
-            raise InputError(f"The {split} split of {self.name} has no rows.")
+            raise InputError(f"The {split} split of {self.title} has no rows.")
         return Examples(examples, notes)
 
     def parts(self, split) -> tuple[str, ...]:
@@ -115,7 +121,7 @@ class Source:
         if self.data_dir is None:
             alternative = f" or a --data_dir with {names[0]}" if names else ""
             raise InputError(
-                f"The task {self.name} has no {part} file: give "
+                f"The task {self.title} has no {part} file: give "
                 f"--{split}=FILE{alternative}"
             )
         folder = Path(self.data_dir)
@@ -126,7 +132,7 @@ class Source:
                 return [folder / name]
         expected = f"expected {' or '.join(names)}, or " if names else ""
         raise InputError(
-            f"{folder} has no {part} file of the task {self.name}: "
+            f"{folder} has no {part} file of the task {self.title}: "
             f"{expected}give --{split}=FILE"
         )
 
@@ -162,7 +168,7 @@ class Source:
         if is_data_set(path):
             raise InputError(
                 f"{path} is a data set, but --train, --dev and --test of the "
-                f"task {self.name} expect files: give "
+                f"task {self.title} expect files: give "
                 f"--data_dir={parse_data_set(path).source}"
             )
         require_file(path)

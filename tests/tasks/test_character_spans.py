@@ -181,5 +181,5 @@ def test_true_labels_are_written_as_the_spans_that_were_read(tmp_path):
     assert [tuple(span.values()) for span in first["spans"]] == SPANS
     assert second == {"text": "of it", "spans": []}
     path.write_text(json.dumps({"text": "a", "spans": None}))
-    with pytest.raises(InputError, match="1 rows have no label in column"):
+    with pytest.raises(InputError, match="1 row without a label in column"):
         custom_tags(dev=str(path), spans="spans").read("dev")

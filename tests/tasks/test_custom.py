@@ -241,10 +241,10 @@ def test_rows_without_a_label_may_be_left_out(tmp_path):
     rows = [(f"text {i}", "ab"[i % 2]) for i in range(20)]
     rows[3], rows[7] = ("lost", ""), ("lost too", " ")
     path = write(tmp_path / "t.csv", rows)
-    with pytest.raises(InputError, match="line 5, 9: 2 rows have no label.*by"):
+    with pytest.raises(InputError, match="5, 9: 2 rows without a label.*by"):
         custom_task(path).read("train")
     task = custom_task(path, drop_unlabelled=True)
-    assert "line 5, 9: 2 rows have no label in column 'label' and are" in (
+    assert "line 5, 9: 2 rows without a label in column 'label', left" in (
         " | ".join(read_notes(task))
     )
     texts = [row.text for split in ("train", "dev") for row in task.read(split)]
@@ -494,7 +494,7 @@ def test_a_stray_quote_hides_no_fault_before_it(tmp_path):
     path.write_text('text,label\nab,1\n,\n"x" y,0\nc,1\n')
     with pytest.raises(InputError) as error:
         custom_task(str(path)).read("train")
-    assert f"{path}, line 3: 1 rows have no label" in str(error.value)
+    assert f"{path}, line 3: 1 row without a label" in str(error.value)
     assert f"{path}, line 4: the row that begins here" in str(error.value)
 
 

@@ -100,7 +100,7 @@ def test_spans_are_read_from_every_export(tmp_path):
 def test_a_row_without_entities_is_unlabelled_in_other_tables(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\nnobody came,\n")
-    with pytest.raises(InputError, match="1 rows have no label in column"):
+    with pytest.raises(InputError, match="1 row without a label in column"):
         tags(str(path))
 
 

@@ -92,7 +92,7 @@ FILES = [
     (custom_task, "a.csv", "text,label\na,1\nb,1\n", "at least 2 classes"),
     (custom_task, "a.csv", ROWS + "c,2\n", "'1' has one row"),
     (custom_task, "a.csv", "text,label\na,1.5\nb,2\n", "1.5.*=regression"),
-    (custom_task, "a.csv", "text,label\na,1\nb, \n", "line 3: 1 rows have no"),
+    (custom_task, "a.csv", "text,label\na,1\nb, \n", "line 3: 1 row without"),
     *(
         (
             custom_task,
@@ -102,7 +102,7 @@ FILES = [
             REGRESSION,
         )
         for label, word in {
-            "nan": "no label",
+            "nan": "without a label",
             "inf": "line 3: expected a number from",
             "1e39": "number from",
             "-1e38": "number from",
@@ -145,7 +145,7 @@ FILES = [
         ranking_task,
         "a.csv",
         "text,text_pair,no\na,b,c\nd,e,\n",
-        "line 3: 1 rows are empty in column 'no'.*--drop_unlabelled",
+        "line 3: 1 row without a value in column 'no'.*--drop_unlabelled",
         {"negative": "no"},
     ),
     # GLUE.

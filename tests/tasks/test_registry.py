@@ -74,8 +74,11 @@ def test_spans_tags_and_choices_are_problems_of_custom_data():
     ):
         assert find_task(f"custom_{problem}").make is cls
     words = ("--task=custom", "--problem=choices", "--choices=a,b,c")
-    with pytest.raises(InputError, match="--train"):
+    with pytest.raises(InputError, match="custom --problem=choices .*--train"):
         task_from_flags(parse(*words))[0].read("train")
+    with pytest.raises(InputError, match="custom --problem=choices") as error:
+        task_from_flags(parse(*words, "--stride=64"))
+    assert "customchoices" not in str(error.value)
     task, settings = task_from_flags(parse("--task=custom", "--problem=multi"))
     assert task.problem == "multi" and settings == {"problem": "multi"}
 

@@ -262,7 +262,7 @@ def test_partners_to_score_on_need_no_wrong_text(tmp_path):
     assert passages == [["c", "d"], ["c", "d", "e"]]
     with pytest.raises(InputError, match="no column 'no'"):  # needs negatives
         ranking_task(train=train, dev=plain, negative="no").read("dev")
-    with pytest.raises(InputError, match="are empty"):
+    with pytest.raises(InputError, match="without a value"):
         embedding_task(train=mixed, negative="no").read("train")
 
 

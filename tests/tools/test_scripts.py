@@ -661,7 +661,7 @@ WITHOUT_EFFECT = [
     (PREDICT, "--task=sst2", "--input=in.txt"),
     (PREDICT, "--task=sst2", "--batch_size=8"),
     (PREDICT, "--input=in.csv", "--split=dev"),
-    (PREDICT, "--input=in.csv", "--data_dir=glue"),
+    (PREDICT, "--data_dir=glue", "--input=in.csv"),
     (PREDICT, "--input=in.txt", "--columns=review"),
     ("tools.publish --model=m --name=o/m", "--output=o", "--private"),
     ("tools.publish --model=m --name=o/m", "", "--overwrite"),
