@@ -39,10 +39,10 @@ class ReadsTexts:
         if holder.load is not None:
             from bert_keras.text import preprocessor as text
 
-            load, holder.load = holder.load, None
-            holder.preprocessor = load(
+            holder.preprocessor = holder.load(
                 text.BertPreprocessor, text.WordPieceTokenizer
             )
+            holder.load = None
         return holder.preprocessor
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -160,7 +160,10 @@ class ReadsTexts:
 
     def describe_preprocessor(self) -> dict[str, Any]:
         """Return the entry of the preprocessor in the model's config, or {}."""
-        preprocessor = self.preprocessor
+        try:
+            preprocessor = self.preprocessor
+        except ImportError:  # it needs TensorFlow, which JAX's users may lack
+            return {}
         if preprocessor is None:
             return {}
         config = keras.saving.serialize_keras_object(preprocessor)

@@ -1,6 +1,7 @@
 """Data sets of TensorFlow Datasets, written by its own builders, offline."""
 
 import json
+import os
 
 import pytest
 import tensorflow_datasets as tfds
@@ -329,3 +330,12 @@ def test_supervised_elements_need_no_names(folder):
         ((found, y),) = dataset
         assert found["token_ids"].shape == (12, 8)
         assert sorted(y.numpy().tolist()) == [0] * 6 + [1] * 6
+
+
+@pytest.mark.skipif(
+    os.environ.get("BERT_KERAS_ONLINE") != "1",
+    reason="BERT_KERAS_ONLINE is not 1",
+)
+def test_a_data_set_is_downloaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
+    assert len(glue_task(glue.RTE).read("dev")) == 277
