@@ -62,8 +62,9 @@ def define_flags():
         "auto",
         LAYOUTS,
         "Form of a text file. document: one document. sentences: one "
-        "sentence on each line, and a blank line between documents. auto: "
-        "decide by the start of each file.",
+        "sentence on each line, and a blank line between documents. lines: one "
+        "document on each line. auto: decide between document and sentences by "
+        "the start of each file.",
     )
     flags.DEFINE_string(
         "vocabulary",
@@ -132,6 +133,7 @@ def main(values):
     sources = values.input, values.held_out
     refuse_input_as_output(values.output, *sources)
     for folder in filter(None, sources):
+        script.note_unread(folder)
         # The next call would read this call's vocab.txt as text.
         root = os.path.join(files.absolute(folder), "")
         if files.absolute(values.output).startswith(root):

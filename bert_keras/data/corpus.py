@@ -6,15 +6,15 @@ this package's dependencies. Only one document, or a few hundred rows, is in
 memory at a time. The order is fixed: files are sorted by path.
 """
 
+import codecs
 import contextlib
 import dataclasses
-import gzip
 import hashlib
+import html
 import itertools
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 
 from bert_keras import files
@@ -28,21 +28,30 @@ from bert_keras.data.data_sets import (
 from bert_keras.data.documentation import documented_modules
 from bert_keras.data.sentences import ends_sentence, split_sentences
 from bert_keras.errors import InputError
+from bert_keras.file_forms import (
+    HEAD,
+    PACKED,
+    may_be_text,
+    open_packed,
+    packing_errors,
+    refuse_other_forms,
+    split_ending,
+    split_packing,
+)
 from bert_keras.text.wordpiece import encodable
 
 DOCUMENTATION = "documentation:"
-LAYOUTS = ("auto", "document", "sentences")
-_PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
-SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), PARQUET)
-_HEAD = 4_096  # bytes at the start of a file that show its format
+LAYOUTS = ("auto", "document", "sentences", "lines")
+ENDINGS = (".txt", ".text", ".md", ".jsonl", ".json")
+# WikiExtractor's files: AA/wiki_00, AA/wiki_01.
+_WIKI_FILE = re.compile(r"wiki_\d+")
+_DOC = re.compile(r'<doc id="[^"]*"(?: \w+="[^"]*")* ?>')
+_DOC_TITLE = re.compile(r' title="([^"]*)"')
+# UTF-32's mark begins with that of UTF-16, so it comes first.
 _MARKS = {
-    b"\xff\xfe\x00\x00": "UTF-32 text",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-    b"\x1f\x8b": "a gzip file, whose name must end in .gz",
-    b"PK\x03\x04": "a zip file or an Office document",
-    b"%PDF": "a PDF file",
-    b"PAR1": "a Parquet file, whose name must end in .parquet",
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
 }
 _SAMPLE = 50_000  # bytes to read from a file to find its layout
 _WRAPPED = 100  # maximum number of characters in a line of wrapped text
@@ -106,15 +115,18 @@ def read_documents(
             split, "train"), or `documentation:` (the documentation
             installed with Python and with some packages). In a folder and its
             subfolders, files that end in `.parquet`, `.txt`, `.text`, `.md`,
-            `.jsonl` or `.json` are read, unless the name of the file or of a
-            subfolder begins with ".". All except Parquet may be compressed by
-            gzip (`.txt.gz`). Headings, lists and tables of Wikipedia data sets
-            are skipped.
+            `.jsonl` or `.json`, and WikiExtractor's `wiki_00`, are read, unless
+            the name of the file or of a subfolder begins with ".";
+            `list_unread` lists the others. All except Parquet may be packed:
+            `.txt.gz`, `.bz2`, `.xz` or `.zst`. Headings, lists and tables of
+            Wikipedia data sets are skipped.
         layout: "document" if each text file is one document. "sentences" for
             the original BERT's format, with one sentence on each line and a
-            blank line between documents. "auto" chooses one of the two by the
-            start of each file. In JSONL, Parquet and data sets, each line or
-            row is always one document.
+            blank line between documents. "lines" for one document on each line.
+            "auto" chooses one of the first two by the start of each file. In
+            JSON, Parquet and data sets, each object or row is always one
+            document, and so is each `<doc>` of WikiExtractor. A text file whose
+            first line is an object with the text is read as JSONL.
         text_field: field or column with the text in JSONL, Parquet, data sets.
         join_lines: True to join the lines between two blank lines into a
             paragraph, if the text has blank lines and no line is longer than
@@ -153,7 +165,7 @@ def find_files(source: str) -> tuple[str, list[str]]:
         return os.path.dirname(source), [source]
     if files.is_folder(source):
         root = source
-        paths = [p for p in files.walk(source) if _is_text(p, source)]
+        paths = [p for p in _list_folder(source) if _is_text(p)]
     else:
         root = os.path.dirname(re.split("[*?[]", source)[0])
         paths = [path for path in files.find(source) if files.is_file(path)]
@@ -162,15 +174,35 @@ def find_files(source: str) -> tuple[str, list[str]]:
             files.check_file(source)  # raises for a pipe
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
-            f"with files that end in {', '.join(SUFFIXES)}, a "
-            "glob in quotes, or a data set, tfds:NAME or hf:NAME."
+            f"with files that end in {', '.join(ENDINGS)} (packed: also "
+            f"{', '.join(PACKED)}) or {PARQUET}, a glob in quotes, or a data "
+            "set, tfds:NAME or hf:NAME."
         )
     return root, paths
 
 
-def _is_text(path: str, root: str) -> bool:
-    hidden = "/." in "/" + os.path.relpath(path, root).replace(os.sep, "/")
-    return path.lower().endswith(SUFFIXES) and not hidden
+def list_unread(source: str) -> list[str]:
+    """Return the files in a folder that are not read, except hidden files."""
+    if source == DOCUMENTATION or is_data_set(source):
+        return []
+    if files.is_file(source) or not files.is_folder(source):
+        return []
+    return [path for path in _list_folder(source) if not _is_text(path)]
+
+
+def _list_folder(root: str) -> list[str]:
+    """Return the files in a folder and its subfolders that are not hidden."""
+    names = ((p, os.path.relpath(p, root)) for p in files.walk(root))
+    return [p for p, n in names if "/." not in "/" + n.replace(os.sep, "/")]
+
+
+def _is_text(path: str) -> bool:
+    if path.lower().endswith(PARQUET):
+        return True
+    if split_ending(path)[0] in ENDINGS:
+        return True
+    name = os.path.basename(split_packing(path)[0])
+    return _WIKI_FILE.fullmatch(name) is not None
 
 
 def _read_files(
@@ -220,39 +252,95 @@ def _read_parts(path: str, layout: str, text_field: str, join_lines: bool):
     The number counts rows and lines from 1, and blocks from 0. It is None if
     the whole file is one document. `Document` explains `sentences_given`.
     """
-    kind = path.lower()
-    if kind.endswith(PARQUET):
+    if path.lower().endswith(PARQUET):
         for number, text in _read_column_texts(path, text_field):
             yield number, _split_paragraphs(text, join_lines), False
         return
     with _open(path) as file:
-        _refuse_other_formats(file, path)
-        if kind.removesuffix(".gz").endswith((".jsonl", ".json")):
-            for number, text in _read_json_texts(file, path, text_field):
+        head = _refuse_other_formats(file, path)
+        form = _find_form(head, path, text_field)
+        if form == "docs":
+            given = layout == "sentences"
+            for number, lines in _read_docs(_read_lines(file, path), path):
+                parts = _split_paragraphs("\n".join(lines), join_lines)
+                yield number, lines if given else parts, given
+        elif form:
+            read = _read_json_list if form == "list" else _read_json_texts
+            for number, text in read(file, path, text_field):
                 yield number, _split_paragraphs(text, join_lines), False
-        elif _find_layout(file, path, layout) == "sentences":
-            for number, block in enumerate(
-                _split_blocks(_read_lines(file, path))
-            ):
-                yield number, block, True
         else:
-            text = _decode(file.read(), path, 1)
-            yield None, _split_paragraphs(text, join_lines), False
+            yield from _read_text(file, path, layout, join_lines)
+
+
+def _read_text(file, path: str, layout: str, join_lines: bool):
+    layout = _find_layout(file, path, layout)
+    if layout == "lines":
+        for number, line in enumerate(_read_lines(file, path), 1):
+            yield number, [line] if line else [], False
+    elif layout == "sentences":
+        for number, block in enumerate(_split_blocks(_read_lines(file, path))):
+            yield number, block, True
+    else:
+        text = _decode(file.read(), path, 1)
+        yield None, _split_paragraphs(text, join_lines), False
 
 
 @contextlib.contextmanager
 def _open(path: str):
     try:
-        with files.open_file(path) as file:
-            packed = path.lower().endswith(".gz")
-            stream = gzip.GzipFile(fileobj=file) if packed else file
-            yield bound_lines(stream, path)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"{path} is not a complete gzip file ({error}). Compress it again."
-        ) from error
+        with files.open_file(path) as file, packing_errors(path):
+            yield bound_lines(open_packed(path, file), path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _find_form(head: bytes, path: str, text_field: str) -> str:
+    """Return "lines" or "list" for JSON, "docs" for <doc>, or "" for text."""
+    first = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    ending = split_ending(path)[0]
+    if ending == ".json" and first.startswith(b"["):
+        return "list"
+    if ending in (".jsonl", ".json"):
+        return "lines"
+    if _DOC.match(first.decode("utf-8", "replace")):
+        return "docs"
+    return "lines" if _starts_object(first, text_field) else ""
+
+
+def _starts_object(first: bytes, text_field: str) -> bool:
+    """Return True if a text file is JSONL, by its first two lines."""
+    lines = first.split(b"\n", 2)
+    if len(lines) == 1:  # the first line may be longer than `first`
+        return re.match(rb'\{\s*"[^"\n]*"\s*:', first) is not None
+    try:
+        records = [json.loads(line) for line in lines[:2] if line.strip()]
+    except (ValueError, RecursionError):
+        records = [None]
+    is_object = all(isinstance(record, dict) for record in records)
+    return is_object and (len(records) > 1 or text_field in records[0])
+
+
+def _read_docs(lines, path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines of each <doc ...> ... </doc>, without the title."""
+    number, doc, title = 0, None, ""
+    for line_number, line in enumerate(lines, 1):
+        start = _DOC.fullmatch(line)
+        if start or line == "</doc>":
+            if doc:
+                yield number, doc
+            number, doc = number + bool(start), [] if start else None
+            found = start and _DOC_TITLE.search(line)
+            title = html.unescape(found[1]) if found else ""
+        elif line and doc is None:
+            raise InputError(
+                f"{path}, line {line_number}: expected <doc ...> as at the "
+                f"start of the file, got {line[:60]!r}. Put all text between "
+                "<doc ...> and </doc>, or remove these lines."
+            )
+        elif line and not (not doc and line == title):
+            doc.append(line)
+    if doc:
+        yield number, doc
 
 
 def _read_lines(file, path: str) -> Iterator[str]:
@@ -269,37 +357,41 @@ def _decode(raw: bytes, path: str, line: int | None = None) -> str:
         return raw.decode("utf-8-sig" if line in (None, 1) else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
+        advice = (
+            "Convert the file first, for instance with `iconv -f CP1252 -t "
+            "UTF-8` if it comes from Windows."
+        )
+        if not may_be_text(raw[:HEAD]):
+            advice = "It may be no text. Export its text, or name another file."
         if line is not None:
             line += error.object.count(b"\n", 0, error.start)
             path = f"{path}, line {line}"
         raise InputError(
-            f"{path}, is not UTF-8: it has the byte 0x{byte:02x}. Convert the "
-            "file first, for instance with `iconv -f CP1252 -t UTF-8` if it "
-            "comes from Windows."
+            f"{path}, is not UTF-8: it has the byte 0x{byte:02x}. {advice}"
         ) from error
 
 
-def _refuse_other_formats(file, path: str) -> None:
-    """Raise `InputError` if the first bytes are not those of UTF-8 text."""
-    head = file.read(_HEAD)
+def _refuse_other_formats(file, path: str) -> bytes:
+    """Return the first bytes; raise `InputError` if they are not of UTF-8."""
+    head = file.read(HEAD)
     file.seek(0)
-    for mark, name in _MARKS.items():
-        if head.startswith(mark):
-            raise InputError(f"{path} is {name}. {_convert(name)}")
+    refuse_other_forms(head, path)
+    encoding = next((e for m, e in _MARKS.items() if head.startswith(m)), None)
+    if encoding:
+        raise InputError(f"{path} is {encoding} text. {_convert(encoding)}")
     # UTF-16 has a NUL in each ASCII letter. A few may stand in any text.
     if 10 * head.count(0) > len(head):
         even = head[::2].count(0) > head[1::2].count(0)
-        name = f"UTF-16{'BE' if even else 'LE'} text or no text"
+        encoding = f"UTF-16{'BE' if even else 'LE'}"
         raise InputError(
-            f"{path} has many NUL bytes, so it is {name}. {_convert(name)}"
+            f"{path} has many NUL bytes, so it is {encoding} text or no text. "
+            f"{_convert(encoding)}"
         )
+    return head
 
 
-def _convert(name: str) -> str:
-    encoding, kind, _ = name.partition(" text")
-    if kind:
-        return f"Convert it first, with `iconv -f {encoding} -t UTF-8`."
-    return "Expected UTF-8 text. Export the text, or name another file."
+def _convert(encoding: str) -> str:
+    return f"Convert it first, with `iconv -f {encoding} -t UTF-8`."
 
 
 def _find_layout(file, path: str, layout: str) -> str:
@@ -329,8 +421,8 @@ def _find_layout(file, path: str, layout: str) -> str:
 
 
 def _split_blocks(lines) -> Iterator[list[str]]:
-    for is_text, block in itertools.groupby(lines, bool):
-        if is_text:
+    for has_text, block in itertools.groupby(lines, bool):
+        if has_text:
             yield list(block)
 
 
@@ -349,20 +441,34 @@ def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
         if not line:
             continue
         where = f"{path}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{where} is not JSON ({error}). Expected a JSON object on "
-                "each line."
-            ) from error
-        if not isinstance(record, dict) or field not in record:
-            has = sorted(record) if isinstance(record, dict) else record
-            raise InputError(
-                f"{where}: expected an object with the text under {field!r}, "
-                f"found {str(has)[:200]}. Name the field with `text_field`."
-            )
-        yield number, _to_encodable(record[field], where, field)
+        record = _parse_json(line, where, "a JSON object on each line")
+        yield number, _select_text(record, where, field)
+
+
+def _read_json_list(file, path: str, field: str) -> Iterator[tuple[int, str]]:
+    text = _decode(file.read(), path, 1)
+    records = _parse_json(text, path, "a list of JSON objects")
+    for number, record in enumerate(records, 1):
+        yield number, _select_text(record, f"{path}, row {number}", field)
+
+
+def _parse_json(text: str, where: str, expected: str):
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where} is not JSON ({error}). Expected {expected}."
+        ) from error
+
+
+def _select_text(record, where: str, field: str) -> str:
+    if not isinstance(record, dict) or field not in record:
+        has = sorted(record) if isinstance(record, dict) else record
+        raise InputError(
+            f"{where}: expected an object with the text under {field!r}, "
+            f"found {str(has)[:200]}. Name the field with `text_field`."
+        )
+    return _to_encodable(record[field], where, field)
 
 
 def _to_encodable(value, where: str, field: str) -> str:

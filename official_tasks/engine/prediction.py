@@ -8,6 +8,7 @@ from itertools import islice
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.file_forms import split_ending
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.table import (
     KINDS,
@@ -17,7 +18,6 @@ from official_tasks.tasks.table import (
     open_text,
     plain_errors,
     read_rows,
-    split_ending,
     to_text,
 )
 

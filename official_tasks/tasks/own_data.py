@@ -13,6 +13,7 @@ from bert_keras.errors import (
     format_count,
     raise_all,
 )
+from bert_keras.file_forms import split_ending
 from official_tasks.tasks.base import SPLITS, Examples, Option
 from official_tasks.tasks.data_notes import (
     format_lines,
@@ -24,7 +25,6 @@ from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import (
     make_dialect,
     read_rows,
-    split_ending,
     to_text,
 )
 

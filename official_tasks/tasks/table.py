@@ -1,9 +1,8 @@
-"""Read tables: CSV, TSV and JSONL (also gzip), Parquet and data sets."""
+"""Read tables: CSV, TSV and JSON (also packed), Parquet and data sets."""
 
 import codecs
 import contextlib
 import csv
-import gzip
 import io
 import itertools
 import json
@@ -12,7 +11,6 @@ import os
 import re
 import sys
 import types
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +18,14 @@ from typing import NamedTuple
 from bert_keras import files
 from bert_keras.bounded_lines import bound_lines
 from bert_keras.errors import InputError, collect_faults
+from bert_keras.file_forms import (
+    HEAD,
+    PACKED,
+    open_packed,
+    packing_errors,
+    refuse_other_forms,
+    split_ending,
+)
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks import label_studio
 from official_tasks.tasks.list_cells import parse_list
@@ -80,7 +86,7 @@ def open_text(path, dialect=None, notes=None, **arguments):
     read. Of standard input, only the first bytes are checked.
 
     Args:
-        path: a file, compressed if it ends in .gz; or "-".
+        path: a file, packed if it ends in .gz, .bz2, .xz or .zst; or "-".
         dialect: `Dialect` of the file; None means UTF-8.
         notes: list that gets a note if the encoding is not the dialect's.
         **arguments: further arguments of `open`.
@@ -91,6 +97,8 @@ def open_text(path, dialect=None, notes=None, **arguments):
     dialect = dialect or Dialect()
     encoding = dialect.encoding
     stream = _open_bytes(path)
+    with plain_errors(path):
+        refuse_other_forms(_read_head(stream, path == "-"), path)
     if encoding != "utf-8-sig":
         with plain_errors(path):
             found, reason = _detect_encoding(stream, path == "-")
@@ -110,16 +118,22 @@ def open_text(path, dialect=None, notes=None, **arguments):
 def _open_bytes(path):
     if path == "-":
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    open_file = gzip.open if split_ending(path)[1] else open
-    return open_file(path, "rb")
+    return open_packed(path)
+
+
+def _read_head(stream, is_pipe):
+    if is_pipe:
+        return stream.peek()
+    head = stream.read(HEAD)
+    stream.seek(0)
+    return head
 
 
 def _detect_encoding(stream, is_pipe):
     """Return the encoding that the bytes show, or None, and the reason."""
+    head = _read_head(stream, is_pipe)
     if is_pipe:
-        stream = io.BytesIO(stream.peek())
-    head = stream.read(4)
-    stream.seek(0)
+        stream = io.BytesIO(head)
     for mark, name in MARKS.items():
         if head.startswith(mark):
             return name, "it begins with a byte order mark"
@@ -200,12 +214,6 @@ def read_rows(
             yield number, cells
 
 
-def split_ending(path) -> tuple[str, bool]:
-    """Return a file's lower-case ending without .gz, and True if it has .gz."""
-    name = str(path).lower()
-    return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
-
-
 def is_columnar(path) -> bool:
     """Return True for Parquet files and data sets, which store by column."""
     from bert_keras.data.data_sets import PARQUET, is_data_set
@@ -232,8 +240,8 @@ def _find_kind(path):
     kind, _ = split_ending(path)
     if kind not in KINDS:
         raise InputError(
-            f"{path}: expected a file that ends in {', '.join(KINDS)} (with "
-            ".gz after it if compressed) or .parquet, or a data set, tfds:NAME "
+            f"{path}: expected a file that ends in {', '.join(KINDS)} (packed: "
+            f"then {', '.join(PACKED)}) or .parquet, or a data set, tfds:NAME "
             f"or hf:NAME, got {Path(path).name!r}"
         )
     return kind
@@ -453,7 +461,8 @@ def plain_errors(path, dialect=None):
         dialect: `Dialect` of a user's file; errors then suggest --encoding.
     """
     try:
-        yield
+        with packing_errors(path):
+            yield
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
@@ -472,8 +481,7 @@ def plain_errors(path, dialect=None):
         ) from error
     except csv.Error as error:
         raise InputError(f"{path} {_quote_fault(error)}") from error
-    # UTF-16 without a byte order mark raises UnicodeError.
-    except (UnicodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except UnicodeError as error:  # UTF-16 without a byte order mark
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
@@ -558,10 +566,11 @@ def make_csv_writer(file, **dialect):
 
 def read_text(path) -> str:
     """Return the text of a UTF-8 file without its byte order mark."""
-    path = Path(path)
     require_file(path)
-    with plain_errors(path):
-        return path.read_bytes().decode("utf-8-sig")
+    with plain_errors(path), open_packed(path) as file:
+        content = file.read()
+        refuse_other_forms(content[:HEAD], path)
+        return content.decode("utf-8-sig")
 
 
 def read_json(path, form):

@@ -1,7 +1,11 @@
+import bz2
 import gzip
 import json
+import lzma
 
 import pytest
+import zstandard
+from shared_data import shared
 
 from bert_keras import bounded_lines
 from bert_keras.data import corpus
@@ -105,6 +109,120 @@ def test_json_lines_hold_a_document_each(tmp_path):
     assert read(path, text_field="body")[0].paragraphs == ["Here."]
 
 
+PACKERS = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_packed_files_are_read_and_a_cut_one_is_named(tmp_path, ending):
+    pack = PACKERS[ending]
+    path = tmp_path / ("a.txt" + ending)
+    path.write_bytes(pack(ORIGINAL.encode()) * 2)  # two streams, as of `cat`
+    plain = tmp_path / "b.txt"
+    plain.write_text(ORIGINAL * 2)
+    texts = [document.paragraphs for document in read(plain)]
+    assert [document.paragraphs for document in read(path)] == texts
+    packed = pack(ORIGINAL.encode() * 9)
+    path.write_bytes(packed[:-3])
+    with pytest.raises(InputError, match="not a complete .* file"):
+        read(path)
+    path.write_text(ORIGINAL)
+    with pytest.raises(InputError, match="not a complete .* file"):
+        read(path)
+    wrong = tmp_path / "packed.txt"
+    wrong.write_bytes(packed)
+    with pytest.raises(InputError, match=rf"whose name must end in \{ending}"):
+        read(wrong)
+
+
+def test_noise_is_not_called_text_of_another_encoding(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(bytes(range(1, 256)) * 9)
+    with pytest.raises(InputError, match="may be no text") as error:
+        read(path)
+    assert "iconv" not in str(error.value)
+
+
+def test_the_files_of_a_folder_that_are_not_read_are_listed(tmp_path):
+    for name in (
+        "a.txt",
+        "b.csv",
+        "c/d.PDF",
+        "e.md.bz2",
+        ".f/g.csv",
+        "LICENSE",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    names = ["LICENSE", "b.csv", "c/d.PDF"]
+    unread = corpus.list_unread(str(tmp_path))
+    assert unread == [str(tmp_path / name) for name in names]
+    assert corpus.list_unread(str(tmp_path / "b.csv")) == []
+    mixed = shared("forms/mixed")
+    assert corpus.list_unread(str(mixed)) == [str(mixed / "c.csv")]
+    assert {document.name.split("#")[0] for document in read(mixed)} == {
+        "a.txt",
+        "b.jsonl.bz2",
+    }
+
+
+@pytest.mark.parametrize("name", ["wiki_doc", "wiki_json", "packed.jsonl.bz2"])
+def test_articles_of_wikiextractor_are_documents(name):
+    found = read(shared(f"forms/{name}"))
+    assert len(found) == len({document.name for document in found}) == 12
+    for document in found:
+        assert len(document.paragraphs) == 8
+        assert all(text[-1] == "." for text in document.paragraphs)
+
+
+def test_text_around_doc_lines_is_refused_and_entities_are_read(tmp_path):
+    path = tmp_path / "wiki_07"
+    lines = [
+        '<doc id="1" url="u" title="A &amp; B">',
+        *("A & B", "", "One.", "A & B", "</doc>", ""),
+        '<doc id="2" title="C">',
+        *("C", "</doc>", '<doc id="3" title="D">', "Text.", "</doc>"),
+    ]
+    path.write_text("\n".join(lines))
+    found = read(tmp_path)
+    texts = [["One.", "A & B"], ["Text."]]
+    assert [document.paragraphs for document in found] == texts
+    (tmp_path / "wiki.txt").write_text("\n".join([*lines, "x"]))
+    with pytest.raises(InputError, match="line 14: expected <doc ...>"):
+        read(tmp_path / "wiki.txt")
+    path.write_text("A <doc>\n</doc>\n")  # no output of WikiExtractor
+    assert read(path)[0].paragraphs == ["A <doc>", "</doc>"]
+
+
+def test_lines_of_objects_are_jsonl_whatever_the_ending(tmp_path):
+    path = tmp_path / "a.txt"
+    long = "Word. " * 2000
+    rows = [{"id": 1, "text": long}, {"id": 2, "text": "Two."}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    texts = [[long.strip()], ["Two."]]
+    assert [document.paragraphs for document in read(path)] == texts
+    with pytest.raises(InputError, match="line 1: .*'body'.*`text_field`"):
+        read(path, text_field="body")
+    path.write_text('{"note": 1}\nProse.\n')
+    assert len(read(path)[0].paragraphs) == 2
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(rows, indent=1))
+    assert [document.paragraphs for document in read(path)] == texts
+
+
+def test_each_line_may_be_a_document(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("One. Two.\n\nThree.\n")
+    found = read(path, layout="lines")
+    assert [d.paragraphs for d in found] == [["One. Two."], ["Three."]]
+    assert [d.name for d in found] == ["a.txt#1", "a.txt#3"]
+    assert not found[0].sentences_given
+
+
 @pytest.mark.parametrize("layout", ["document", "sentences"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_bytes_that_are_not_utf_8_are_named_with_their_place(
@@ -123,7 +241,7 @@ def test_bytes_that_are_not_utf_8_are_named_with_their_place(
         ("Größe".encode("utf-16-le"), "NUL bytes.*iconv -f UTF-16LE -t UTF-8"),
         ("Größe".encode("utf-16-be"), "NUL bytes.*iconv -f UTF-16BE -t UTF-8"),
         ("Größe".encode("utf-32"), "is UTF-32 text. .*iconv -f UTF-32 -t"),
-        (b"%PDF-1.7\n\xe2", "is a PDF file. Expected UTF-8 text"),
+        (b"%PDF-1.7\n\xe2", "is a PDF file. Expected text. Export"),
         (b"PK\x03\x04\x14\x00", "is a zip file or an Office document"),
     ],
 )

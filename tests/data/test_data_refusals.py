@@ -80,8 +80,8 @@ def test_text_that_cannot_be_read(tmp_path, name, content, word):
 
 
 def test_an_unknown_layout(tmp_path):
-    with pytest.raises(InputError, match="Unknown layout 'lines'"):
-        list(read_documents(str(tmp_path), layout="lines"))
+    with pytest.raises(InputError, match="Unknown layout 'pages'"):
+        list(read_documents(str(tmp_path), layout="pages"))
 
 
 @pytest.mark.parametrize(

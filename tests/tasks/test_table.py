@@ -1,11 +1,14 @@
+import bz2
 import datetime
 import decimal
 import errno
 import gzip
+import lzma
 import os
 import re
 
 import pytest
+import zstandard
 
 from bert_keras import InputError, bounded_lines
 from bert_keras.data.corpus import read_documents
@@ -93,6 +96,53 @@ def test_jsonl_and_gzip_are_read(tmp_path):
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write('{"text": "Grüße", "label": 3}\n\n')
     assert rows(path, ["text", "label"]) == [["Grüße", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("ending", "pack"),
+    [
+        (".bz2", bz2.compress),
+        (".xz", lzma.compress),
+        (".zst", zstandard.ZstdCompressor().compress),
+    ],
+)
+def test_packed_tables_and_columns_are_read(tmp_path, ending, pack):
+    path = tmp_path / ("a.csv" + ending)
+    packed = pack(b'text\n"so it\nis"\n')
+    path.write_bytes(packed)
+    dialect = make_dialect(None, "cp1252")  # reads the file twice
+    assert rows(path, ["text"], dialect=dialect) == [["so it\nis"]]
+    assert list(read_inputs([str(path)], None, ["text"], [False])) == [
+        ["so it\nis"]
+    ]
+    path.write_bytes(packed[:-3])
+    with pytest.raises(InputError, match="a.csv.* is not a complete .* file"):
+        rows(path, ["text"])
+    path = tmp_path / ("a.txt" + ending)
+    path.write_bytes(pack(b"cat O\n"))
+    assert read_text(path) == "cat O\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (gzip.compress(b"text\na\n"), "is a gzip file, .* end in .gz"),
+        (b"PK\x03\x04\x14", "is a zip file or an Office document. .*Export"),
+        (b"\xd0\xcf\x11\xe0\xa1", "is an old Office document"),
+        (b"a" * 257 + b"ustar\0", "is a tar archive.* Unpack it first"),
+    ],
+)
+def test_a_table_in_another_format_is_called_by_its_name(
+    tmp_path, content, advice
+):
+    for name in ("a.csv", "a.txt"):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=advice):
+        rows(tmp_path / "a.csv", ["text"], dialect=make_dialect(None, "cp1252"))
+    with pytest.raises(InputError, match=advice):
+        list(read_inputs([str(tmp_path / "a.txt")], None, ["text"], [False]))
+    with pytest.raises(InputError, match=advice):
+        read_text(tmp_path / "a.txt")
 
 
 def test_a_name_in_capitals_says_the_same(tmp_path):

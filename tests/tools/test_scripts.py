@@ -162,6 +162,7 @@ def test_by_default_two_of_few_documents_are_held_out(tmp_path):
     for number, document in enumerate(corpus(6)):
         text = "\n".join(document.paragraphs)
         (tmp_path / "books" / f"{number}.txt").write_text(text)
+    (tmp_path / "books" / "list.csv").write_text("title\nA book\n")
     write_vocabulary(toy_tokenizer().vocabulary, tmp_path / "vocab.txt")
     done = call_script(
         *(ROOT / "tools/create_pretraining_data.py", "--input=books"),
@@ -176,6 +177,8 @@ def test_by_default_two_of_few_documents_are_held_out(tmp_path):
         {"train", "held_out"} & {*os.listdir(tmp_path / "data")}
     )
     assert "--held_out_share=" in done.stdout + done.stderr
+    assert "books: 1 file is not read" in done.stdout + done.stderr
+    assert "list.csv" in done.stdout + done.stderr
 
 
 SAYS_ITS_PATHS = """
