@@ -14,7 +14,6 @@ import numpy_bert
 import pytest
 import tiny
 from baselines import rows
-from damages import DAMAGES
 from data_samples import corpus, toy_tokenizer
 from foreign_formats import (
     GOOGLE_CONFIG,
@@ -519,10 +518,3 @@ def test_the_commands_of_a_page_run(name, tmp_path, small_rows, monkeypatch):
         printed.append(done.stdout)
     assert printed
     page.check(tmp_path, printed)
-
-
-def test_the_page_on_data_lists_every_damage_that_is_tested():
-    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
-    for damage in DAMAGES:
-        line = damage.__doc__.rstrip(".")
-        assert f"| {line[0].lower()}{line[1:]} |" in text

@@ -1,7 +1,6 @@
 """Damages to a file of pre-training data, one function for each type.
 
-Arguments: paths of the file and of another file beside it. The docstring of
-each function is a row in a table of docs/data.md.
+Arguments: paths of the file and of another file beside it.
 """
 
 import tensorflow as tf
