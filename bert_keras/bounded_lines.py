@@ -43,8 +43,8 @@ class _Bounded(io.RawIOBase):
         return self._stream.seek(0)
 
     def readinto(self, buffer):
-        # `read1` gives the rows of a pipe as soon as they come. In so few bytes
-        # a line that begins and ends is no longer than the limit.
+        # `read1` gives the rows of a pipe as soon as they come. It reads at
+        # most the limit, so a line that begins and ends in it is not longer.
         data = self._stream.read1(min(len(buffer), MAX_LINE_BYTES))
         buffer[: len(data)] = data
         # In a file with the line ends of old Macs, "\r" ends a line.

@@ -74,7 +74,7 @@ def packing_errors(path):
         yield
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         packing = split_packing(path)[1]
-        # An error of the system, such as of a disk, has a number.
+        # Errors of the operating system, such as of a disk, have an errno.
         if not packing or getattr(error, "errno", None) is not None:
             raise
         raise InputError(
@@ -92,17 +92,17 @@ def refuse_other_forms(head: bytes, path) -> None:
 
 
 def may_be_text(head: bytes) -> bool:
-    """Return False if bytes that are not UTF-8 are no text of 8-bit letters.
+    """Return True if bytes that are not UTF-8 may be text in another encoding.
 
-    Bytes of a compressed file have a control character in nine.
+    In a compressed file, one byte of nine is a control character.
     """
     return 50 * (len(head) - len(head.translate(None, _CONTROL))) <= len(head)
 
 
 class _Zstandard(io.RawIOBase):
-    """Unpack a stream of Zstandard frames; refuse one that is cut.
+    """Unpack a stream of Zstandard frames; refuse a truncated frame.
 
-    The package's own reader takes a frame that is cut for a complete one.
+    The package's own reader returns the start of such a frame without an error.
     """
 
     def __init__(self, stream, path):

@@ -10,7 +10,7 @@ import os
 from bert_keras.errors import InputError
 
 # Files that a reader may read in a folder, except TensorFlow's checkpoints:
-# a training may write the next one into the same folder.
+# a run that trains may write the next one into the same folder.
 PATTERNS = (
     *("*.json", "*.txt", "*.safetensors", "*.h5", "*.pb", "*.md"),
     *("*/*.json", "*/*.txt", "*/*.safetensors", "assets/*", "assets/*/*"),

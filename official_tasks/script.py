@@ -189,7 +189,8 @@ def note_unread(source):
         more = f" and {len(paths) - 20} others" if len(paths) > 20 else ""
         count = format_count(len(paths), "file is", "files are")
         progress.console.print(
-            f"note: {source}: {count} not read, by the ending: {names}{more}"
+            f"note: {source}: {count} not read because of the ending: {names}"
+            f"{more}"
         )
 
 

@@ -295,8 +295,8 @@ def _compare_label_sets(records, entry):
     if not parts:
         return ""
     return (
-        f"the labels differ: {'; '.join(parts)}. Labels are compared, and the "
-        "probabilities of labels that both name."
+        f"the labels differ: {'; '.join(parts)}. The labels are compared, and "
+        "the probabilities of the labels that both have."
     )
 
 

@@ -147,7 +147,7 @@ def _define_saved_model_flags():
 def main(values):
     from bert_keras.interop.presets import open_checkpoint
 
-    # Opened once, so that a model and its preprocessor are of one save.
+    # Open each once, so that model and preprocessor come from the same save.
     presets = [open_checkpoint(folder) for folder in values.model]
     models = [load_model(preset, values.allow_untrained) for preset in presets]
     preprocess = load_preprocessor(presets, values.sequence_length)

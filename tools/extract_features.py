@@ -92,7 +92,7 @@ def main(values):
     if os.path.exists(values.input):
         files.check_file(values.input)  # a pipe can be read only once
     count = sum(1 for _ in texts())
-    checkpoint = open_checkpoint(values.model)  # both are of one save
+    checkpoint = open_checkpoint(values.model)  # one save for both
     extract = Extractor(
         bert_keras.BertEncoder.from_preset(checkpoint),
         bert_keras.BertPreprocessor.from_preset(

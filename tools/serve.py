@@ -133,7 +133,7 @@ def _make_server(values):
         Limits(values.max_rows, values.max_bytes, values.max_tokens),
         LOOPBACK if is_local else ["*"],
     )
-    # Half of the files stay free: a burst of connections takes some more.
+    # Keep half of the files free, because a burst of connections opens more.
     connections = Connections(_count_files() // 8)
     config = uvicorn.Config(
         app,

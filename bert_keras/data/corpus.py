@@ -372,7 +372,7 @@ def _decode(raw: bytes, path: str, line: int | None = None) -> str:
 
 
 def _refuse_other_formats(file, path: str) -> bytes:
-    """Return the first bytes; raise `InputError` if they are not of UTF-8."""
+    """Return the first bytes; refuse those that are not UTF-8."""
     head = file.read(HEAD)
     file.seek(0)
     refuse_other_forms(head, path)
@@ -384,8 +384,8 @@ def _refuse_other_formats(file, path: str) -> bytes:
         even = head[::2].count(0) > head[1::2].count(0)
         encoding = f"UTF-16{'BE' if even else 'LE'}"
         raise InputError(
-            f"{path} has many NUL bytes, so it is {encoding} text or no text. "
-            f"{_convert(encoding)}"
+            f"{path} has many NUL bytes: it is {encoding} text, or it is not "
+            f"text. {_convert(encoding)}"
         )
     return head
 

@@ -153,8 +153,8 @@ def read_labels(labels, classes=None, num_classes=None):
 
     Args:
         labels: array, or list of class names. Others are returned unchanged.
-        classes: names of the classes; None if a label is no class.
-        num_classes: number of classes, C; None if a label is no class index.
+        classes: names of the classes; None if labels are not classes.
+        num_classes: number of classes, C; None if labels are not indices.
 
     Raises:
         InputError: a label is an unknown name, NaN, or outside of 0 to C - 1.
@@ -195,7 +195,7 @@ def _number_names(names, classes):
     if classes is None:
         raise InputError(
             "The labels are texts. Expected numbers: only models with one "
-            "class a label read the names of classes. For several labels a "
+            "class for each text or token read names. For several labels a "
             "text, pass an array (B, C) of 0 and 1."
         )
     index = {name: i for i, name in enumerate(classes)}

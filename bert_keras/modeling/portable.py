@@ -28,12 +28,12 @@ class Portable(RestoresVariables):
                 or the Hub; see docs/formats.md.
             **arguments: arguments of the constructor and of `BertEncoder`. They
                 replace the preset's settings. For a task model also
-                `sequence_length` of the model's preprocessor; `preprocessor`,
-                another one, or None for a model of ids; and `num_classes` in
-                place of `labels`. If the constructor has the same argument as
-                `BertEncoder`, such as `dropout`, the constructor gets it.
-                Sizes are refused, because the weights decide them. For
-                a name on the Hub, also `revision`.
+                `sequence_length` of its preprocessor, or `preprocessor`, which
+                replaces the preset's (None for a model of ids); and
+                `num_classes` in place of `labels`. If the constructor has the
+                same argument as `BertEncoder`, such as `dropout`, the
+                constructor gets it. Sizes are refused, because the weights
+                decide them. For a name on the Hub, also `revision`.
         """
         # Imported here, because interop imports the models.
         from bert_keras.interop.presets import load_model

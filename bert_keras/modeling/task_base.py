@@ -53,8 +53,8 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
     the encoder's weights first, set `self.encoder` before the other layers.
 
     `fit` and `evaluate` compute the loss of the global batch, with any Keras
-    optimizer, loss, metric, loss weights and sample weights. For one class a
-    label, the labels and the keys of `class_weight` are indices or names of the
+    optimizer, loss, metric, loss weights and sample weights. If a label
+    is one class, labels and keys of `class_weight` are indices or names of the
     classes; a class that `class_weight` lacks weighs 1. The `reduction` of
     each loss applies to the rows of all replicas: "mean_with_sample_weight" is
     sum(weight x loss) / sum(weight). On one device the loss equals Keras's.
@@ -248,7 +248,7 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
             )
 
     def _class_names(self):
-        """Return the names of the classes, or None if a label is no class."""
+        """Return the names of the classes, None if labels are not classes."""
         is_single = getattr(self, "problem", "single") == "single"
         return getattr(self, "labels", None) if is_single else None
 

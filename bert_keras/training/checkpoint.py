@@ -112,7 +112,7 @@ def read(folder, step):
             fault = find_fault(file, expected)
             tensors = None if fault else read_tensors(file)
         except (OSError, ValueError, SafetensorError) as error:
-            # An error with an errno is of the disk; the file may be intact.
+            # An errno means an error of the disk; the file may be intact.
             if getattr(error, "errno", None):
                 raise
             raise DamagedError(f"{name} cannot be read ({error})") from None

@@ -75,7 +75,8 @@ def _print_new_weights(model, checkpoint, new_labels):
     notes = []
     if new_labels:
         notes.append(
-            "the head keeps its outputs of known labels; new labels: "
+            "the head keeps what it learned of the labels that it had; new "
+            "labels: "
             f"{list_names(new_labels)}"
         )
     elif new:
@@ -83,8 +84,8 @@ def _print_new_weights(model, checkpoint, new_labels):
         unknown = [name for name in checkpoint.skipped if not is_spare(name)]
         if unknown:
             notes.append(
-                "the weights to begin with also have these tensors, whose "
-                f"names are unknown: {list_names(unknown)}"
+                "the initial weights also have tensors with unknown names, "
+                f"which are not loaded: {list_names(unknown)}"
             )
     for note in notes:
         progress.console.print(f"note: {note}", soft_wrap=True, markup=False)

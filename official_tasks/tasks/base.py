@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bert_keras.errors import InputError
 
 SPLITS = ("train", "dev", "test")
-# Names of tasks whose names in files are not those that users write.
+# Name of a task in files -> name that users write, where they differ.
 TITLES = {
     f"custom{problem}": f"custom --problem={problem}"
     for problem in ("spans", "tags", "choices")

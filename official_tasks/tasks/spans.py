@@ -225,8 +225,8 @@ class SpanTask(Problem):
             )
         if units := [q for q, x in stated if x not in (None, q.start)]:
             notes.append(
-                f"the start of {len(units)} answers counts UTF-16 units, not "
-                "characters, and is read so; the first is "
+                f"the start of {len(units)} answers counts UTF-16 units, and "
+                "is converted to characters; the first is "
                 f"{self.source.describe(units[0])}"
             )
         if not kept:

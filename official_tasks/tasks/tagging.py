@@ -158,7 +158,7 @@ class TagTask(Problem):
         if shifted := sum(text.is_utf16 for text in texts):
             notes.append(
                 f"the spans of {format_count(shifted, 'text')} of the {split} "
-                "file count UTF-16 units, not characters, and are read so"
+                "file count UTF-16 units, and are converted to characters"
             )
         texts = Examples(texts, notes)
         return (
