@@ -7,7 +7,7 @@ import os
 from itertools import islice
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import split_ending
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.table import (
@@ -206,8 +206,8 @@ def _read_lines(path, lines, dialect, notes):
         encoding = dialect.encoding.removesuffix("-sig").upper()
         notes.append(
             f"{path}, line {first}: bytes that are not {encoding} are left out "
-            f"of {count} texts. If the file has another encoding, give it, "
-            "such as --encoding=cp1252"
+            f"of {format_count(count, 'text')}. If the file has another "
+            "encoding, give it, such as --encoding=cp1252"
         )
 
 

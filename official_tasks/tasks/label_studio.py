@@ -5,22 +5,22 @@ annotation: the fields of the task, and a column for each control, such as the
 one that labels spans. A control without a result is missing or empty.
 """
 
+import contextlib
 import json
 from collections import Counter
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 
 _COLUMNS = {"annotation_id", "lead_time"}  # of each row of JSON-MIN and CSV
 CANCELLED = "was_cancelled"  # column, or field of an annotation
-# Ends of notes, after the file and a number.
-SEVERAL = (
-    "tasks have several annotations; the one marked as ground truth, or else "
-    "the newest, is read"
-)
-UNLABELLED = (
-    "tasks have no annotation, or only cancelled ones, and are left out"
-)
-RELATIONS = "relations between spans are not read"
+# Noun after a number in a note -> rest of the note.
+NOTES = {
+    "task": "with several annotations: the one marked as ground truth, or else "
+    "the newest, is read",
+    "unlabelled task": "left out, without an annotation that was not cancelled",
+    "relation": "between spans not read",
+}
+SEVERAL, UNLABELLED, RELATIONS = NOTES
 
 
 def is_export(names) -> bool:
@@ -69,7 +69,11 @@ def read_tasks(path, tasks, columns, notes) -> list[tuple[int, dict]]:
         if row is not None:
             rows.append((number, row))
     if notes is not None:
-        notes += [f"{path}: {n} {text}" for text, n in counts.items() if n]
+        notes += [
+            f"{path}: {format_count(count, noun)} {NOTES[noun]}"
+            for noun, count in counts.items()
+            if count
+        ]
     return rows
 
 
@@ -137,14 +141,16 @@ def clean_rows(path, rows, columns, lists, notes):
             yield number, [_clean(row.get(c), c in lists) for c in columns]
     if cancelled and notes is not None:
         notes.append(
-            f"{path}: {cancelled} annotations were cancelled and are left out"
+            f"{path}: {format_count(cancelled, 'cancelled annotation')} left "
+            "out"
         )
 
 
 def _clean(cell, is_list):
     """Return spans as they are, and the choices of a control as names."""
     if isinstance(cell, str) and cell.startswith('{"choices":'):
-        cell = json.loads(cell)
+        with contextlib.suppress(ValueError):  # a damaged cell stays text
+            cell = json.loads(cell)
     if isinstance(cell, dict) and cell.keys() == {"choices"}:
         cell = cell["choices"]
     if is_list:

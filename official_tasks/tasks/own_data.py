@@ -342,8 +342,8 @@ def _find_rejected(path, names, dialect, notes) -> set[int]:
             lines.add(number)
     if lines:
         notes.append(
-            f"{path}: {len(lines)} rows are left out, because their 'answer' "
-            "is 'reject' or 'ignore'"
+            f"{path}: {format_count(len(lines), 'row')} left out, with "
+            "'reject' or 'ignore' as 'answer'"
         )
     return lines
 

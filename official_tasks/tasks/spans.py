@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from official_tasks.tasks import metrics
 from official_tasks.tasks.answers import Answer, best_answer
 from official_tasks.tasks.base import (
@@ -208,8 +208,8 @@ class SpanTask(Problem):
                 kept.append(question)
         notes = list(questions.notes)
         notes += [
-            f"{len(left_out)} questions are left out of training, because the "
-            f"position of their answer is {problem}; the first is "
+            f"{format_count(len(left_out), 'question')} left out of training, "
+            f"with the position of the answer {problem}; the first is "
             f"{self.source.describe(left_out[0])}"
             for problem, left_out in problems.items()
             if left_out
@@ -218,15 +218,15 @@ class SpanTask(Problem):
         stated = [(q, start) for q, start in stated if _has_start(q)]
         if moved := [q for q, start in stated if start is None]:
             notes.append(
-                f"{len(moved)} answers are not at their start (an index of "
-                "characters, from 0). They occur once elsewhere in the "
-                "context, and training uses that position; the first is "
+                f"{format_count(len(moved), 'answer')} not at the start (an "
+                "index of characters, from 0), but once elsewhere in the "
+                "context. Training uses that position; the first is "
                 f"{self.source.describe(moved[0])}"
             )
         if units := [q for q, x in stated if x not in (None, q.start)]:
             notes.append(
-                f"the start of {len(units)} answers counts UTF-16 units, and "
-                "is converted to characters; the first is "
+                f"the start of {format_count(len(units), 'answer')} counts "
+                "UTF-16 units, and is converted to characters; the first is "
                 f"{self.source.describe(units[0])}"
             )
         if not kept:

@@ -110,7 +110,9 @@ def open_text(path, dialect=None, notes=None, **arguments):
                 f"{reason}"
             )
         encoding = found
-    stream = bound_lines(stream, path)
+    # A JSON list is read as a whole, and may be one line.
+    if split_ending(path)[0] != ".json":
+        stream = bound_lines(stream, path)
     text = io.TextIOWrapper(stream, encoding=encoding, **arguments)
     return text, dialect._replace(encoding=encoding)
 

@@ -266,8 +266,8 @@ class TextTable(Table):
             return []
         rare = [f"{name!r} ({self._rare[name]})" for name in sorted(self._rare)]
         return [
-            f"{len(self._rare)} classes with fewer than "
-            f"{self.options.min_rows_per_class} rows are {self._rare_fate()}: "
+            f"{format_count(len(self._rare), 'class', 'classes')} with fewer "
+            f"than {self.options.min_rows_per_class} rows {self._rare_fate()}: "
             f"{_join(rare)}"
         ]
 
@@ -279,8 +279,8 @@ class TextTable(Table):
         if not others:
             return []
         return [
-            f"{sum(map(bool, each))} rows of the {split} file have rare or "
-            f"unknown classes, which are {self._rare_fate()}: "
+            f"{format_count(sum(map(bool, each)), 'row')} of the {split} file "
+            f"with rare or unknown classes, which are {self._rare_fate()}: "
             f"{_join(map(repr, sorted(others)))}"
         ]
 

@@ -374,7 +374,7 @@ def test_starts_that_the_context_contradicts_are_noted(tmp_path):
     # The positions of this file count from 1, not from 0.
     file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "12")
     notes = custom_spans(train=file, dev=file, start="at").read("train").notes
-    assert "2 answers are not at their start" in notes[-1]
+    assert "2 answers not at the start" in notes[-1]
     assert notes[-1].endswith(f"{file}, line 2")
     # pandas writes a column with gaps as floats.
     file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "11.0")
@@ -478,7 +478,7 @@ def test_a_model_is_scored_on_the_rows_whose_labels_it_knows(tmp_path, problem):
     labels = [0, 1, 0] if problem == "single" else [{0}, {1}, {0}]
     assert known == list(zip("ace", labels, strict=True))
     assert (
-        "2 rows of the dev file have rare or unknown classes, which are left "
+        "2 rows of the dev file with rare or unknown classes, which are left "
         "out: 'new', 'newer'" in found.notes
     )
     none = write(tmp_path / "none.csv", [("b", "new"), ("d", "newer")])

@@ -230,7 +230,7 @@ def test_rows_that_a_reviewer_rejected_are_left_out(tmp_path):
     assert len(found) == labels.count("B-PER") == 60
     assert {*labels} == {"O", "B-PER", "I-PER"}
     left = sum('"accept"' not in line for line in lines)
-    note = f"{left} rows are left out, because their 'answer' is"
+    note = f"{left} rows left out, with 'reject'"
     assert left > 0 and sum(note in x for x in found.notes) == 1
     # A test file has no answers, so all its rows are predicted.
     assert len(custom_tags(test=path, spans="spans").read("test")) == 60 + left

@@ -6,7 +6,7 @@ import json
 import pytest
 from shared_data import shared
 
-from bert_keras import InputError
+from bert_keras import InputError, bounded_lines
 from official_tasks.engine.prediction import read_inputs
 from official_tasks.tasks.custom import custom_tags, custom_task
 
@@ -82,7 +82,7 @@ def test_spans_are_read_from_every_export(tmp_path):
     ]
     for path, note in zip(
         files,
-        ("1 tasks have no", "1 annotations", "1 annotations"),
+        ("1 unlabelled task", "1 cancelled", "1 cancelled"),
         strict=True,
     ):
         found = tags(path)
@@ -127,8 +127,8 @@ def test_of_several_annotators_the_ground_truth_or_the_newest_is_read(tmp_path):
         ("B-PER", "O", "O", "B-LOC"),
     ]
     notes = " | ".join(found.notes)
-    assert "3 tasks have several annotations; the one marked as" in notes
-    assert "1 relations between spans are not read" in notes
+    assert "3 tasks with several annotations: the one marked as" in notes
+    assert "1 relation between spans not read" in notes
 
 
 def test_choices_are_classes_or_lists_of_them(tmp_path):
@@ -171,6 +171,12 @@ def test_choices_are_classes_or_lists_of_them(tmp_path):
             InputError, match="[12]: expected one label .* got 'x, y'"
         ):
             custom_task(path, label="topic").read("train")
+    # A damaged cell is text, and not a traceback.
+    damaged = tmp_path / "damaged.csv"
+    content = (tmp_path / "rows2.csv").read_text()
+    damaged.write_text(content.replace('""y""]}', '""y""'))
+    several = custom_task(damaged, label="topic", problem="multi")
+    assert several.labels == ["y", '{"choices": ["x", "y"']
 
 
 def test_a_number_is_a_rating(tmp_path):
@@ -224,7 +230,9 @@ def test_json_that_is_no_table_is_refused(tmp_path, content, word):
         tags(str(path))
 
 
-def test_json_is_a_list_of_objects_or_an_object_a_line(tmp_path):
+def test_json_is_a_list_of_objects_or_an_object_a_line(tmp_path, monkeypatch):
+    # A list may be one line of any length.
+    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 50)
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     listed = write_json(tmp_path / "a.json", rows)
     (tmp_path / "b.json").write_text("\n".join(map(json.dumps, rows)))

@@ -178,9 +178,9 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     notes = " | ".join(kept.notes)
     assert "not found; the first is 'absent'" in notes
     assert "ambiguous; the first is 'twice'" in notes
-    assert "| 1 answers are not at their start" in notes
+    assert "| 1 answer not at the start" in notes
     none = squad_file(tmp_path / "none.json", ("twice", [("in", 0)]))
-    with pytest.raises(InputError, match="left to train on: .* is ambiguous"):
+    with pytest.raises(InputError, match="left to train on: .* ambiguous"):
         squad_task(SQUAD_1, train=none).read("train")
     # On dev, "twice" and "absent" count in the score, but have loss weight 0.
     task = squad_task(SQUAD_1, dev=file)
@@ -268,9 +268,7 @@ def test_an_answer_start_in_utf_16_units_is_read_so(tmp_path):
     kept = squad_task(SQUAD_1, train=str(path)).read("train")
     last = context.rindex("Anna")
     assert [answer_span(q) for q in kept] == [(last, last + 4)] * 2
-    assert any(
-        "start of 1 answers counts UTF-16" in note for note in kept.notes
-    )
+    assert any("start of 1 answer counts UTF-16" in note for note in kept.notes)
     assert any("ambiguous; the first is '4'" in note for note in kept.notes)
 
 
