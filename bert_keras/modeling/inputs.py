@@ -139,10 +139,14 @@ def contains_text(values):
 def _is_text(value):
     if isinstance(value, str | bytes):
         return True
+    if hasattr(value, "columns") and hasattr(value, "dtypes"):  # a table
+        return any(_is_text(value[name]) for name in value.columns)
     # Names of text dtypes: "string" in TensorFlow, "str96" or "bytes24" in
     # NumPy, "object" in pandas.
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype))
+    if name == "category":
+        return _is_text(dtype.categories)
     if name == "object" and hasattr(value, "tolist"):
         return any(map(_is_text, keras.tree.flatten(value.tolist())))
     return name.startswith(("str", "bytes"))
@@ -152,7 +156,8 @@ def read_labels(labels, classes=None, num_classes=None):
     """Return labels as numbers; class names become their indices.
 
     Args:
-        labels: array, or list of class names. Others are returned unchanged.
+        labels: array, column, or list of class names. Others are returned
+            unchanged.
         classes: names of the classes; None if labels are not classes.
         num_classes: number of classes, C; None if labels are not indices.
 
@@ -178,7 +183,15 @@ def read_labels(labels, classes=None, num_classes=None):
         least, most = values.min(), values.max()
         if least < 0 or most >= num_classes:
             refuse_label(most if least >= 0 else least, num_classes)
-    return labels
+    return as_array(labels)
+
+
+def as_array(values):
+    """Return a column of pandas as an array (B,); others unchanged.
+
+    Keras would make (B, 1) of it. It cannot trace one step for both shapes.
+    """
+    return np.asarray(values) if hasattr(values, "to_numpy") else values
 
 
 def refuse_label(label, num_classes):

@@ -238,9 +238,13 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
         checks.refuse_named_labels(arguments["x"], self._class_names())
         if arguments.get("y") is not None:
             arguments["y"] = self._read_labels(arguments["y"])
+        if arguments.get("sample_weight") is not None:
+            weights = checks.as_array(arguments["sample_weight"])
+            arguments["sample_weight"] = weights
         validation = arguments.get("validation_data")
         if isinstance(validation, tuple | list) and len(validation) > 1:
             x, y, *weights = validation
+            weights = map(checks.as_array, weights)
             arguments["validation_data"] = (x, self._read_labels(y), *weights)
         if arguments.get("class_weight") is not None:
             arguments["class_weight"] = self._read_class_weight(

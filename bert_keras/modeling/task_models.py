@@ -175,6 +175,10 @@ class BertClassifier(TaskModel):
         logits = self.classifier(encoded["pooled_output"])
         super().__init__(inputs, logits, encoder, name)
 
+    def reads_pairs(self) -> bool:
+        # A row to rank is a query and a passage.
+        return self.pair or self.problem == "ranking"
+
     def default_losses(self) -> dict[str, Any]:
         if self.problem == "single":
             return _classify()
@@ -334,6 +338,9 @@ class BertSpanPredictor(TaskModel):
         logits = self.span(encoded["sequence_output"])  # (B, T, 2)
         outputs = {"start": logits[..., 0], "end": logits[..., 1]}  # (B, T)
         super().__init__(inputs, outputs, encoder, name)
+
+    def reads_pairs(self) -> bool:
+        return True  # a question and a context
 
     def default_losses(self) -> dict[str, Any]:
         weights = {"start": 0.5, "end": 0.5}

@@ -11,7 +11,7 @@ import numpy as np
 from bert_keras.errors import InputError
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import tf
-from bert_keras.modeling.inputs import contains_text
+from bert_keras.modeling.inputs import contains_text, read_labels
 
 # tf.data.AUTOTUNE, without an import of TensorFlow
 _AUTOTUNE = -1
@@ -72,6 +72,10 @@ class ReadsTexts:
             object.__setattr__(self, "_text", holder)
         return holder
 
+    def reads_pairs(self) -> bool:
+        """Return True if each row is made of two texts."""
+        return getattr(self, "pair", False)
+
     def encode_texts(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> Any:
@@ -89,7 +93,7 @@ class ReadsTexts:
         """Export the model, like `keras.Model.export`.
 
         With a `preprocessor`, a SavedModel without `input_signature` takes
-        strings: `serve(text)`, or `serve(text, text_pair)` for a classifier of
+        strings: `serve(text)`, or `serve(text, text_pair)` for a model of
         pairs. Otherwise it takes ids: a dict of int32 arrays, with any number
         of rows of up to `max_sequence_length` tokens. For answers with labels,
         call `export_saved_model`.
@@ -109,13 +113,14 @@ class ReadsTexts:
         archive = keras.export.ExportArchive()
         archive.track(self)
         archive.track(self.preprocessor)
-        is_pair = getattr(self, "pair", False)
         signature = [
             tf.TensorSpec([None], tf.string, name)
-            for name in ["text", "text_pair"][: 1 + is_pair]
+            for name in ["text", "text_pair"][: 1 + self.reads_pairs()]
         ]
         with modes.use(gradients=False):
-            archive.add_endpoint("serve", self._serve, signature)
+            # AutoGraph cannot convert a method that calls `super`.
+            serve = tf.autograph.experimental.do_not_convert(self._serve)
+            archive.add_endpoint("serve", serve, signature)
         archive.write_out(filepath, verbose=verbose is not False)
 
     def _serve(self, *texts):
@@ -132,7 +137,7 @@ class ReadsTexts:
     def _encode_call(self, texts):
         """Return the ids for a call of the model."""
         rows = self.encode_texts(texts)
-        rows = rows[0] if isinstance(rows, tuple) else rows
+        rows = _split(rows)[0]
         if len(rows["token_ids"].shape) < 2:
             raise InputError(
                 "The input is one text. Expected a batch of texts: give a "
@@ -140,6 +145,11 @@ class ReadsTexts:
             )
         if keras.backend.backend() == "tensorflow":
             return rows
+        if isinstance(rows["token_ids"], keras.KerasTensor):
+            raise InputError(
+                "The texts are symbolic, but only TensorFlow's graphs have "
+                "strings. Expected texts, or ids that the preprocessor made."
+            )
         return {name: np.asarray(value) for name, value in rows.items()}
 
     @classmethod
@@ -184,12 +194,18 @@ class ReadsTexts:
             values["sample_weight"] = sample_weight
         dev = values.get("validation_data")
         if isinstance(dev, tuple | list) and 1 <= len(dev) <= 3:
-            dev = self._encode_data(*dev, *[None] * (3 - len(dev)))
-            dev = dev if dev[2] is not None else dev[:2]
-            values["validation_data"] = dev
+            values["validation_data"] = self._encode_dev(*dev)
         elif dev is not None:
-            values["validation_data"], *_ = self._encode_data(dev, None, None)
+            values["validation_data"] = self._encode_dev(dev)
         return {**values, **named}
+
+    def _encode_dev(self, x, *rest):
+        is_several = len(rest) > 0
+        rest = (*rest, *[None] * (2 - len(rest)))
+        x, y, sample_weight = self._encode_data(x, *rest)
+        if y is None and not is_several:
+            return x  # such as a data set
+        return (x, y) if sample_weight is None else (x, y, sample_weight)
 
     def _encode_data(self, x, y, sample_weight):
         """Return (x, y, sample_weight) with ids in place of texts."""
@@ -208,6 +224,13 @@ class ReadsTexts:
             return self._encode_element((x, y, sample_weight), 3)
         return x, y, sample_weight
 
+    def _read_list(self, labels):
+        """Return a batch of labels as an array, if it is a list or names."""
+        classes = self._class_names()
+        if classes is not None:
+            labels = read_labels(labels, classes)
+        return np.asarray(labels) if isinstance(labels, list) else labels
+
     def _map_data_set(self, data):
         texts = keras.tree.flatten(_first_of(data.element_spec))
         if any(getattr(spec.shape, "rank", 1) == 0 for spec in texts):
@@ -216,6 +239,10 @@ class ReadsTexts:
                 "give dataset.batch(32)."
             )
 
+        import tensorflow as tf  # Keras may run on JAX
+
+        # AutoGraph would turn an InputError into an error of its own.
+        @tf.autograph.experimental.do_not_convert
         def encode(*element):
             return self.encode_texts(*element)
 
@@ -225,22 +252,32 @@ class ReadsTexts:
 
     def _encode_element(self, element, length=None):
         """Return a batch of arrays as a tuple; `length` fills it with None."""
-        element = element if isinstance(element, tuple) else (element,)
-        element = self.encode_texts(*element)
-        element = element if isinstance(element, tuple) else (element,)
-        x, *rest = element
+        x, *rest = _split(self.encode_texts(*_split(element)))
         if len(x["token_ids"].shape) < 2:
             raise InputError(
                 "The input is one text. Expected a batch of texts: give a "
                 "list, [text]."
             )
         x = {name: np.asarray(value) for name, value in x.items()}
-        filled = [None] * ((length or len(element)) - len(element))
+        if rest and rest[0] is not None:
+            rest[0] = self._read_list(rest[0])
+        filled = [None] * ((length or 0) - len(rest) - 1)
         return (x, *rest, *filled)
 
 
 def _first_of(element):
-    return element[0] if isinstance(element, tuple) else element
+    return _split(element)[0]
+
+
+def _split(element):
+    """Return (x,), (x, y) or (x, y, sample_weight), as Keras splits it."""
+    if isinstance(element, tuple):
+        return element
+    # A list of texts is one batch.
+    is_list = isinstance(element, list) and len(element) > 0
+    if is_list and not isinstance(element[0], str | bytes):
+        return tuple(element)
+    return (element,)
 
 
 def _continue(first, rest):
@@ -250,13 +287,14 @@ def _continue(first, rest):
 
 
 class _TextDataset(keras.utils.PyDataset):
-    """A `PyDataset` whose batches of texts are turned into ids."""
+    """A `PyDataset` whose batches of texts are turned into ids.
+
+    Its workers are threads, because TensorFlow hangs in a forked process.
+    """
 
     def __init__(self, source, encode):
         super().__init__(
-            workers=source.workers,
-            use_multiprocessing=source.use_multiprocessing,
-            max_queue_size=source.max_queue_size,
+            workers=source.workers, max_queue_size=source.max_queue_size
         )
         self.source, self.encode = source, encode
 

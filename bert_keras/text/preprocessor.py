@@ -56,7 +56,8 @@ class BertPreprocessor(keras.layers.Layer):
             of `BertEmbedder`.
         text_keys: if elements are dicts, as `tfds.load` gives them: the name
             of the text, or a tuple of names, one for each segment.
-        label_key: name of the label in such dicts; None for no label.
+        label_key: name of the label in such dicts, where they have one; None
+            for no label.
 
     Call arguments:
         x: strings `(B,)` (a tensor, an array, a column or a list), one string,
@@ -215,15 +216,15 @@ class BertPreprocessor(keras.layers.Layer):
                 f"BertPreprocessor.from_preset(preset, text_keys="
                 f"{tuple(strings)}, label_key='label')."
             )
-        names = (*self.text_keys, *filter(None, [self.label_key]))
-        missing = [name for name in names if name not in x]
+        missing = [name for name in self.text_keys if name not in x]
         if missing:
             raise InputError(
                 f"The texts are a dict without {missing[0]!r}. Expected "
-                f"{', '.join(map(repr, names))}, got "
-                f"{', '.join(map(repr, x))}. Change text_keys or label_key."
+                f"{', '.join(map(repr, self.text_keys))}, got "
+                f"{', '.join(map(repr, x))}. Change text_keys."
             )
-        label = y if self.label_key is None else x[self.label_key]
+        # Rows to predict may have no label.
+        label = x.get(self.label_key, y)
         texts = tuple(x[name] for name in self.text_keys)
         return texts[0] if len(texts) == 1 else texts, label
 

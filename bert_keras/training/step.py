@@ -48,6 +48,8 @@ def build(model, batch):
             f"the names of the model's outputs: {', '.join(outputs)}."
         )
     keras_adapter.build_losses(model, labels)
+    if labels is None:
+        _refuse_missing_labels(model)
     if model.returns_logits:
         for item in keras_adapter.compiled_losses(model):
             _check_takes_logits(item.loss)
@@ -56,6 +58,18 @@ def build(model, batch):
     if getattr(model, "problem", "") == "multi":
         for metric in keras_adapter.compiled_metrics(model):
             _check_metric_reads_all_labels(metric)
+
+
+def _refuse_missing_labels(model):
+    for item in keras_adapter.compiled_losses(model):
+        # A loss that needs no labels has a `__call__` of its own.
+        if type(item.loss).__call__ is keras.losses.Loss.__call__:
+            raise InputError(
+                f"There are no labels, but the loss {item.loss.name} needs "
+                "them. Pass y, or a data set of (inputs, labels). If the "
+                "elements are dicts, name the label: BertPreprocessor("
+                "label_key=...)."
+            )
 
 
 def check_names(losses):

@@ -34,7 +34,7 @@ class Column:
 
 class Batches(keras.utils.PyDataset):
     def __init__(self, *arrays):
-        super().__init__()
+        super().__init__(workers=2, use_multiprocessing=True)
         self.arrays = arrays
 
     def __len__(self):
@@ -144,6 +144,58 @@ def test_training_on_texts_equals_training_on_ids(preset, make):
         np.testing.assert_allclose(left, right, rtol=1e-5)
 
 
+@pytest.mark.parametrize("make", [generate, Batches])
+def test_batches_may_be_lists_and_labels_lists_or_names(preset, make):
+    model = load(preset)
+    model.compile(keras.optimizers.SGD(0.1))
+    expected = model.evaluate(TEXTS, LABELS, verbose=0)
+    names = [model.labels[label] for label in LABELS]
+    for labels in (LABELS.tolist(), names, np.array(names)):
+        found = model.evaluate(make(TEXTS, labels), verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    batches = map(list, make(TEXTS, LABELS))  # as Keras splits [x, y]
+    found = model.evaluate((batch for batch in batches), verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_columns_of_pandas_may_follow_arrays(preset):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": TEXTS, "label": LABELS, "w": WEIGHTS})
+    model = load(preset)
+    model.compile(keras.optimizers.SGD(0.1))
+    expected = model.evaluate(TEXTS, LABELS, sample_weight=WEIGHTS, verbose=0)
+    for text in (table.text, table.text.astype("category")):
+        found = model.evaluate(
+            text, table.label, sample_weight=table.w, verbose=0
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(InputError, match=r"of shape \(12, 1\).*tuple"):
+        model.evaluate(table[["text"]], table.label, verbose=0)
+
+
+def test_elements_that_are_dicts_may_lack_the_label_to_predict(preset):
+    model = load(preset)
+    pairs = {"a": TEXTS, "b": PAIRS}
+    model.preprocessor = bert_keras.BertPreprocessor(
+        *(model.preprocessor.tokenizer, 16),
+        text_keys=("a", "b"),
+        label_key="label",
+    )
+    model.compile(keras.optimizers.SGD(0.0))
+    expected = model.predict((TEXTS, PAIRS), verbose=0)
+    data = tf.data.Dataset.from_tensor_slices(pairs).batch(5)
+    for found in (model.predict(x, verbose=0) for x in (pairs, data)):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    rows = {**pairs, "label": LABELS}
+    scores = model.evaluate((TEXTS, PAIRS), LABELS, verbose=0)
+    for dev in (rows, tf.data.Dataset.from_tensor_slices(rows).batch(5)):
+        history = model.fit(rows, validation_data=dev, verbose=0).history
+        found = [history["val_loss"][0], history["val_accuracy"][0]]
+        np.testing.assert_allclose(found, scores, rtol=1e-5)
+    with pytest.raises(InputError, match=r"no labels.*label_key"):
+        model.fit(pairs, verbose=0)
+
+
 def test_arrays_of_texts_take_keras_own_arguments(preset):
     losses = []
     for texts in (True, False):
@@ -197,6 +249,18 @@ def test_an_export_of_pairs_takes_two_texts(preset, tmp_path):
     loaded = tf.saved_model.load(tmp_path / "exported")
     found = loaded.serve(tf.constant(TEXTS), tf.constant(PAIRS))
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_an_export_of_spans_takes_a_question_and_a_context(preset, tmp_path):
+    model = bert_keras.BertSpanPredictor.from_preset(preset, sequence_length=16)
+    expected = model.predict((TEXTS, PAIRS), verbose=0)
+    model.export(tmp_path / "exported", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "exported")
+    found = loaded.serve(tf.constant(TEXTS), tf.constant(PAIRS))
+    for name in ("start", "end"):
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+    ranker = load(preset, problem="ranking", labels=None)
+    assert ranker.reads_pairs() and not load(preset).reads_pairs()
 
 
 def test_several_labels_are_named_by_their_thresholds(preset):
@@ -269,6 +333,9 @@ def test_what_no_model_can_read_is_refused(preset):
         InputError, match=r"one text in an element.*batch\(32\)"
     ):
         model.predict(tf.data.Dataset.from_tensor_slices(TEXTS), verbose=0)
+    columns = tf.data.Dataset.from_tensor_slices([["a", "b"]]).batch(1)
+    with pytest.raises(InputError, match=r"of shape \(None, 2\)"):
+        model.predict(columns, verbose=0)
     with pytest.raises(InputError, match="Text 1 is None"):
         model.predict(["a", None], verbose=0)
     plain = load(preset, preprocessor=None)
