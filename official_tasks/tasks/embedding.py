@@ -140,6 +140,13 @@ class EmbeddingTask(RetrievalTask):
         pairs = self.source.read(split)
         if self.objective == "cosine":
             return pairs
+        if split == "train" and self.objective == "triplet":
+            triplets = (
+                pair._replace(texts=(*pair.texts[:2], negative))
+                for pair in pairs
+                for negative in pair.texts[2:]
+            )
+            return Examples(triplets, pairs.notes)
         if split == "train":
             return self._select_partners(pairs)
         queries = self.collect_queries(pairs)

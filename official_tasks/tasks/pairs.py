@@ -1,10 +1,10 @@
-"""Tables of text pairs; a pair may also have a score or a negative."""
+"""Tables of text pairs; a pair may also have a score or negatives."""
 
 import functools
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from official_tasks.tasks.base import Examples, Option
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.own_data import (
@@ -31,7 +31,8 @@ PAIR_OPTIONS = {
         1.0, "Highest possible score in --label; the lowest is 0."
     ),
     "negative": Option(
-        None, "Column of negatives: texts that do not match --text."
+        None,
+        "Column of negatives: texts that do not match --text; a,b for several.",
     ),
     "queries": Option(None, "File of ids and texts, if --text has ids."),
     "passages": Option(None, "File of ids and texts, if --text_pair has ids."),
@@ -42,7 +43,7 @@ PAIR_OPTIONS = {
 
 
 class Pair(NamedTuple):
-    """One to three texts (text, partner, negative), and a score if known."""
+    """Texts (text, partner, negatives), and a score if known."""
 
     texts: tuple[str, ...]
     label: float | None
@@ -54,7 +55,7 @@ class Pair(NamedTuple):
 
 
 class PairTable(Table):
-    """Rows of one to three texts, from columns of texts or ids.
+    """Rows of one or more texts, from columns of texts or ids.
 
     Args:
         name: name of the task.
@@ -86,7 +87,8 @@ class PairTable(Table):
             )
         self.options, self.label_column = options, label
         self.text_columns = [options.text, options.text_pair]
-        self.text_columns += [negative] if negative else []
+        negatives = [n.strip() for n in negative.split(",")] if negative else []
+        self.text_columns += negatives
         count = 1 if options.passages and is_search else 2
         labels = [*self.text_columns[count:], *([label] if label else [])]
         if options.drop_unlabelled and not labels:
@@ -101,7 +103,7 @@ class PairTable(Table):
             self.text_columns[:count],
             labels,
             self._parse,
-            optional=(negative,) if negative and is_search else (),
+            optional=tuple(negatives) if is_search else (),
             lacks="without a value",
         )
         super().__init__(columns, options)
@@ -113,31 +115,53 @@ class PairTable(Table):
 
     @functools.cached_property
     def passages(self):
-        """Dict of id -> text; None without --passages."""
-        return self._read_texts(self.options.passages)
+        """Dict of id -> title and text, as BEIR joins them, or None."""
+        return self._read_texts(self.options.passages, "title")
 
-    def _read_texts(self, path):
+    def _read_texts(self, path, title=None):
         if not path:
             return None
         texts: dict[str, str] = {}
+        num_titles = 0
         self.record_version(path)
-        for line, (key, text) in read_rows(
+        titles = [title] if title else []
+        for line, (key, text, *names) in read_rows(
             path,
-            [self.options.id, "text"],
+            [self.options.id, "text", *titles],
+            optional=titles,
             dialect=self.dialect,
             notes=self._text_notes,
         ):
             if key in texts:
                 where = format_lines([(path, line)])
                 raise InputError(f"{where}: the id {key!r} occurs twice")
+            if any(names):
+                text = f"{names[0]} {text}".strip()
+                num_titles += 1
             texts[key] = text
         if not texts:
             raise InputError(f"{path}: expected at least one row, got none")
+        if num_titles:
+            passages = format_count(num_titles, "passage is", "passages are")
+            self._text_notes.append(
+                f"{path}: {passages} read with title and text"
+            )
         return texts
 
     def read_files(self, split):
+        """Return the rows; those of train and dev with unknown ids are not."""
+        self._unknown: list[str] = []
+        self._keeps_all = split == "test"
         rows = super().read_files(split)
-        return Examples(rows, [*self._text_notes, *rows.notes])
+        known = [row for row in rows if row[1] is not None]
+        notes = [*self._text_notes, *rows.notes]
+        if self._unknown:
+            message = self._unknown[0]
+            if not known:
+                raise InputError(message)
+            count = format_count(len(self._unknown), "row is", "rows are")
+            notes.append(f"{count} left out for unknown ids. First, {message}")
+        return Examples(known, notes)
 
     def existing_files(self, *splits):
         from bert_keras.data.data_sets import is_data_set
@@ -147,20 +171,25 @@ class PairTable(Table):
         return [*super().existing_files(*splits), *paths]
 
     def _parse(self, where, number, cells):
-        tables = [("queries", self.queries)] + 2 * [("passages", self.passages)]
+        tables = [("queries", self.queries)]
+        tables += [("passages", self.passages)] * (len(self.text_columns) - 1)
         texts = []
         for column, (option, table) in zip(
-            self.text_columns, tables, strict=False
+            self.text_columns, tables, strict=True
         ):
             if column in cells:
                 cell = cells[column]
                 if table is not None and cell not in table:
                     cell = drop_zeros(cell)
                 if table is not None and cell not in table:
-                    raise InputError(
+                    message = (
                         f"{where}: the id {cell!r} is not in --{option}, which "
                         f"has {len(table)} ids such as {next(iter(table))!r}"
                     )
+                    if self._keeps_all:
+                        raise InputError(message)
+                    self._unknown.append(message)
+                    return None
                 texts.append(cell if table is None else table[cell])
         label = cells.get(self.label_column)
         if label is not None:

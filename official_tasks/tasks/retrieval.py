@@ -140,7 +140,7 @@ class RankingTask(RetrievalTask):
     """Task that trains a cross-encoder, which reads a query with a passage.
 
     The sigmoid of a `BertClassifier` with problem "ranking" learns score /
-    `max_score`. A row with a negative gives two pairs of texts. In dev, each
+    `max_score`. Each negative of a row gives another pair. In dev, each
     query ranks only the passages of its own rows.
     """
 
@@ -151,7 +151,8 @@ class RankingTask(RetrievalTask):
         for row in rows:
             if len(row.texts) > 2:
                 pairs.append(Pair(row.texts[:2], best))
-                pairs.append(Pair((row.texts[0], row.texts[2]), 0.0))
+                for negative in row.texts[2:]:
+                    pairs.append(Pair((row.texts[0], negative), 0.0))
             else:
                 pairs.append(row)
         if split == "train" and len({pair.label for pair in pairs}) == 1:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tiny
+from shared_data import shared
 from task_samples import read_csv, write_csv
 
 from bert_keras import InputError
@@ -152,6 +153,59 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     empty = write(tmp_path / "empty.csv", [], ("_id", "text"))
     with pytest.raises(InputError, match="empty.csv: expected at least one"):
         embedding_task(dev=dev, **columns | {"passages": empty}).read("dev")
+
+
+def test_titles_and_unknown_ids_are_read_as_in_beir(tmp_path):
+    folder = shared("forms/beir")
+    columns = {
+        "queries": str(folder / "queries.jsonl"),
+        "passages": str(folder / "corpus.jsonl"),
+        "id": "_id",
+        "text": "query-id",
+        "text_pair": "corpus-id",
+        "label": "score",
+        "max_score": 2.0,
+        "objective": "in_batch",
+    }
+    dev = folder / "qrels" / "test.tsv"
+    queries = embedding_task(dev=str(dev), **columns).read("dev")
+    assert len(queries) == 4
+    assert queries[0].relevant == {0: 2.0, 4: 1.0}
+    assert len(queries[0].passages) == 12
+    bergen = "Bergen is a town with a harbour number 0."
+    assert queries[0].passages[0] == f"About Bergen {bergen}"
+    notes = " ".join(queries.notes)
+    assert "12 passages are read with title and text" in notes
+    assert "1 row is left out for unknown ids." in notes
+    assert "line 14: the id 'd99' is not in --passages" in notes
+    columns["queries"] = columns["passages"]
+    with pytest.raises(InputError, match="line 2: the id 'q0' is not in"):
+        embedding_task(dev=str(dev), **columns).read("dev")
+
+
+def test_a_row_may_have_several_negatives(tmp_path):
+    rows = [("is it", "it is", "it was", "no"), ("was it", "it was", "a", "b")]
+    header = ("text", "text_pair", "negative_1", "negative_2")
+    asked = {
+        "train": write(tmp_path / "t.csv", rows, header),
+        "dev": write(tmp_path / "d.csv", [r[:2] for r in rows], header[:2]),
+        "negative": "negative_1, negative_2",
+    }
+    task = embedding_task(**asked)
+    assert [pair.texts for pair in task.read("train")] == rows
+    encoded = task.encode(task.read("train"), tiny.preprocessor())
+    assert encoded.targets.tolist() == [[0, 1, 2, 3], [4, 2, 5, 6]]
+    assert len(task.read("dev")[0].passages) == 2
+    task = embedding_task(**asked, objective="triplet")
+    triplets = [(*row[:2], n) for row in rows for n in row[2:]]
+    assert [pair.texts for pair in task.read("train")] == triplets
+    asked["dev"] = asked["train"]
+    pairs = ranking_task(**asked).read("train")
+    assert [(*pair.texts, pair.label) for pair in pairs] == [
+        (row[0], text, float(text == row[1]))
+        for row in rows
+        for text in row[1:]
+    ]
 
 
 def test_scored_pairs_are_compared_by_their_cosines(tmp_path):
