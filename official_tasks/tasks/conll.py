@@ -59,9 +59,10 @@ class TaggedText(NamedTuple):
 
 def read_tagged_file(row, path, split, notes):
     """Return a `TaggedText` for each sentence of a file; see `Source`."""
+    labelled = None if split == "test" else True
     return [
         sentence._replace(document=(path, sentence.document))
-        for sentence in read_columns(path, None if split == "test" else True)
+        for sentence in read_columns(path, labelled, row.columns)
     ]
 
 
@@ -108,7 +109,9 @@ def split_words(text: str) -> list[str]:
     return re.findall(r"[^ \t\r\n]+", text)
 
 
-def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
+def read_columns(
+    path, labelled: bool | None = True, columns=(None, None)
+) -> list[TaggedText]:
     """Return the sentences of a file of columns.
 
     The first column has the words, the last column the labels. Columns are
@@ -120,12 +123,17 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
         path: the file.
         labelled: True if the file has labels. None: the file has labels if
             all lines end in a label.
+        columns: numbers, from 1, of the columns of words and labels, or None.
 
     Raises:
         InputError: the file is missing, empty, not UTF-8 or without labels; the
             number of columns changes; or a label follows no tagging scheme.
     """
     lines = _drop_comments(read_text(path).split("\n"))
+    numbered = list(enumerate(lines, 1))
+    if columns != (None, None):
+        numbered = _select_columns(path, numbered, columns, labelled)
+        lines = [line for _, line in numbered]
     if labelled is None:
         rows = [split_words(line) for line in lines if line.strip()]
         rows = [row for row in rows if row[0] != DOCUMENT]
@@ -133,8 +141,8 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
             len(row) > 1 and is_label(row[-1]) for row in rows
         )
         if not labelled:
-            _refuse_sentences(path, lines)
-    sentences = list(_sentences(path, lines, labelled))
+            _refuse_sentences(path, numbered)
+    sentences = list(_sentences(path, numbered, labelled))
     if not sentences:
         raise InputError(f"{path}: expected at least one sentence, got none")
     return _without_language(sentences)
@@ -182,9 +190,9 @@ WORD_A_LINE = (
 )
 
 
-def _refuse_sentences(path, lines):
+def _refuse_sentences(path, numbered):
     """Raise if a line of a file without labels is a sentence."""
-    for number, line in enumerate(lines, 1):
+    for number, line in numbered:
         words = split_words(line)
         # Columns after the word may be separated by tabs, or be fillers.
         others = {*words[1:]} - {"_", "-", "-X-"}
@@ -195,11 +203,47 @@ def _refuse_sentences(path, lines):
             )
 
 
-def _sentences(path, lines, labelled):
+# CoNLL-U has a line 1-2 for "don't" before the lines of "do" and "n't", and a
+# line 1.1 for a word that is not in the text.
+_NOT_A_WORD = re.compile("[0-9]+[-.][0-9]+")
+
+
+def _select_columns(path, numbered, columns, labelled):
+    """Return (number, line) of the columns of words and labels.
+
+    If it is unknown whether there are labels, their column may be missing.
+    """
+    word, label = columns
+    split, selected = None, []
+    for number, line in numbered:
+        words = split_words(line)
+        if not words or words[0] == DOCUMENT:
+            selected.append((number, line))
+            continue
+        split = split or (
+            (lambda x: x.split("\t")) if "\t" in line else split_words
+        )
+        row = split(line.rstrip("\r \t"))
+        if word not in (None, 1) and _NOT_A_WORD.fullmatch(row[0]):
+            continue
+        wanted = [word or 1, label or len(row)]
+        if max(wanted) > len(row) and labelled is None:
+            wanted = wanted[:1]
+        if max(wanted) > len(row):
+            raise InputError(
+                f"{path}, line {number}: expected {max(wanted)} columns or "
+                f"more for --words and --tags, got {len(row)}"
+            )
+        line = "\t".join(row[i - 1] for i in wanted)
+        selected.append((number, line))
+    return selected
+
+
+def _sentences(path, numbered, labelled):
     rows: list[list[str]] = []
     split = width = None
     document = 0
-    for number, line in enumerate([*lines, ""], 1):
+    for number, line in [*numbered, (0, "")]:
         line = line.rstrip("\r")
         words = split_words(line)
         is_document = bool(words) and words[0] == DOCUMENT
@@ -242,15 +286,16 @@ def check_tags(where, labels):
     for label in labels:
         if not is_label(label):
             raise InputError(
-                f"{where}: expected labels O, a TYPE of 2 characters or more, "
+                f"{where}: expected labels O, B, I, a TYPE of 2 characters or "
+                "more, "
                 f"or B-, I-, E-, S-, L- or U- before a TYPE, got {label!r}"
             )
 
 
 def is_label(label: str) -> bool:
-    """Return True for O, PREFIX-TYPE, or a type of 2 characters or more."""
+    """Return True for O, PREFIX, PREFIX-TYPE, or a type of 2 characters."""
     prefix, dash, kind = label.partition("-")
-    if len(prefix) > 1 or label == OUTSIDE:
+    if len(prefix) > 1 or label == OUTSIDE or label in {*PREFIXES}:
         return True
     return bool(prefix and dash and kind) and prefix in PREFIXES
 
@@ -262,8 +307,13 @@ _OTHER_FORMS = (
 )
 
 
+ONLY_TYPE = "ENTITY"  # of labels B and I without a type
+
+
 def spell_tags(texts, split, known=None) -> Examples:
     """Return the texts with labels such as B-PER in place of B_PER or PER-B.
+
+    B and I, if no other label has a type, are read as B-ENTITY and I-ENTITY.
 
     Args:
         texts: `Examples` of `TaggedText`.
@@ -274,7 +324,7 @@ def spell_tags(texts, split, known=None) -> Examples:
     """
     names = {label for text in texts for label in text.labels or ()}
     names -= {OUTSIDE, *(known or ())}
-    new: dict = {}
+    new = _add_type(names, split, known)
     for form in _OTHER_FORMS:
         found = {name: form.fullmatch(name) for name in names}
         spelled = {
@@ -299,6 +349,18 @@ def spell_tags(texts, split, known=None) -> Examples:
     return Examples(spelled, [*getattr(texts, "notes", ()), note])
 
 
+def _add_type(names, split, known) -> dict:
+    """Return a dict of labels that are prefixes -> labels with a type."""
+    new = {x: f"{x}-{ONLY_TYPE}" for x in names & {*PREFIXES}}
+    if new and not known and len(new) < len(names):
+        raise InputError(
+            f"The {split} file has the label {min(new)!r} without a type, and "
+            f"{min(names - new.keys())!r} with one. Give all labels a type, as "
+            "in B-PER, or none"
+        )
+    return {x: y for x, y in new.items() if not known or y in known}
+
+
 def _without_language(sentences):
     first = _LANGUAGE.match(sentences[0].words[0])
     if not first or not all(
@@ -320,6 +382,7 @@ class TagRow(NamedTuple):
     tfds: str | None = None
     read_file: Callable = read_tagged_file
     read_data_set: Callable = read_tagged_data_set
+    columns: tuple[int | None, int | None] = (None, None)  # see `read_columns`
 
 
 NER = TagRow("ner")  # reads any files that --train, --dev and --test name

@@ -30,6 +30,7 @@ from official_tasks.tasks.conll import (
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.metrics import entity_scores, probabilities
 from official_tasks.tasks.source import FILE_OPTIONS, Problem, Source
+from official_tasks.tasks.table import read_index
 
 LSTM_DIM = 768  # width in each direction; the paper, section 5.3
 AROUND = 12  # words on each side of a mistake in the report
@@ -49,15 +50,42 @@ TAG_OPTIONS = {
     "document_context": Option(
         False, "Let each word see the other sentences of its document."
     ),
+    "words": Option(
+        None, "Number of the column of words, from 1. By default the first."
+    ),
+    "tags": Option(
+        None, "Number of the column of labels, from 1. By default the last."
+    ),
     **FEATURE_OPTIONS,
 }
 
 
 def tag_task(
-    row=NER, data_dir=None, train=None, dev=None, test=None, **options
+    row=NER,
+    data_dir=None,
+    train=None,
+    dev=None,
+    test=None,
+    words=None,
+    tags=None,
+    **options,
 ):
     """Return the task of a `TagRow`; see `Source` and `TagTask`."""
+    columns = _read_column("words", words), _read_column("tags", tags)
+    row = row._replace(columns=columns)
     return TagTask(Source(row, data_dir, train, dev, test), **options)
+
+
+def _read_column(flag, value):
+    if value is None:
+        return None
+    number = read_index(str(value).strip(), 10**6)
+    if not number:
+        raise InputError(
+            f"--{flag}={value}: expected the number of a column, from 1. "
+            "Columns with names need --task=custom --problem=tags"
+        )
+    return number
 
 
 class Tags(NamedTuple):
@@ -147,7 +175,7 @@ class TagTask(Problem):
         if len(words) > 1 and all(map(str.isdecimal, words)):
             notes.append(
                 f"every word of the {split} file is a number, such as "
-                f"{words[0]!r}. Words must be in the first column"
+                f"{words[0]!r}. Name the column of the words by --words"
             )
         if inexact := sum(text.num_inexact for text in texts):
             notes.append(

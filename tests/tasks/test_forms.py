@@ -360,3 +360,49 @@ def test_words_that_are_all_numbers_are_noted(tmp_path):
     path.write_text("1\tAnna\tB-PER\n2\tran\tO\n")
     (note,) = tag_task(train=str(path)).read("train").notes
     assert "every word of the train file is a number, such as '1'" in note
+
+
+def test_words_and_labels_may_be_in_other_columns(tmp_path):
+    path = str(shared("forms/index_first.tsv"))
+    task = tag_task(train=path, dev=path, test=path, words="2", tags="3")
+    assert task.labels == ["O", "B-LOC", "B-PER", "I-LOC", "I-PER"]
+    for split in ("train", "dev", "test"):
+        found = task.read(split)
+        labels = [label for text in found for label in text.labels]
+        assert len(found) == 60 and not found.notes
+        assert sum(label.startswith("B-") for label in labels) == 120
+        assert found[0].words[:2] == ("Ola", "Karisen")
+    for asked in ({"words": "Word"}, {"tags": "0"}):
+        with pytest.raises(InputError, match="number of a column, from 1"):
+            tag_task(train=path, **asked)
+    with pytest.raises(InputError, match="line 1: expected 5 columns or more"):
+        tag_task(dev=path, tags="5").read("dev")
+    path = tmp_path / "test.tsv"
+    path.write_text("1\tOla\n2\tran\n")
+    (text,) = tag_task(test=str(path), words="2", tags="3").read("test")
+    assert (text.words, text.labels) == (("Ola", "ran"), None)
+
+
+def test_conll_u_is_read_by_columns_without_its_joined_words(tmp_path):
+    path = tmp_path / "dev.conllu"
+    rows = ["1-2\tdont\t_\t_", "1\tdo\tdo\tAUX", "2\tnt\tnot\tPART"]
+    rows += ["2.1\tgo\tgo\tVERB", "3\t#go\tgo\tVERB"]
+    rest = "\t_\t_\t_\t_\t_\t_\n"
+    lines = "".join(row + rest for row in rows)
+    path.write_text(f"# sent_id = 1\n# text = dont go\n{lines}\n" * 2)
+    found = tag_task(dev=str(path), words="2", tags="4").read("dev")
+    assert [text.words for text in found] == [("do", "nt", "#go")] * 2
+    assert found[0].labels == ("AUX", "PART", "VERB")
+
+
+def test_labels_without_a_type_are_those_of_one_type(tmp_path):
+    train = tags_file(tmp_path / "train.txt", "B", "I", "O")
+    dev = tags_file(tmp_path / "dev.txt", "O", "B")
+    task = tag_task(train=train, dev=dev)
+    assert task.labels == ["O", "B-ENTITY", "I-ENTITY"]
+    (text,) = task.read("dev")
+    assert text.labels == ("O", "B-ENTITY")
+    assert "such as 'B' are read as 'B-ENTITY'" in task.read("dev").notes[0]
+    train = tags_file(tmp_path / "train.txt", "B", "B-PER", "O")
+    with pytest.raises(InputError, match="the label 'B' without a type"):
+        print(tag_task(train=train).labels)
