@@ -180,8 +180,8 @@ def _take_text_arguments(cls, arguments):
     texts = {n: arguments.pop(n) for n in names if n in arguments}
     if len(texts) == 2:
         raise InputError(
-            "preprocessor and sequence_length are both given. Expected one: a "
-            "preprocessor has its own sequence_length."
+            "`preprocessor` and `sequence_length` are both given. Expected "
+            "one: a preprocessor has its own length."
         )
     return texts
 
