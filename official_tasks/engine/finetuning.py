@@ -147,26 +147,39 @@ def run(
     inputs = [*task.data_files(), *models.list_model_files(init)]
     # A run does not resume with another version of the user's task.
     inputs += registry.find_task_file(task)
+    prepare = functools.partial(
+        _Run,
+        task,
+        strategy=strategy,
+        hyperparameters=hyperparameters,
+        **arguments,
+    )
     if output is None:
-        _Run(task, None, strategy, hyperparameters, **arguments).describe()
+        prepare(folder=None).describe()
         return {}
     with RunFolder(output, identity, inputs, strategy.is_chief) as folder:
         results = folder.read_results("finetune")
         if results is None:
             _refuse_failed(folder)
-            run = _Run(task, folder, strategy, hyperparameters, **arguments)
-            folder.check_inputs(splits.read_versions(task))
-            try:
-                results = run.finish(callbacks)
-            except training.DivergedError as error:
-                folder.finish(FAILED, {"error": str(error)})
-                _remove_state(folder, strategy)
-                raise
-            folder.finish("finetune", results, run.outputs())
+            results = _train(prepare(folder=folder), callbacks)
         else:
             page.note_finished(folder)
         _remove_state(folder, strategy)
         return results
+
+
+def _train(run, callbacks):
+    """Train a `_Run`, and record its results or its failure."""
+    folder = run.folder
+    folder.check_inputs(splits.read_versions(run.task))
+    try:
+        results = run.finish(callbacks)
+    except training.DivergedError as error:
+        folder.finish(FAILED, {"error": str(error)})
+        _remove_state(folder, run.strategy)
+        raise
+    folder.finish("finetune", results, run.outputs())
+    return results
 
 
 def _refuse_failed(folder):
@@ -272,14 +285,7 @@ class _Run:
         self.steps, self.steps_per_epoch = batches.training_steps(
             self.rows, arguments["epochs"], arguments["batch_size"]
         )
-        self.loss = task.loss()
-        if hyperparameters.class_weights:
-            self.encoded["train"], self.loss = balance(
-                task, self.encoded["train"]
-            )
-        if hyperparameters.label_smoothing:
-            fraction = hyperparameters.label_smoothing
-            self.loss = smooth(task, self.loss, fraction)
+        self.loss = self._make_loss()
         with strategy.scope():
             self.model = self._compile_model()
         self.predictor = models.Predictor(
@@ -290,6 +296,17 @@ class _Run:
             # Score now, so that an invalid setting raises before training.
             scores = self._predict_and_score()[1]
             check_metric(task, self.metric.name, scores)
+
+    def _make_loss(self):
+        """Return the loss; weight the training rows if classes are balanced."""
+        loss = self.task.loss()
+        if self.hyperparameters.class_weights:
+            self.encoded["train"], loss = balance(
+                self.task, self.encoded["train"]
+            )
+        if fraction := self.hyperparameters.label_smoothing:
+            loss = smooth(self.task, loss, fraction)
+        return loss
 
     def _compile_model(self):
         from_scratch = self.arguments["from_scratch"]

@@ -65,6 +65,20 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     """
     files = {"train": train, "dev": dev, "test": test}
     chosen = fill_options(TEXT_OPTIONS, {**files, **options})
+    _check_text_options(chosen)
+    return TextTask(
+        TextTable(chosen),
+        chosen.problem,
+        chosen.text_pair is not None,
+        chosen.label_separator,
+        standardises=chosen.problem == "regression",
+        recipe=chosen.recipe,
+        pooling=chosen.pooling,
+        long_text=chosen.long_text,
+    )
+
+
+def _check_text_options(chosen):
     problem = chosen.problem
     if problem not in METRICS:
         raise InputError(
@@ -96,16 +110,6 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
             f"--rare_class={chosen.rare_class} does nothing without "
             "--min_rows_per_class of 2 or more. Give both, or neither."
         )
-    return TextTask(
-        TextTable(chosen),
-        problem,
-        chosen.text_pair is not None,
-        chosen.label_separator,
-        standardises=problem == "regression",
-        recipe=chosen.recipe,
-        pooling=chosen.pooling,
-        long_text=chosen.long_text,
-    )
 
 
 SPANS_OPTIONS = {

@@ -171,24 +171,7 @@ class TagTask(Problem):
                     "the model cannot predict them: "
                     f"{', '.join(sorted(unknown))}"
                 )
-        words = [word for text in texts for word in text.words]
-        if len(words) > 1 and all(map(str.isdecimal, words)):
-            notes.append(
-                f"every word of the {split} file is a number, such as "
-                f"{words[0]!r}. Name the column of the words by --words"
-            )
-        if inexact := sum(text.num_inexact for text in texts):
-            notes.append(
-                f"the {split} file has {format_count(inexact, 'span')} with "
-                "an end inside a word, so the entire word is learned and "
-                "predicted"
-            )
-        if shifted := sum(text.is_utf16 for text in texts):
-            notes.append(
-                f"the spans of {format_count(shifted, 'text')} of the {split} "
-                "file count UTF-16 units, and are converted to characters"
-            )
-        texts = Examples(texts, notes)
+        texts = Examples(texts, notes + _note_texts(texts, split))
         return (
             self._join_documents(split, texts)
             if self.document_context
@@ -367,6 +350,29 @@ class TagTask(Problem):
         return [
             Tags([x for _ in e.starts for x in next(labels)]) for e in examples
         ]
+
+
+def _note_texts(texts, split) -> list[str]:
+    """Return notes on words that are numbers, and on the positions of spans."""
+    notes = []
+    words = [word for text in texts for word in text.words]
+    if len(words) > 1 and all(map(str.isdecimal, words)):
+        notes.append(
+            f"every word of the {split} file is a number, such as "
+            f"{words[0]!r}. Name the column of the words by --words"
+        )
+    if inexact := sum(text.num_inexact for text in texts):
+        notes.append(
+            f"the {split} file has {format_count(inexact, 'span')} with "
+            "an end inside a word, so the entire word is learned and "
+            "predicted"
+        )
+    if shifted := sum(text.is_utf16 for text in texts):
+        notes.append(
+            f"the spans of {format_count(shifted, 'text')} of the {split} "
+            "file count UTF-16 units, and are converted to characters"
+        )
+    return notes
 
 
 def _as_cell(word):
