@@ -84,8 +84,8 @@ def _print_new_weights(model, checkpoint, new_labels):
         unknown = [name for name in checkpoint.skipped if not is_spare(name)]
         if unknown:
             notes.append(
-                "the initial weights also have tensors with unknown names, "
-                f"which are not loaded: {list_names(unknown)}"
+                "the initial weights also have tensors whose names are "
+                f"unknown: {list_names(unknown)}"
             )
     for note in notes:
         progress.console.print(f"note: {note}", soft_wrap=True, markup=False)
