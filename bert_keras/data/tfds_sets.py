@@ -4,6 +4,7 @@ The folder of the data is that of TFDS: `TFDS_DATA_DIR`, or
 `~/tensorflow_datasets`.
 """
 
+import json
 import logging
 import os
 import urllib.error
@@ -63,10 +64,17 @@ def _read_rows(tfds, data):
 
 
 def _find_builder(tfds, name):
+    from google.protobuf import json_format
+
     try:
         if os.path.isdir(name):
             return tfds.builder_from_directory(name)
         return tfds.builder(name)
+    except (json.JSONDecodeError, json_format.ParseError) as error:
+        raise InputError(
+            f"tfds:{name}: a JSON file in its folder is damaged: "
+            f"{get_first_line(error)} Remove the folder, and prepare it again"
+        ) from error
     # A missing version is an AssertionError, a folder without data an OSError.
     except (ValueError, AssertionError, OSError, ImportError) as error:
         raise InputError(

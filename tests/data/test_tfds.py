@@ -280,6 +280,15 @@ def test_a_damaged_file_of_a_data_set_is_named(folder):
         list(column_rows("tfds:bk_reviews", ["text"]))
 
 
+@pytest.mark.parametrize("file", ["dataset_info.json", "features.json"])
+def test_damaged_metadata_of_a_data_set_are_named(folder, file):
+    list(column_rows("tfds:bk_reviews", ["text"]))
+    prepared = folder / "bk_reviews/1.0.0"
+    (prepared / file).write_text("{")
+    with pytest.raises(InputError, match="JSON file in its folder is damaged"):
+        list(column_rows(f"tfds:{prepared}", ["text"]))
+
+
 def test_a_name_is_parsed():
     assert parse_data_set("tfds:a/b:1.0.0#train[:1%]") == (
         "tfds",
