@@ -129,7 +129,11 @@ def read_columns(
         InputError: the file is missing, empty, not UTF-8 or without labels; the
             number of columns changes; or a label follows no tagging scheme.
     """
-    lines = _drop_comments(read_text(path).split("\n"))
+    text = read_text(path)
+    for form, (name, advice) in _OTHER_FILES.items():
+        if form.match(text):
+            raise InputError(f"{path} is {name}. {advice}")
+    lines = _drop_comments(text.split("\n"))
     numbered = list(enumerate(lines, 1))
     if columns != (None, None):
         numbered = _select_columns(path, numbered, columns, labelled)
@@ -146,6 +150,21 @@ def read_columns(
     if not sentences:
         raise InputError(f"{path}: expected at least one sentence, got none")
     return _without_language(sentences)
+
+
+# Beginning of a file that has words or labels but no columns of them.
+_OTHER_FILES = {
+    re.compile("#FORMAT=WebAnno TSV"): (
+        "INCEpTION's WebAnno TSV",
+        "Export the document from INCEpTION as CoNLL 2002 and name that file",
+    ),
+    re.compile("T[0-9]+\t[^ \t]+ [0-9]+ [0-9]+[;0-9 ]*\t"): (
+        "brat's file of spans, which has no text",
+        "Write each text and its spans as a line of JSONL, "
+        '{"text": "Anna ran", "spans": [{"start": 0, "end": 4, "label": '
+        '"PER"}]}, and give --task=custom --problem=tags --spans=spans',
+    ),
+}
 
 
 def _drop_comments(lines):

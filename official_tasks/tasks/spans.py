@@ -388,11 +388,13 @@ def answer_span(question: Question) -> tuple[int, int] | str:
 
     If `question.start` is unknown or wrong, search the context. Then return
     "not found" if the answer does not occur, and "ambiguous" if the answer
-    occurs several times. A blank answer is always "not found".
+    occurs several times. A blank answer is always "not found". White space at
+    the end of the answer does not count, as in the original.
     """
-    text, context = question.answers[0], question.context
-    if not text.strip():
+    text, context = question.answers[0].rstrip(), question.context
+    if not text:
         return "not found"
+    question = question._replace(answers=(text, *question.answers[1:]))
     start = _find_stated(question)
     if start is None:
         start = context.find(text)

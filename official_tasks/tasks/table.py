@@ -32,7 +32,7 @@ from official_tasks.tasks.list_cells import parse_list
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl", ".json")
-BLOCK = 1 << 20  # bytes of a file to decode at once
+BLOCK = 1 << 20  # bytes to decode at once
 # UTF-32's mark begins with that of UTF-16, so it comes first.
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -401,12 +401,24 @@ def _read_cells(rows, header, indices, skipped):
                 continue
             row = row or [""]  # with one column, an empty line is an empty cell
             if len(row) != len(header):
-                yield line, f"expected {len(header)} columns, got {len(row)}"
+                message = f"expected {len(header)} columns, got {len(row)}"
+                if _has_quotes(rows, row):
+                    message += (
+                        ". If quotes enclose cells with tabs or line breaks, "
+                        "name the file .csv, and give --separator=tab"
+                    )
+                yield line, message
             else:
                 yield line, {name: row[i] for name, i in indices.items()}
     except csv.Error as error:
         # Reading stops: after a wrong quote, it is unclear where rows begin.
         yield line + 1, f"the row that begins here {_quote_fault(error)}"
+
+
+def _has_quotes(rows, row):
+    """Return True if a row of TSV has a cell with an odd number of quotes."""
+    is_tsv = rows.dialect.quoting == csv.QUOTE_NONE
+    return is_tsv and any(cell.count('"') % 2 for cell in row)
 
 
 def _read_separator(path, lines, kind, separator):
@@ -443,7 +455,9 @@ def _separator_hint(header, kind, dialect):
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
-        return ". Set the flag of the missing column to one of these"
+        is_data = any(read_number(x) is not None for x in header)
+        data = ", or add a line of names: these look like data" * is_data
+        return f". Set the flag of the missing column to one of these{data}"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")

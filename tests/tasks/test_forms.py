@@ -1,6 +1,7 @@
 """Own data in the forms in which other tools write it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -406,3 +407,50 @@ def test_labels_without_a_type_are_those_of_one_type(tmp_path):
     train = tags_file(tmp_path / "train.txt", "B", "B-PER", "O")
     with pytest.raises(InputError, match="the label 'B' without a type"):
         print(tag_task(train=train).labels)
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (
+            "#FORMAT=WebAnno TSV 3.3\n#Text=Anna ran\n1-1\t0-4\tAnna\tPER\n",
+            "INCEpTION's WebAnno TSV. Export .* as CoNLL 2002",
+        ),
+        ("T1\tPER 0 4\tAnna\nT2\tLOC 9 13\tOslo\n", "brat's .* --spans=spans"),
+    ],
+)
+def test_annotations_without_columns_are_called_by_their_tool(
+    tmp_path, content, advice
+):
+    path = tmp_path / "a.txt"
+    path.write_text(content)
+    with pytest.raises(InputError, match=advice) as error:
+        tag_task(train=str(path)).read("train")
+    if "JSONL" not in str(error.value):  # INCEpTION's CoNLL 2002
+        path.write_text("Anna B-PER\nran O\n\n")
+        assert len(tag_task(train=str(path)).read("train")) == 1
+        return
+    line = re.search(r"\{.*\}\]\}", str(error.value))[0]
+    path = tmp_path / "a.jsonl"
+    path.write_text(line)
+    (text,) = custom_tags(dev=str(path), spans="spans").read("dev")
+    assert text.labels == ("B-PER", "O")
+
+
+def test_a_table_without_names_and_a_quoted_tsv_get_the_advice(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("I loved it,1\nI left,0\n")
+    with pytest.raises(
+        InputError, match="add a line of names: these look like"
+    ):
+        custom_task(str(path)).read("train")
+    path.write_text("text,label\n" + path.read_text())
+    assert len(custom_task(str(path), str(path)).read("train")) == 2
+    content = 'text\tlabel\n"I\nloved"\t1\nI left\t0\n'
+    path = tmp_path / "a.tsv"
+    path.write_text(content)
+    with pytest.raises(InputError, match="line 2: .*name the file .csv, and"):
+        custom_task(str(path)).read("train")
+    path = str(path.rename(tmp_path / "b.csv"))
+    (first, _) = custom_task(path, path, separator="tab").read("train")
+    assert first.text == "I\nloved"

@@ -310,3 +310,10 @@ def test_an_id_occurs_once_in_all_files_of_dev(tmp_path):
     # In training, ids may repeat.
     task = squad_task(SQUAD_2, train=f"{first},{second}")
     assert len(task.read("train")) == 4
+
+
+def test_white_space_at_the_end_of_an_answer_does_not_count():
+    question = Question("1", "who?", "Anna and Bo.", ("Bo \n",), 9)
+    assert answer_span(question) == (9, 11)
+    assert answer_span(question._replace(start=None)) == (9, 11)
+    assert answer_span(question._replace(answers=(" ",))) == "not found"
