@@ -148,7 +148,14 @@ def embed(model, preprocess, texts, kind):
     from bert_keras.text.preprocessor import with_search_prompt
 
     vectors = model.encode(texts, with_search_prompt(preprocess, kind))
-    return np.array(normalize_vectors(vectors))
+    vectors = np.array(normalize_vectors(vectors))
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=-1))
+    if len(wrong):
+        raise InputError(
+            f"The vector of {texts[wrong[0]][:60]!r} has NaN or infinity. Use "
+            "earlier weights, or train again with a lower learning rate."
+        )
+    return vectors
 
 
 def mine(

@@ -1,6 +1,7 @@
 """Hard negatives that an embedder mines from a file of text pairs."""
 
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -102,6 +103,16 @@ def test_a_range_that_holds_too_few_is_refused():
 
 
 @pytest.mark.long
+def test_a_vector_that_is_not_finite_is_named(monkeypatch):
+    monkeypatch.setattr(
+        "bert_keras.text.preprocessor.with_search_prompt", lambda *_: None
+    )
+    vectors = np.array([[1.0, 0.0], [np.nan, 1.0]], np.float32)
+    model = SimpleNamespace(encode=lambda texts, preprocess: vectors)
+    with pytest.raises(InputError, match="'bad' has NaN"):
+        mine_negatives.embed(model, None, ["good", "bad"], "query")
+
+
 def test_the_file_is_one_that_finetune_reads(tmp_path):
     save_toy_model(tmp_path / "toy")
     texts = [text for text, _ in sentences(24)]
