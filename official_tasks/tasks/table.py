@@ -35,7 +35,6 @@ KINDS = (".csv", ".tsv", ".jsonl", ".json")
 BLOCK = 1 << 20  # bytes to decode at once
 # UTF-32's mark begins with that of UTF-16, so it comes first.
 MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -94,6 +93,7 @@ def open_text(path, dialect=None, notes=None, **arguments):
     Returns:
         The open text file, and the dialect with the encoding of the file.
     """
+    advice = "give --encoding={}, or " if dialect else ""
     dialect = dialect or Dialect()
     encoding = dialect.encoding
     stream = _open_bytes(path)
@@ -110,6 +110,11 @@ def open_text(path, dialect=None, notes=None, **arguments):
                 f"{reason}"
             )
         encoding = found
+    elif marked := _find_mark(_read_head(stream, path == "-")):
+        raise InputError(
+            f"{path}: expected UTF-8 text, but it looks like {marked.upper()}: "
+            f"{advice.format(marked)}convert the file to UTF-8"
+        )
     # A JSON list is read as a whole, and may be one line.
     if split_ending(path)[0] != ".json":
         stream = bound_lines(stream, path)
@@ -131,14 +136,20 @@ def _read_head(stream, is_pipe):
     return head
 
 
+def _find_mark(head):
+    """Return the encoding of a byte order mark other than that of UTF-8."""
+    return next((x for mark, x in MARKS.items() if head.startswith(mark)), None)
+
+
 def _detect_encoding(stream, is_pipe):
     """Return the encoding that the bytes show, or None, and the reason."""
     head = _read_head(stream, is_pipe)
     if is_pipe:
         stream = io.BytesIO(head)
-    for mark, name in MARKS.items():
-        if head.startswith(mark):
-            return name, "it begins with a byte order mark"
+    if marked := _find_mark(head):
+        return marked, "it begins with a byte order mark"
+    if head.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig", "it begins with a byte order mark"
     decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
     try:
         while block := stream.read(BLOCK):
@@ -487,10 +498,7 @@ def plain_errors(path, dialect=None):
             # Text is decoded in blocks, and `start` is an index in the block,
             # not in the file.
             where = ""
-            is_utf_16 = error.start == 0 and byte in (0xFE, 0xFF)
             advice = "if it is a Windows file, give --encoding=cp1252, or "
-            if is_utf_16:
-                advice = "it looks like UTF-16: give --encoding=utf-16, or "
         raise InputError(
             f"{path}: expected {encoding.upper()} text, got the byte "
             f"{byte:#04x}{where}: {advice}convert the file to UTF-8"

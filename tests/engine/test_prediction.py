@@ -177,6 +177,10 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     assert [x for (x,) in asked] == ["a", "b\ufffd\ufffdc", "d", "\ufffd"]
     (note,) = notes
     assert "/a, line 2: bytes that are not UTF-8" in note and "2 texts" in note
+    for encoding in ("utf-16", "utf-32"):
+        for name in ("b.txt", "b.csv"):
+            with pytest.raises(InputError, match=f"--encoding={encoding},"):
+                read(name, "text\na\n".encode(encoding))
     table = b'\xef\xbb\xbfid,text\r\n1,"a, b"\r\n2,c\r\n'
     assert read("a.csv", table) == [["a, b"], ["c"]]
     assert read("a.data", table, kind="csv") == [["a, b"], ["c"]]
