@@ -429,6 +429,66 @@ def test_keras_works_as_its_users_know_it(name, offer, eager, tmp_path):
             OFFERS[offer](case, tmp_path)
 
 
+# Outputs with a loss, a metric, labels and sample weights, of one model that is
+# compiled again for each row. The last value is a word of the refusal.
+COMPILED_AGAIN = (
+    ("mlm nsp", "mlm nsp", "mlm nsp", "mlm nsp", ""),
+    ("mlm", "", "mlm", "mlm", ""),
+    ("mlm nsp", "", "mlm", "", "nsp"),
+    ("mlm nsp", "mlm", "mlm nsp", "", ""),
+    ("mlm nsp", "mlm", "mlm nsp", "mlm", "sample weights"),
+    ("nsp", "nsp", "nsp", "nsp", ""),
+    ("mlm", "mlm nsp", "mlm", "", "weighted_metrics"),
+    ("mlm", "mlm", "mlm nsp", "mlm", ""),
+    ("mlm", "", "mlm nsp", "", ""),
+)
+
+
+def test_a_model_compiled_again_trains_as_a_new_plain_one():
+    case = Case("pretrainer", eager=True)
+    before, weights = case.model.get_weights(), case.weights()
+
+    def run(model, losses, metrics, labels, weighted):
+        model.set_weights(before)
+        model.compile(
+            SGD(0.1),
+            {name: entropy() for name in losses},
+            weighted_metrics={n: [make_accuracy()] for n in metrics} or None,
+            run_eagerly=True,
+        )
+        data = [case.x, {name: case.y[name] for name in labels}]
+        if weighted:
+            data.append({name: weights[name] for name in weighted})
+        data = tf.data.Dataset.from_tensors(tuple(data))
+        return model.fit(data, verbose=0).history, model.evaluate(
+            data, verbose=0, return_dict=True
+        )
+
+    for *row, word in COMPILED_AGAIN:
+        losses, metrics, labels, weighted = map(str.split, row)
+        if word:
+            with pytest.raises(ValueError, match=word):
+                run(case.model, losses, metrics, labels, weighted)
+            continue
+        found = run(case.model, losses, metrics, labels, weighted)
+        # Keras also needs labels and weights of outputs that have no loss.
+        weighted = weighted and case.y
+        plain = case.plain()
+        plain.set_weights = case.model.set_weights
+        expected = run(plain, losses, metrics, case.y, weighted)
+        for one, other in zip(found, expected, strict=True):
+            assert one.keys() == other.keys(), row
+            for name, value in one.items():
+                assert value == approx(other[name], rel=1e-5), (row, name)
+    case.model.compile(SGD(0.1), loss=None)
+    with pytest.raises(ValueError, match="without a loss"):
+        case.model.fit(case.x, case.y)
+
+
+def make_accuracy():
+    return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+
+
 if __name__ == "__main__":
     kind, name = sys.argv[1:]
     number = 2 if kind == "mirrored" else 1

@@ -31,6 +31,24 @@ def build_losses(model, labels):
         model._compile_loss.build(labels, model.output)
 
 
+def forget_compilation(model):
+    """Forget the losses and metrics of an earlier `compile`.
+
+    Keras keeps the old ones if the next `compile` is given none.
+    """
+    model.loss = model._compile_loss = model._compile_metrics = None
+
+
+def given_arguments(model):
+    """Return a dict of the losses and metrics that `compile` was given."""
+    losses, metrics = model._compile_loss, model._compile_metrics
+    return {
+        "loss": losses and losses._user_loss,
+        "metrics": metrics and metrics._user_metrics,
+        "weighted_metrics": metrics and metrics._user_weighted_metrics,
+    }
+
+
 def given_losses(model):
     """Return a flat list of the losses that `compile` was given."""
     loss = model._compile_loss._user_loss if has_losses(model) else []

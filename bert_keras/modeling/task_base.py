@@ -18,6 +18,7 @@ from bert_keras.modeling.inputs import (
 )
 from bert_keras.modeling.keras_adapter import (
     TaskTrainer,
+    forget_compilation,
     given_losses,
     separate_averages,
 )
@@ -162,7 +163,8 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
         """Configure the model for training, like `keras.Model.compile`.
 
         `loss="auto"` takes the loss of the model's problem and, if no metric is
-        given, its metrics.
+        given, its metrics. Losses and metrics of an earlier `compile` are
+        forgotten; Keras keeps those that are not given again.
 
         Raises:
             InputError: the name of a loss that takes probabilities is given.
@@ -177,6 +179,7 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
             from bert_keras.training import step
 
             step.check_names(loss)
+        forget_compilation(self)
         super().compile(
             optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs
         )
@@ -203,6 +206,19 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
             from bert_keras.training import step
 
             step.build(self, keras.utils.unpack_x_y_sample_weight(batch))
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Any:
+        # Keras looks up each output, also one without a metric.
+        if isinstance(y_pred, dict):
+            y, sample_weight = (
+                {name: each.get(name) for name in y_pred}
+                if isinstance(each, dict)
+                else each
+                for each in (y, sample_weight)
+            )
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def _has_compute_loss(self):
         return type(self).compute_loss is not keras.Model.compute_loss

@@ -47,6 +47,8 @@ def build(model, batch):
             f"The labels are a {type(labels).__name__}. Expected a dict with "
             f"the names of the model's outputs: {', '.join(outputs)}."
         )
+    if isinstance(outputs, dict):
+        _check_has_outputs(model, labels, batch[2])
     keras_adapter.build_losses(model, labels)
     if labels is None:
         _refuse_missing_labels(model)
@@ -70,6 +72,32 @@ def _refuse_missing_labels(model):
                 "elements are dicts, name the label: BertPreprocessor("
                 "label_key=...)."
             )
+
+
+def _check_has_outputs(model, labels, weights):
+    """Raise `InputError` if an output has a loss or metric but no labels.
+
+    If sample weights are a dict, they need the same names.
+    """
+    for argument, given in keras_adapter.given_arguments(model).items():
+        if not given or isinstance(given, list | tuple):
+            continue  # Keras compares a list with the outputs
+        names = model.output
+        if isinstance(given, dict):
+            names = [name for name in names if given.get(name) is not None]
+        _check_has(names, "labels", labels, argument)
+        if isinstance(weights, dict) and argument != "metrics":
+            _check_has(names, "sample weights", weights, argument)
+
+
+def _check_has(names, text, values, argument):
+    missing = ", ".join(name for name in names if name not in values)
+    if missing:
+        raise InputError(
+            f"The {text} are a dict of {', '.join(values)}, but `{argument}` "
+            f"of `compile` also applies to {missing}. Pass {text} of "
+            f"{missing}, or compile with a dict that leaves {missing} out."
+        )
 
 
 def check_names(losses):
