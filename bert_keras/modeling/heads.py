@@ -11,6 +11,7 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels
 from bert_keras.modeling.inputs import check_ids
+from bert_keras.modeling.keras_adapter import find_producer
 from bert_keras.modeling.layers import (
     ACTIVATIONS,
     NORM_EPSILON,
@@ -72,6 +73,8 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         super().__init__(**kwargs)
         check_activation(activation)
         self.embedding = embedding
+        # True after a call on the output of the encoder with this table.
+        self.is_tied = False
         self.activation = activation
         self.norm_epsilon = norm_epsilon
         self.dense = Projection(
@@ -82,6 +85,18 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         self.norm = LayerNorm(
             epsilon=norm_epsilon, name="norm", dtype=self.dtype_policy
         )
+
+    def __call__(self, sequence_output, *args, **kwargs):
+        encoder = find_producer(sequence_output)
+        if hasattr(encoder, "embeddings"):
+            table = encoder.embeddings.token
+            if self.is_tied and self.embedding is not table:
+                # `clone_model` copies each layer alone. The head's copy gets
+                # the table of the encoder's copy.
+                del self.embedding
+                self.embedding = table
+            self.is_tied = self.embedding is table
+        return super().__call__(sequence_output, *args, **kwargs)
 
     def build(self, sequence_output_shape, mask_positions_shape=None):
         # A head that is loaded alone has its own `Embedding`, not yet built.
@@ -127,14 +142,21 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         return {
             **super().get_config(),
             "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "is_tied": self.is_tied,
             "activation": self.activation,
             "norm_epsilon": self.norm_epsilon,
         }
 
     @classmethod
     def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        config = dict(config)
+        is_tied = config.pop("is_tied", False)
+        # Without weights, which `build` makes if no encoder's table replaces it.
+        embedding = {**config["embedding"], "build_config": None}
+        embedding = keras.saving.deserialize_keras_object(embedding)
+        head = cls(**{**config, "embedding": embedding})
+        head.is_tied = is_tied
+        return head
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -87,6 +87,12 @@ def build_metrics(model, data):
     model._symbolic_build(data_batch=data)
 
 
+def find_producer(tensor):
+    """Return the layer that made a symbolic tensor, or None."""
+    history = getattr(tensor, "_keras_history", None)
+    return history and history.operation
+
+
 class DropsWeights:
     """Layer mixin that deletes weights quickly, for conversion to int8.
 
