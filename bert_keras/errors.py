@@ -55,6 +55,22 @@ def format_count(number, one, many=None):
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def refuse_arguments(function, names, renamed):
+    """Raise an error for unknown arguments, if there are any.
+
+    Args:
+        function: name of the function.
+        names: names of the arguments that the function does not have.
+        renamed: dict of another library's argument -> our name of it.
+    """
+    for name in names:
+        if name not in renamed:
+            raise TypeError(f"{function}() has no argument {name!r}.")
+        raise InputError(
+            f"{function} has no argument {name}. Use {renamed[name]}."
+        )
+
+
 def require_tensorflow(what):
     """Raise `InputError` if Keras does not run on TensorFlow.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.errors import InputError, check_integers
+from bert_keras.errors import InputError, check_integers, refuse_arguments
 from bert_keras.text.vocabulary import check_vocabulary
 
 if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
@@ -19,6 +19,18 @@ if TYPE_CHECKING:  # masking in NumPy does not need TensorFlow
 # become a random token, and stay unchanged.
 MASK_RATE, MASK_MIX = 0.15, (80, 10, 10)
 MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
+# Argument of keras-hub's `MaskedLMMaskGenerator` -> what to pass instead.
+_KERAS_HUB_ARGUMENTS = {
+    "vocabulary_size": "vocabulary, the list of word pieces",
+    "mask_token_id": "vocabulary, which has [MASK]",
+    "mask_selection_rate": "mask_rate",
+    "mask_selection_length": "max_predictions",
+    "mask_token_rate": "mask_mix, three percentages such as (80, 10, 10)",
+    "random_token_rate": "mask_mix, three percentages such as (80, 10, 10)",
+    "unselectable_token_ids": (
+        "none: [CLS], [SEP], [PAD] and [MASK] are never selected"
+    ),
+}
 
 
 class MaskingVocabulary:
@@ -227,17 +239,18 @@ class TokenMasker:
         whole_word: mask all tokens of a word or none; see `choose_words`.
 
     Call arguments:
-        token_ids: int32 `(B, T)`, or one row `(T,)`.
-        seed: two integers of at least 0, such as two random numbers from
-            `tf.data.Dataset.random`, or a fixed number and the step. The
-            masks depend only on the seed and the batch.
+        token_ids: int32 `(B, T)`, which may be ragged, or one row `(T,)`.
+        seed: an integer of at least 0, or several, such as a fixed number and
+            the step. The masks depend only on the seed and the batch: one seed
+            in `Dataset.map` draws the same positions for each batch. None:
+            TensorFlow's generator draws a seed for each call.
 
     Returns:
         dict of `token_ids`, int32 `(B, T)`, with the replacements, and three
         tensors `(B, M)`: int32 `mask_positions`, ascending; int32 `mask_ids`,
         the true ids; float32 `mask_weights`, 1 for a token to predict. If a
         row has fewer than M such tokens, the rest of the three tensors is 0.
-        For one row, the tensors have no axis B.
+        `token_ids` is ragged if the input was. For one row, the tensors have no axis B.
 
     Raises:
         InputError: an argument has an invalid value, `check_vocabulary`
@@ -255,12 +268,14 @@ class TokenMasker:
 
     def __init__(
         self,
-        vocabulary: Sequence[str],
+        vocabulary: Sequence[str] = (),
         max_predictions: int | None = None,
         mask_rate: float = MASK_RATE,
         mask_mix: tuple[float, float, float] = MASK_MIX,
         whole_word: bool = False,
+        **others: Any,
     ) -> None:
+        refuse_arguments("TokenMasker", others, _KERAS_HUB_ARGUMENTS)
         if max_predictions is not None and max_predictions < 1:
             raise InputError(
                 f"`max_predictions` is {max_predictions}; expected 1 or more."
@@ -277,19 +292,27 @@ class TokenMasker:
         shown = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return f"TokenMasker({self._vocabulary.size} tokens, {shown})"
 
-    def __call__(self, token_ids: Any, seed: Any) -> dict[str, "tf.Tensor"]:
+    def __call__(
+        self, token_ids: Any, seed: Any = None
+    ) -> dict[str, "tf.Tensor"]:
         import tensorflow as tf  # `mask_rows` does not need TensorFlow
 
         is_ragged = isinstance(token_ids, tf.RaggedTensor)
         if not is_ragged:
             token_ids = tf.convert_to_tensor(token_ids)
-        if is_ragged or token_ids.shape.rank not in (1, 2):
+        if token_ids.shape.rank not in ((2,) if is_ragged else (1, 2)):
             raise InputError(
                 f"token_ids is {type(token_ids).__name__} of shape "
-                f"{token_ids.shape}. Expected a dense tensor (B, T) or (T,): "
-                "pad ragged rows with to_tensor(), and set an unknown shape "
-                "with tf.ensure_shape."
+                f"{token_ids.shape}. Expected (B, T) or (T,): set an unknown "
+                "shape with tf.ensure_shape."
             )
+        if seed is None:
+            seed = tf.random.uniform((2,), maxval=2**31 - 1, dtype="int32")
+        if is_ragged:
+            rows = self(token_ids.to_tensor(self._vocabulary.pad_id), seed)
+            lengths = token_ids.row_lengths()  # (B,)
+            ragged = tf.RaggedTensor.from_tensor(rows["token_ids"], lengths)
+            return {**rows, "token_ids": ragged}
         if token_ids.shape.rank == 1:
             rows = self(token_ids[tf.newaxis], seed)
             return {name: value[0] for name, value in rows.items()}
@@ -315,10 +338,21 @@ class TokenMasker:
         token_ids = token_ids.astype(np.int32)
         mask = (token_ids != self._vocabulary.pad_id).astype(np.int32)
         rows = {"token_ids": token_ids, "padding_mask": mask}
-        rng, rules = generator(*seed.tolist()), copy.copy(self)
+        rng, rules = generator(*_read_seed(seed)), copy.copy(self)
         rules.max_predictions = self._count(token_ids.shape[1])
         masked = mask_rows(rows, rules, self._vocabulary, rng)
         return [masked[name] for name in MASKED]
 
     def _count(self, length):
         return self.max_predictions or count_predictions(length, self.mask_rate)
+
+
+def _read_seed(seed):
+    """Return an array of one or more integers as a list."""
+    seed = np.atleast_1d(seed)
+    if seed.dtype.kind not in "iu" or seed.ndim > 1 or not seed.size:
+        raise InputError(
+            f"The seed is {seed.tolist()}. Expected an integer of at least 0, "
+            "or several."
+        )
+    return seed.tolist()

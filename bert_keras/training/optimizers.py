@@ -8,12 +8,12 @@ gradients of a global batch.
 
 import re
 import types
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import keras
 from keras import ops
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, refuse_arguments
 from bert_keras.modeling.inputs import ShowsArguments
 from bert_keras.modeling.keras_adapter import (
     SumsGradients,
@@ -30,6 +30,17 @@ _REFUSED_ARGUMENTS = (
     "clipnorm clipvalue global_clipnorm gradient_accumulation_steps "
     "loss_scale_factor".split()
 )
+# Argument of Keras's optimizers -> argument of `adamw` and `lamb`.
+_KERAS_ARGUMENTS = {
+    "gradient_accumulation_steps": (
+        "accumulate, which splits each batch: for 4 steps of 8 rows, batches "
+        "of 32 rows and accumulate=4"
+    ),
+    "global_clipnorm": "clip_norm",
+    "clipnorm": "clip_norm, the norm of all gradients together",
+    "use_ema": "ema, the momentum of the averages",
+    "ema_momentum": "ema",
+}
 
 
 def adamw(
@@ -43,6 +54,7 @@ def adamw(
     accumulate: int = 1,
     schedule: str = "linear",
     ema: float | None = None,
+    **others: Any,
 ) -> "AdamW":
     """Return BERT's optimizer with its schedule, ready for `compile`.
 
@@ -81,6 +93,7 @@ def adamw(
         >>> optimizer.get_config()["learning_rate"]["config"]
         {'peak': 2e-05, 'steps': 1000, 'warmup_steps': 100}
     """
+    refuse_arguments("adamw", others, _KERAS_ARGUMENTS)
     return AdamW(
         _make_rate(learning_rate, steps, warmup, schedule),
         weight_decay=weight_decay,
@@ -102,6 +115,7 @@ def lamb(
     accumulate: int = 1,
     schedule: str = "linear",
     ema: float | None = None,
+    **others: Any,
 ) -> "Lamb":
     """Return LAMB with the schedule of BERT, ready for `compile`.
 
@@ -124,6 +138,7 @@ def lamb(
         >>> optimizer.get_config()["learning_rate"]["config"]
         {'peak': 0.001, 'steps': 1000, 'warmup_steps': 50}
     """
+    refuse_arguments("lamb", others, _KERAS_ARGUMENTS)
     return Lamb(
         _make_rate(learning_rate, steps, warmup, schedule),
         weight_decay,

@@ -85,3 +85,36 @@ def test_one_row_and_static_shapes():
     shapes = {k: v.shape.as_list() for k, v in spec.element_spec.items()}
     assert shapes.pop("token_ids") == [60, 64]
     assert all(shape == [60, 6] for shape in shapes.values())
+
+
+def test_a_seed_is_one_number_several_or_drawn():
+    masker = TokenMasker(VOCABULARY, 6)
+    one, same = (masker(IDS, 1)["token_ids"].numpy() for _ in range(2))
+    np.testing.assert_array_equal(one, same)
+    np.testing.assert_array_equal(one, masker(IDS, (1,))["token_ids"])
+    assert (one != masker(IDS, 2)["token_ids"].numpy()).any()
+    one, other = (masker(IDS)["token_ids"].numpy() for _ in range(2))
+    assert (one != other).any()
+    data = tf.data.Dataset.from_tensors(IDS).repeat(2).map(masker)
+    first, second = (masked["token_ids"].numpy() for masked in data)
+    assert (first != second).any()
+    tf.random.set_seed(5)
+    drawn = masker(IDS)["token_ids"].numpy()
+    tf.random.set_seed(5)
+    np.testing.assert_array_equal(drawn, masker(IDS)["token_ids"])
+
+
+def test_ragged_rows_are_masked_as_padded_ones():
+    masker = TokenMasker(VOCABULARY)
+    ragged = tf.RaggedTensor.from_tensor(IDS, padding=PAD)
+    expected = masker(IDS, 3)
+    data = tf.data.Dataset.from_tensors(ragged)
+    (mapped,) = data.map(lambda ids: masker(ids, 3))
+    for masked in (masker(ragged, 3), mapped):
+        assert masked["token_ids"].row_lengths().numpy().tolist()[:2] == [
+            50,
+            64,
+        ]
+        padded = {**masked, "token_ids": masked["token_ids"].to_tensor(PAD)}
+        for name, value in padded.items():
+            np.testing.assert_array_equal(value, expected[name])
