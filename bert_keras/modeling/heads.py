@@ -151,7 +151,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
     def from_config(cls, config):
         config = dict(config)
         is_tied = config.pop("is_tied", False)
-        # Without weights, which `build` makes if no encoder's table replaces it.
+        # Without weights. `build` makes them if no table replaces this one.
         embedding = {**config["embedding"], "build_config": None}
         embedding = keras.saving.deserialize_keras_object(embedding)
         head = cls(**{**config, "embedding": embedding})

@@ -136,6 +136,7 @@ class Portable(RestoresVariables):
             self.test_function = None
             self.predict_function = None
             self._refuse_ids(error)
+            _refuse_uneven_batch(error)
             raise
 
     def _refuse_ids(self, error):
@@ -176,6 +177,14 @@ class Portable(RestoresVariables):
         """
         if input_signature is None:
             input_signature = [self._input_specs()]
+            if keras.backend.backend() == "jax" and format == "tf_saved_model":
+                shapes = {
+                    name: _name_axes(name, spec.shape)
+                    for name, spec in input_signature[0].items()
+                }
+                kwargs.setdefault(
+                    "jax2tf_kwargs", {"polymorphic_shapes": [shapes]}
+                )
         with modes.use(gradients=False):
             super().export(  # type: ignore[misc]
                 filepath, format, verbose, input_signature, **kwargs
@@ -219,3 +228,31 @@ class Portable(RestoresVariables):
         weights.mark_new_weights(copy, weights.untrained_weights(self))
         if hasattr(self, "sentence_embedding"):
             copy.sentence_embedding = dict(self.sentence_embedding)
+
+
+def _name_axes(name, shape):
+    """Return a shape for JAX, such as "(batch, length)".
+
+    Keras would give the axis T another name in each input.
+    """
+    last = "masked" if name == "mask_positions" else "length"
+    axes = ["batch", *["choices"] * (len(shape) - 2), last]
+    pairs = zip(axes, shape, strict=True)
+    return f"({', '.join(a if n is None else str(n) for a, n in pairs)})"
+
+
+def _refuse_uneven_batch(error):
+    """Raise `InputError` if JAX cannot split a batch among the devices."""
+    found = re.search(
+        r"array axis 0 is partitioned (\d+) times, but the dimension size is "
+        r"(\d+)",
+        str(error),
+    )
+    if found:
+        raise InputError(
+            f"A batch has {found[2]} rows, which {found[1]} devices cannot "
+            f"share equally. Choose a batch size that is a multiple of "
+            f"{found[1]}, and leave out the rest of the rows: "
+            "dataset.batch(batch_size, drop_remainder=True). For predict, "
+            "fill the last batch with copies of a row."
+        ) from None

@@ -250,7 +250,8 @@ class TokenMasker:
         tensors `(B, M)`: int32 `mask_positions`, ascending; int32 `mask_ids`,
         the true ids; float32 `mask_weights`, 1 for a token to predict. If a
         row has fewer than M such tokens, the rest of the three tensors is 0.
-        `token_ids` is ragged if the input was. For one row, the tensors have no axis B.
+        `token_ids` is ragged if the input was. For one row, the tensors have no
+        axis B.
 
     Raises:
         InputError: an argument has an invalid value, `check_vocabulary`

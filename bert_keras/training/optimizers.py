@@ -82,6 +82,7 @@ def adamw(
             or "cosine", which reach 0 after the last step.
         ema: momentum of the moving average of each weight, such as 0.99. At the
             end of `fit` the averages replace the weights. None for no averages.
+        **others: refused, with the name that an argument has here.
 
     Raises:
         InputError: an argument is out of its range, or `warmup` or `schedule`
@@ -131,6 +132,7 @@ def lamb(
         accumulate: see `adamw`.
         schedule: see `adamw`.
         ema: see `adamw`.
+        **others: see `adamw`.
 
     Examples:
         >>> from bert_keras import lamb

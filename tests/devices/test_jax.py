@@ -209,6 +209,53 @@ def run(script, *arguments):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+EXPORT_AND_LAST_BATCH = """
+import keras, numpy as np, sys
+import tensorflow as tf
+from model_samples import fill, make_inputs, make_model, random_inputs
+
+for name in ("chooser", "pretrainer"):
+    model, x = fill(make_model(name)), make_inputs(name)
+    model.export(f"{sys.argv[1]}/{name}", verbose=False)
+    served = tf.saved_model.load(f"{sys.argv[1]}/{name}")
+    for length in (7, 5):
+        part = {
+            k: v[..., :length].astype("int32")
+            for k, v in x.items()
+            if k != "mask_positions"
+        }
+        part |= {k: x[k].astype("int32") for k in x if k not in part}
+        found, expected = served.serve(part), model(part)
+        for a, b in zip(*map(keras.tree.flatten, (found, expected))):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+keras.distribution.set_distribution(
+    keras.distribution.DataParallel(auto_shard_dataset=False)
+)
+model, x = fill(make_model("classifier")), random_inputs(batch=5)
+model.compile("sgd")
+for call in (
+    lambda: model.fit(x, np.zeros(5, int), batch_size=4, verbose=0),
+    lambda: model.evaluate(x, np.zeros(5, int), batch_size=4, verbose=0),
+    lambda: model.predict(x, batch_size=4, verbose=0),
+):
+    try:
+        call()
+    except ValueError as error:
+        assert "1 rows" in str(error) and "drop_remainder" in str(error), error
+    else:
+        raise AssertionError("a batch of one row on two devices")
+x = {k: v[:4] for k, v in x.items()}
+model.fit(x, np.zeros(4, int), batch_size=2, verbose=0)
+"""
+
+
+def test_an_export_has_one_length_and_an_uneven_batch_is_refused(tmp_path):
+    pytest.importorskip("jax", reason="jax is not installed")
+    pytest.importorskip("tensorflow")
+    run(EXPORT_AND_LAST_BATCH, tmp_path)
+
+
 @pytest.mark.long
 def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
     tmp_path,
