@@ -9,6 +9,7 @@ import functools
 import math
 import os
 
+from bert_keras.errors import InputError
 from bert_keras.interop import (
     block,
     distilbert,
@@ -39,6 +40,15 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    # Both libraries compute the same; "leaky_relu" has other slopes in Keras.
+    "relu": "relu",
+    "relu6": "relu6",
+    "silu": "silu",
+    "swish": "silu",
+    "mish": "mish",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "linear": "linear",
 }
 PROBLEMS = {
     "single_label_classification": "single",
@@ -485,6 +495,13 @@ def _choose_architecture(model, weights):
 def _make_config(model, architecture, preprocessor):
     encoder = getattr(model, "encoder", model)
     activations = {name: other for other, name in reversed(ACTIVATIONS.items())}
+    for value in (encoder.activation, getattr(model, "mlm_activation", None)):
+        if value is not None and value not in activations:
+            raise InputError(
+                f"The activation is {value!r}, which Hugging Face's format "
+                f"does not have. Expected one of {', '.join(activations)}. "
+                "model.save writes any activation to a .keras file."
+            )
     config = {
         "architectures": [architecture],
         "model_type": "bert",

@@ -9,6 +9,7 @@ from bert_keras.interop.head_table import LABELED_WEIGHTS
 from bert_keras.modeling import weights
 from bert_keras.modeling.weights import in_encoder
 
+POSITIONS = "encoder/embeddings/position/embeddings"
 SHOWN = 8  # maximum number of names that a report lists
 # Patterns of names of tensors that no model needs: optimizer slots, counters,
 # position ids, and copies of tied weights.
@@ -35,6 +36,8 @@ class LoadReport:
         skipped: names of tensors in the source that were not loaded.
         initialised: names of the model's weights that were not loaded.
         new_labels: labels that the source's head lacks. Their outputs are new.
+        old_positions: number of the source's positions if the model has more,
+            which are new; else None.
     """
 
     source: str
@@ -42,6 +45,7 @@ class LoadReport:
     skipped: list
     initialised: list
     new_labels: list = dataclasses.field(default_factory=list)
+    old_positions: int | None = None
 
     def __str__(self):
         return (
@@ -76,6 +80,10 @@ def warn_about_weights(model, checkpoint, report, why):
         names |= set(LABELED_WEIGHTS)
         labels = list_names(report.new_labels)
         why = f"only the outputs of the new labels {labels}"
+    if report.old_positions:
+        names.add(POSITIONS)
+        reason = f"only positions from {report.old_positions} of the table"
+        why = f"{why}; {reason}" if why else reason
     random = names & {
         *report.initialised,
         *report.loaded,

@@ -10,6 +10,7 @@ import os
 from numbers import Integral
 
 import numpy as np
+from keras import ops
 
 from bert_keras import files, versions
 from bert_keras.errors import InputError
@@ -17,7 +18,11 @@ from bert_keras.interop import huggingface_tokenizer, tensors
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.head_selection import select_head, select_labels
 from bert_keras.interop.head_table import HEADS
-from bert_keras.interop.load_report import LoadReport, warn_about_weights
+from bert_keras.interop.load_report import (
+    POSITIONS,
+    LoadReport,
+    warn_about_weights,
+)
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import (
     Checkpoint,
@@ -97,6 +102,9 @@ def load_model(cls, preset, *, revision=None, **arguments):
         )
     check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
     tensors.run_checks(found)
+    checkpoint, old_positions = tensors.add_positions(
+        checkpoint, encoder_arguments
+    )
     encoder_class = getattr(cls, "encoder_class", cls)
     encoder = _make_encoder(encoder_class, checkpoint, encoder_arguments)
     if checkpoint.embedding:
@@ -111,7 +119,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     report = _assign(model, checkpoint, found)
     if any(tensor.source is None for tensor in found.values()):
         _check_unchanged(checkpoint)
-    report.new_labels = new_labels
+    report.new_labels, report.old_positions = new_labels, old_positions
     model.load_report = encoder.load_report = report
     if not why:
         _check_complete(model, checkpoint, report)
@@ -147,7 +155,9 @@ def _check_labels_argument(cls, arguments):
                 'classes, for example labels=["negative", "positive"], or '
                 "their number, num_classes=2."
             )
-    if arguments.get("labels") is not None:
+    # Another head's argument may mean something else.
+    is_known = any(base.__name__ in HEADS for base in cls.__mro__)
+    if is_known and arguments.get("labels") is not None:
         problem = arguments.get("problem", "single")
         arguments["labels"] = check_labels(arguments["labels"], problem)
     return count
@@ -429,7 +439,8 @@ def _split_arguments(cls, arguments):
     head_names = [] if cls is encoder_class else list_argument_names(cls)
     head = {k: v for k, v in arguments.items() if k in head_names}
     encoder = {k: v for k, v in arguments.items() if k not in head_names}
-    unknown = sorted({*encoder, *head} & {"self", "encoder", *DIMENSIONS})
+    sizes = {*DIMENSIONS} - {"max_sequence_length"}
+    unknown = sorted({*encoder, *head} & {"self", "encoder", *sizes})
     unknown += sorted(set(encoder) - set(encoder_names))
     if unknown:
         raise InputError(
@@ -501,8 +512,13 @@ def _assign(model, checkpoint, found):
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
         if name in variables and name in found:
-            _check_shape(found[name], variables[name].shape)
-            variables[name].assign(memory.share_memory(found[name].load()))
+            value, shape = found[name].load(), variables[name].shape
+            if name == POSITIONS and len(value) < shape[0]:
+                new = make_initializer()((shape[0] - len(value), shape[1]))
+                value = np.concatenate([value, ops.convert_to_numpy(new)])
+            else:
+                _check_shape(found[name], shape)
+            variables[name].assign(memory.share_memory(value))
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)

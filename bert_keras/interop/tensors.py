@@ -6,11 +6,13 @@ are read later, one tensor at a time. This file also reads licenses, makes
 tables of names, and computes shapes from the settings.
 """
 
+import copy
 import dataclasses
 import math
 import os
 import re
 from collections.abc import Callable
+from numbers import Integral
 
 import numpy as np
 
@@ -366,6 +368,29 @@ def rename_tensors(tensors, table, source, normalize=lambda name: name):
 # Names and shapes of BERT's weights in bert_keras. Shapes follow from the
 # settings, so a file is checked before a model is built. Names are the paths in
 # the models' docstrings. A kernel has the shape (inputs, outputs).
+
+
+def add_positions(checkpoint, arguments):
+    """Move a larger `max_sequence_length` from the arguments to a checkpoint.
+
+    Returns:
+        The checkpoint or its changed copy, and the number of positions of the
+        weights if the copy has more, else None.
+    """
+    old = checkpoint.encoder["max_sequence_length"]
+    number = arguments.pop("max_sequence_length", old)
+    if not isinstance(number, Integral) or number < old:
+        raise InputError(
+            f"max_sequence_length is {number!r}. Expected a whole number of at "
+            f"least {old}, the positions of the weights. For shorter rows, set "
+            "sequence_length of the preprocessor."
+        )
+    if number == old:
+        return checkpoint, None
+    checkpoint = copy.copy(checkpoint)
+    sizes = {"max_sequence_length": int(number)}
+    checkpoint.encoder = {**checkpoint.encoder, **sizes}
+    return checkpoint, old
 
 
 def encoder_shapes(encoder):

@@ -211,7 +211,7 @@ class TransformerLayer(layers.SeededLayer):
         intermediate_dim: width between the two feed-forward projections.
         dropout: fraction of each sub-layer's output dropped in training.
         attention_dropout: fraction of the attention probabilities dropped.
-        activation: "gelu_tanh" or "gelu_exact".
+        activation: see `BertEncoder`.
         norm_epsilon: added to the variance before its square root.
         rematerialize: True to store only the layer's input in training. The
             backward pass recomputes the layer, with the same units dropped. A
@@ -259,7 +259,7 @@ class TransformerLayer(layers.SeededLayer):
         self.intermediate_dim = intermediate_dim
         self.dropout = dropout
         self.attention_dropout = attention_dropout
-        self.activation = activation
+        self.activation = layers.name_activation(activation)
         self.norm_epsilon = norm_epsilon
         self.rematerialize = rematerialize
         policy = self.dtype_policy
@@ -274,7 +274,9 @@ class TransformerLayer(layers.SeededLayer):
         # TensorFlow can fuse exact GELU with the matrix product of this
         # `Projection`, if GELU is its `activation`.
         self.intermediate = self._dense(
-            intermediate_dim, "intermediate", layers.ACTIVATIONS[activation]
+            intermediate_dim,
+            "intermediate",
+            layers.get_activation(self.activation),
         )
         self.output_projection = self._dense(hidden_dim, "output")
         self.output_norm = self._norm("output_norm")

@@ -22,6 +22,7 @@ from bert_keras.modeling.inputs import (
     check_ids,
     list_argument_names,
     name_inputs,
+    refuse_list,
 )
 from bert_keras.modeling.padding import RealTokens
 from bert_keras.modeling.portable import Portable
@@ -59,8 +60,10 @@ class BertEncoder(Portable, keras.Model):
         num_segments: number of segment embeddings.
         dropout: fraction of embeddings and sub-layer outputs dropped.
         attention_dropout: fraction of attention probabilities dropped.
-        activation: "gelu_tanh" (the original code today) or "gelu_exact" (the
-            original code at its release, and transformers).
+        activation: "gelu_tanh" (the original code today), "gelu_exact" (the
+            original code at its release, and transformers), or another
+            activation of Keras: a name such as "relu", or a function.
+            `save_preset` needs one that transformers has.
         attention: "bidirectional", "left_to_right" (a token attends to itself
             and the tokens before it) or "right_to_left" (the paper, section
             5.1).
@@ -126,7 +129,7 @@ class BertEncoder(Portable, keras.Model):
         num_segments: int = 2,
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
-        activation: str = "gelu_tanh",
+        activation: Any = "gelu_tanh",
         attention: str = "bidirectional",
         norm_epsilon: float = layers.NORM_EPSILON,
         rematerialize: bool = False,
@@ -144,7 +147,7 @@ class BertEncoder(Portable, keras.Model):
         self.num_segments = num_segments
         self.dropout = dropout
         self.attention_dropout = attention_dropout
-        self.activation = activation
+        self.activation = layers.name_activation(activation)
         self.attention = attention
         self.norm_epsilon = norm_epsilon
         self.rematerialize = rematerialize
@@ -168,7 +171,7 @@ class BertEncoder(Portable, keras.Model):
                 intermediate_dim,
                 dropout,
                 attention_dropout,
-                activation,
+                self.activation,
                 norm_epsilon,
                 rematerialize,
                 name=f"layer_{i}",
@@ -202,7 +205,6 @@ class BertEncoder(Portable, keras.Model):
                 f"{self.num_heads}. Expected `num_heads` to divide "
                 "`hidden_dim`."
             )
-        layers.check_activation(self.activation)
         if self.attention not in DIRECTIONS:
             raise InputError(
                 f"attention is {self.attention!r}. Expected one of "
@@ -225,6 +227,7 @@ class BertEncoder(Portable, keras.Model):
         if isinstance(inputs, dict):
             inputs = {name: as_tensor(name, x) for name, x in inputs.items()}
         else:
+            refuse_list(inputs)
             inputs = as_tensor("token_ids", inputs)
         return super().__call__(inputs, *args, **kwargs)
 

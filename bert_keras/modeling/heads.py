@@ -13,15 +13,15 @@ from bert_keras.modeling import kernels
 from bert_keras.modeling.inputs import check_ids
 from bert_keras.modeling.keras_adapter import find_producer
 from bert_keras.modeling.layers import (
-    ACTIVATIONS,
     NORM_EPSILON,
     Dropout,
     KeepsArguments,
     LayerNorm,
     Projection,
-    check_activation,
     gather_positions,
+    get_activation,
     make_initializer,
+    name_activation,
 )
 from bert_keras.modeling.recipes import find_recipe
 from bert_keras.modeling.weights import KeepsLora
@@ -51,7 +51,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
 
     Args:
         embedding: the encoder's token `Embedding` layer.
-        activation: "gelu_tanh" or "gelu_exact".
+        activation: see `BertEncoder`.
         norm_epsilon: added to the variance before its square root.
 
     Call arguments:
@@ -71,11 +71,10 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_activation(activation)
         self.embedding = embedding
         # True after a call on the output of the encoder with this table.
         self.is_tied = False
-        self.activation = activation
+        self.activation = name_activation(activation)
         self.norm_epsilon = norm_epsilon
         self.dense = Projection(
             embedding.output_dim,
@@ -119,7 +118,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
             if isinstance(x.shape[1], int):
                 check_ids("mask_positions", mask_positions, x.shape[1])
             x = gather_positions(x, mask_positions)  # (B, M, D)
-        x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
+        x = self.norm(get_activation(self.activation)(self.dense(x)))
         *lead, width = ops.shape(x)  # (B, M, D), or (B, T, D)
         # (V, D), the table of the input embeddings, as in the original
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)

@@ -40,12 +40,42 @@ ACTIVATIONS = {
 }
 
 
-def check_activation(name):
-    """Raise InputError if no activation has this name."""
-    if name not in ACTIVATIONS:
+def name_activation(activation):
+    """Return the name of an activation, or the function if it has none.
+
+    Args:
+        activation: a name in `ACTIVATIONS`, or what Keras's layers take: a
+            name, a function, or its config. Keras's "gelu" is "gelu_exact".
+
+    Raises:
+        InputError: there is no such activation.
+    """
+    if isinstance(activation, str) and activation in ACTIVATIONS:
+        return activation
+    try:
+        function = keras.activations.get(activation)
+    except (ValueError, TypeError):
+        function = None
+    if activation is None or not callable(function):
         raise InputError(
-            f"activation is {name!r}. Expected one of {', '.join(ACTIVATIONS)}."
+            f"activation is {activation!r}. Expected one of "
+            f"{', '.join(ACTIVATIONS)}, the name of a Keras activation such as "
+            '"relu", or a function.'
         )
+    for name, known in ACTIVATIONS.items():
+        if function is known:
+            return name
+    name = getattr(function, "__name__", None)
+    if function is keras.activations.gelu:
+        return "gelu_exact"
+    is_keras = function is getattr(keras.activations, str(name), None)
+    return name if is_keras else function
+
+
+def get_activation(name):
+    """Return the function of a result of `name_activation`."""
+    is_ours = isinstance(name, str) and name in ACTIVATIONS
+    return ACTIVATIONS[name] if is_ours else keras.activations.get(name)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

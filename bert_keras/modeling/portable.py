@@ -33,7 +33,9 @@ class Portable(RestoresVariables):
                 `num_classes` in place of `labels`. If the constructor has the
                 same argument as `BertEncoder`, such as `dropout`, the
                 constructor gets it. Sizes are refused, because the weights
-                decide them. For a name on the Hub, also `revision`.
+                decide them, except a larger `max_sequence_length`, whose added
+                positions are new weights. For a name on the Hub, also
+                `revision`.
         """
         # Imported here, because interop imports the models.
         from bert_keras.interop.presets import load_model

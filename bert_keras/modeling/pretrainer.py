@@ -13,6 +13,7 @@ from bert_keras.modeling import kernels
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, MaskedLanguageModelHead
 from bert_keras.modeling.inputs import ShowsArguments
+from bert_keras.modeling.layers import name_activation
 from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
 
 
@@ -32,7 +33,7 @@ class BertPretrainer(TaskModel):
         encoder: a `BertEncoder`.
         examples_per_row: maximum number of examples in a packed row, E; None
             if rows are not packed.
-        mlm_activation: "gelu_tanh" or "gelu_exact", for the masked-LM head;
+        mlm_activation: activation of the masked-LM head, see `BertEncoder`;
             None: the encoder's. keras-hub's presets have "gelu_exact" here.
         mlm_norm_epsilon: epsilon of the masked-LM head's normalisation; None:
             the encoder's.
@@ -60,13 +61,13 @@ class BertPretrainer(TaskModel):
         self,
         encoder: BertEncoder,
         examples_per_row: int | None = None,
-        mlm_activation: str | None = None,
+        mlm_activation: Any = None,
         mlm_norm_epsilon: float | None = None,
         name: str = "pretrainer",
     ) -> None:
         self.encoder = encoder
         self.examples_per_row = examples_per_row
-        self.mlm_activation = mlm_activation
+        self.mlm_activation = mlm_activation and name_activation(mlm_activation)
         self.mlm_norm_epsilon = mlm_norm_epsilon
         self.mlm = MaskedLanguageModelHead(
             encoder.embeddings.token,

@@ -67,6 +67,82 @@ def test_an_encoder_comes_back_with_equal_outputs_and_settings(tmp_path):
         )
 
 
+def test_activations_are_saved_where_the_format_has_them(tmp_path):
+    before = BertPretrainer(encoder(activation="relu"), mlm_activation="silu")
+    after = BertPretrainer.from_preset(saved(tmp_path / "a", before))
+    assert after.encoder.activation == "relu"
+    assert after.mlm_activation == "silu"
+    for name in ("selu", lambda x: x):
+        with pytest.raises(InputError, match="activation .*format"):
+            saved(tmp_path / "b", encoder(activation=name))
+        model = BertPretrainer(encoder(), mlm_activation=name)
+        with pytest.raises(InputError, match="activation .*format"):
+            saved(tmp_path / "b", model)
+
+
+def test_positions_beyond_the_table_are_new_weights(folder, tmp_path):
+    old = BertEncoder.from_preset(folder)
+    table = old.embeddings.position.embeddings.numpy()
+    with pytest.warns(UntrainedWarning, match=r"positions from 16 .*position/"):
+        model = BertClassifier.from_preset(
+            folder,
+            labels=["no", "yes"],
+            max_sequence_length=40,
+            sequence_length=36,
+        )
+    longer = model.encoder.embeddings.position.embeddings.numpy()
+    assert longer.shape == (40, table.shape[1])
+    np.testing.assert_array_equal(longer[:16], table)
+    assert 0.01 < longer[16:].std() < 0.03  # as BERT's initializer
+    assert model.load_report.old_positions == 16
+    assert "encoder/embeddings/position/embeddings" in untrained_weights(model)
+    assert model.preprocessor.sequence_length == 36
+    for name in ("sequence_output", "pooled_output"):
+        found = model.encoder(INPUTS)[name], old(INPUTS)[name]
+        assert largest_difference(*found) == 0
+    again = BertClassifier.from_preset(saved(tmp_path / "a", model))
+    assert again.encoder.max_sequence_length == 40
+    assert largest_difference(again(INPUTS), model(INPUTS)) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BertEncoder.from_preset(folder, max_sequence_length=16)
+    for number in (15, 40.5, "40"):
+        with pytest.raises(InputError, match="max_sequence_length is"):
+            BertEncoder.from_preset(folder, max_sequence_length=number)
+
+
+@keras.saving.register_keras_serializable("mine")
+class OwnNames(TaskModel):
+    """A head whose arguments are named as those of other heads."""
+
+    pools = False
+
+    def __init__(
+        self,
+        encoder,
+        classes=1,
+        num_labels=1,
+        num_classes=1,
+        labels=1,
+        sequence_length=1,
+        name="own",
+    ):
+        self.classes, self.num_labels = classes, num_labels
+        self.num_classes, self.labels = num_classes, labels
+        self.sequence_length = sequence_length
+        inputs = symbolic_inputs()
+        vectors = encode(encoder, inputs)["sequence_output"]
+        super().__init__(inputs, vectors, encoder, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["classes", "num_labels", "num_classes", "labels", "sequence_length"],
+)
+def test_own_arguments_of_a_head_come_first(name, folder):
+    assert getattr(OwnNames.from_preset(folder, **{name: 7}), name) == 7
+
+
 def test_a_classifier_from_a_pretrainer_takes_encoder_and_pooler(
     tmp_path, caplog
 ):

@@ -82,7 +82,7 @@ SETTINGS = [
     (HF, CONFIG, {"model_type": "roberta"}, '"roberta"'),
     (HF, CONFIG, {"position_embedding_type": "relative_key"}, "relative_key"),
     (HF, CONFIG, {"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
-    (HF, CONFIG, {"hidden_act": "relu"}, "relu"),
+    (HF, CONFIG, {"hidden_act": "quick_gelu"}, "quick_gelu"),
     (HF, CONFIG, {"architectures": ["BertForVision"]}, "BertForVision"),
     (HF, CONFIG, {"quantization_config": {"bits": 4}}, "quantization_config"),
     (HF, CONFIG, {"problem_type": "guess"}, "guess"),

@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import numpy_bert
 import pytest
 import tiny
 from keras import ops
@@ -7,7 +8,7 @@ from model_samples import SMALL, numpy_weights, random_encoder, random_inputs
 from numpy_bert import encode
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import modes
+from bert_keras.modeling import kernels, modes
 from bert_keras.modeling.attention import DIRECTIONS
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
@@ -35,6 +36,37 @@ def test_outputs_equal_the_numpy_restatement(activation, attention):
     np.testing.assert_array_equal(
         outputs["sequence_output"], outputs["hidden_states"][-1]
     )
+
+
+@keras.saving.register_keras_serializable("mine")
+def cubed(x):
+    return x * x * x
+
+
+@pytest.mark.parametrize(
+    ("activation", "name", "formula"),
+    [
+        ("relu", "relu", lambda x: np.maximum(x, 0)),
+        (keras.activations.silu, "silu", lambda x: x / (1 + np.exp(-x))),
+        (cubed, cubed, lambda x: x**3),
+        ("gelu", "gelu_exact", numpy_bert.GELU["gelu_exact"]),
+        (kernels.gelu_tanh, "gelu_tanh", numpy_bert.GELU["gelu_tanh"]),
+    ],
+)
+def test_any_activation_of_keras_is_computed_and_saved(
+    activation, name, formula, monkeypatch, tmp_path
+):
+    monkeypatch.setitem(numpy_bert.GELU, name, formula)
+    encoder, inputs = random_encoder(activation=activation), random_inputs()
+    assert encoder.activation == name
+    second = encode(numpy_weights(encoder), encoder.arguments(), inputs)
+    encoder.save(tmp_path / "a.keras")
+    loaded = keras.saving.load_model(tmp_path / "a.keras")
+    for model in (encoder, loaded, encoder.with_dtype("float32")):
+        assert model.activation == name
+        np.testing.assert_allclose(
+            model(inputs)["pooled_output"], second["pooled_output"], atol=1e-5
+        )
 
 
 def packed_and_apart():
@@ -185,7 +217,9 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
         ({"num_heads": 0}, None, "`num_heads` is 0"),
         ({"num_layers": -1}, None, "`num_layers` is -1"),
         ({"hidden_dim": 8.0}, None, "`hidden_dim` is 8.0"),
-        ({"activation": "relu"}, None, "activation is 'relu'"),
+        ({"activation": "gelu2"}, None, "activation is 'gelu2'"),
+        ({"activation": None}, None, "activation is None"),
+        ({}, [np.ones((1, 2), int)] * 3, "list of 3 arrays"),
         ({"attention": "causal"}, None, "attention is 'causal'"),
         ({"dropout": -0.1}, None, "dropout rate is -0.1"),
         ({"dropout": float("nan")}, None, "dropout rate is nan"),
