@@ -8,7 +8,9 @@ checks that the suite has time for; with "long", it runs the others.
 
 import gc
 import itertools
+import re
 import sys
+import warnings
 import weakref
 
 import keras
@@ -22,8 +24,11 @@ from model_samples import (
     make_encoder,
     make_model,
     pretraining_batch,
+    random_inputs,
 )
+from run_script import ROOT
 
+import bert_keras
 from bert_keras.modeling.attention import TransformerLayer
 from bert_keras.modeling.heads import LogitsHead
 from bert_keras.modeling.layers import Dropout
@@ -32,7 +37,7 @@ from bert_keras.modeling.pretrainer import (
     pretraining_metrics,
 )
 from bert_keras.modeling.task_base import TaskModel, symbolic_inputs
-from bert_keras.training.optimizers import AdamW, Lamb
+from bert_keras.training.optimizers import AdamW, Lamb, adamw
 from bert_keras.training.similarity import InBatchNegatives
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
@@ -442,7 +447,43 @@ def an_unused_pooler_stays_the_same(folder):
             assert moved == (model is classifier)
 
 
+def the_loop_of_the_guide_trains_as_fit(folder):
+    page = (ROOT / "docs" / "devices.md").read_text(encoding="utf-8")
+    (code,) = re.findall(
+        r"```python\n(import tensorflow as tf\n.*?)```", page, re.DOTALL
+    )
+    x, y = random_inputs(batch=8), np.arange(8) % 3
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+
+    def make():
+        with TWO.scope():
+            return fill(make_model("classifier", **STILL))
+
+    fitted, looped = make(), make()
+    with TWO.scope():
+        fitted.compile(adamw(2e-5, steps=2))
+    fitted.fit(TWO.batches(data), verbose=0, shuffle=False)
+    names = {
+        "bert_keras": bert_keras,
+        "strategy": TWO,
+        "model": looped,
+        "dataset": data,
+        "batch_size": 4,
+        "steps": 2,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        exec(code, names)
+    assert names["optimizer"].iterations.numpy() == 2
+    for left, right in zip(fitted.weights, looped.weights, strict=True):
+        if left.dtype == "float32":
+            np.testing.assert_allclose(
+                left, right, atol=1e-6, err_msg=left.path
+            )
+
+
 QUICK = [
+    the_loop_of_the_guide_trains_as_fit,
     replicas_drop_different_units,
     a_row_that_is_not_finite_skips_the_step_on_all_replicas,
     optimizers_and_losses_give_the_numbers_of_one_device,
