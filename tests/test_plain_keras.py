@@ -429,6 +429,17 @@ def test_keras_works_as_its_users_know_it(name, offer, eager, tmp_path):
             OFFERS[offer](case, tmp_path)
 
 
+@pytest.mark.parametrize("data", ["arrays", "data set"])
+def test_one_hot_labels_with_class_weight_train_as_in_plain_keras(data):
+    case = Case("classifier", eager=True)
+    case.y = np.eye(3, dtype="float32")[CLASSES]
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    fitting = {"class_weight": {0: 0.5, 1: 3.0, 2: 1.0}}
+    if data == "data set":
+        fitting |= {"x": rows_of(case), "y": None}
+    case.fits_as_plain(lambda _: ({"loss": loss}, fitting))
+
+
 # Outputs with a loss, a metric, labels and sample weights, of one model that is
 # compiled again for each row. The last value is a word of the refusal.
 COMPILED_AGAIN = (
