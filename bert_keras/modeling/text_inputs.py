@@ -261,6 +261,8 @@ class ReadsTexts:
         x = {name: np.asarray(value) for name, value in x.items()}
         if rest and rest[0] is not None:
             rest[0] = self._read_list(rest[0])
+        if len(rest) > 1 and isinstance(rest[1], list):
+            rest[1] = np.asarray(rest[1])
         filled = [None] * ((length or 0) - len(rest) - 1)
         return (x, *rest, *filled)
 

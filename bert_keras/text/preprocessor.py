@@ -210,11 +210,15 @@ class BertPreprocessor(keras.layers.Layer):
             return x, y
         if self.text_keys is None:
             strings = [key for key, value in x.items() if _is_text(value)]
+            named, label = "the texts", ""
+            if y is None:
+                named, label = "the texts and the label", ", label_key='label'"
             raise InputError(
                 f"The texts are a dict with {', '.join(map(repr, x))}, and "
-                "text_keys is None. Name the texts and the label, as in "
+                f"text_keys is None. Name {named}, as in "
                 f"BertPreprocessor.from_preset(preset, text_keys="
-                f"{tuple(strings)}, label_key='label')."
+                f"{tuple(strings)}{label}). A model takes it as "
+                "from_preset(..., preprocessor=preprocessor)."
             )
         missing = [name for name in self.text_keys if name not in x]
         if missing:

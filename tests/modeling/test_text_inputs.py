@@ -213,6 +213,44 @@ def test_arrays_of_texts_take_keras_own_arguments(preset):
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+def test_labels_and_weights_may_be_lists_as_the_texts_are(preset):
+    losses = []
+    for make in (list, np.array):
+        model = load(preset)
+        model.compile(keras.optimizers.SGD(0.1), weighted_metrics=[])
+        y, weights = make(LABELS.tolist()), make(WEIGHTS.tolist())
+        history = model.fit(
+            *(TEXTS, y),
+            sample_weight=weights,
+            validation_data=(TEXTS, y, weights),
+            shuffle=False,
+            verbose=0,
+        ).history
+        scores = model.evaluate(TEXTS, y, sample_weight=weights, verbose=0)
+        batch = model.train_on_batch(TEXTS, y, sample_weight=weights)
+        losses.append(
+            np.hstack([history["loss"], history["val_loss"], scores, batch])
+        )
+    np.testing.assert_array_equal(*losses)
+    with pytest.raises(ValueError, match="cardinality"):
+        model.fit(TEXTS, LABELS.tolist()[1:], verbose=0)
+
+
+def test_a_data_set_of_dicts_is_refused_with_the_keys_to_name(preset):
+    model = load(preset)
+    model.compile("sgd")
+    rows = {"review": TEXTS, "label": LABELS}
+    data = tf.data.Dataset.from_tensor_slices(rows).batch(4)
+    with pytest.raises(InputError, match=r"\('review',\), label_key='label'"):
+        model.fit(data, verbose=0)
+    with pytest.raises(InputError, match=r"\('review',\)\)\. A model takes"):
+        model.fit(data.map(lambda x: ({"review": x["review"]}, x["label"])))
+    model.preprocessor = bert_keras.BertPreprocessor.from_preset(
+        preset, sequence_length=16, text_keys=("review",), label_key="label"
+    )
+    assert model.fit(data, verbose=0).history["loss"][0] > 0
+
+
 def test_a_saved_model_keeps_its_preprocessor(preset, tmp_path):
     model = load(preset)
     model.compile(keras.optimizers.SGD(0.1))
