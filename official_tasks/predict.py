@@ -37,7 +37,7 @@ from absl import flags
 
 from bert_keras import files
 from bert_keras.errors import InputError, format_count
-from official_tasks import progress, script
+from official_tasks import progress, script, stopping
 from official_tasks.engine import prediction
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.answers import Answers, list_written
@@ -151,6 +151,11 @@ def _answer(values):
     from bert_keras.serving.load import load_saved_model
 
     progress.console.stderr = True
+    for flag, stream in (("input", "stdin"), ("output", "stdout")):
+        if values[flag].value == "-" and stream in stopping.closed:
+            raise InputError(
+                f"--{flag}=- means {stream}, which is closed. Name a file."
+            )
     paths = prediction.find_inputs(values.input)
     for path in list_written(values.output):
         refuse_input_as_output(path, values.model, *paths)

@@ -22,6 +22,7 @@ from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 LATER = 0.05  # seconds to the next attempt to raise `Stopped`
 IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # file name of the import code
 
+closed: set[str] = set()  # standard streams that the process lacked
 _state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
 
@@ -69,6 +70,7 @@ def open_streams():
             opened = os.open(os.devnull, os.O_RDWR)
             stream = os.fdopen(opened, "w" if number else "r")
             setattr(sys, name, stream)
+            closed.add(name)
 
 
 def _ignore_signals():

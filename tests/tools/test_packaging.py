@@ -262,6 +262,8 @@ FINETUNE = "-m official_tasks.commands finetune --help"
         ("-m official_tasks.commands --list >/dev/full", 2, 1),
         ("-m official_tasks.commands --list >&-", 0, 0),
         ("-m official_tasks.commands nothing 2>/dev/full", 2, 0),
+        ("-m official_tasks.predict --model=m <&-", 2, 1),
+        ("-m official_tasks.predict --model=m >&-", 2, 1),
     ],
 )
 def test_a_closed_or_full_stream_gets_no_traceback(
