@@ -72,8 +72,8 @@ def push_to_hub(
         with downloads.hub_errors(
             lambda reason: (
                 f"{name} cannot be published on the Hugging Face Hub "
-                f"({reason}). Log in with `hf auth login`, or set HF_TOKEN to "
-                "a token that may write there."
+                f"({reason}). Check the network. Log in with `hf auth login`, "
+                "or set HF_TOKEN to a token that may write there."
             )
         ):
             api.create_repo(name, private=private, exist_ok=True)
