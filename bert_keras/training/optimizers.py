@@ -304,7 +304,13 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
                 )
             if keras.backend.backend() == "tensorflow":
                 grads = _import_tensorflow_part().sum_over_replicas(grads)
-        if not self.built and trainable_variables is not None:
+        if not self.built:
+            if trainable_variables is None:
+                raise InputError(
+                    "The optimizer is not built. Call "
+                    "optimizer.build(model.trainable_variables) first, outside "
+                    "of strategy.run."
+                )
             with keras.name_scope(self.name, caller=self):
                 self.build(trainable_variables)
         if any(gradient is not None for gradient in grads):

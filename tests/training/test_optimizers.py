@@ -299,6 +299,7 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
             lambda: apply(AdamW(accumulate=2), variables(), np.ones((4, 3, 2))),
             "needs a task model",
         ),
+        (lambda: adamw(1e-3).apply([np.ones(2)]), "is not built"),
         (lambda: adamw(1, gradient_accumulation_steps=4), "Use accumulate"),
         (lambda: lamb(1, global_clipnorm=1.0), "Use clip_norm"),
     ],
