@@ -22,8 +22,11 @@ import os
 
 from absl import flags
 
+from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
 from bert_keras.files import (
+    exists,
+    find,
     is_file,
     same_content,
     sha256,
@@ -259,6 +262,26 @@ def evaluate_masked_lm(values) -> dict:
     return scores
 
 
+def _take_flags_of_run(values):
+    """Set the flags that the run of --model names; check that its files exist.
+
+    Raises:
+        InputError: the dev rows would be read from a file that is gone.
+    """
+    is_given = values["dev"].present or values["train"].present
+    registry.complete_flags(values)
+    if is_given or not values.model or values.split != "dev":
+        return
+    if values.dev is None and (values.train is None or values.data_dir):
+        return
+    for path in split_paths(values.dev or values.train):
+        if not (is_data_set(path) or exists(path) or find(path)):
+            raise InputError(
+                f"{path}: no such file. The dev rows of {values.model} come "
+                "from it. Put the file back, or give --dev=FILE with new rows."
+            )
+
+
 def main(values):
     from official_tasks.engine.grid import make_table, show_classes
 
@@ -272,7 +295,7 @@ def main(values):
         scores = evaluate_masked_lm(values)
         progress.console.print(make_table(MLM, {"text": scores}))
         return
-    registry.complete_flags(values)
+    _take_flags_of_run(values)
     task, _ = registry.task_from_flags(values)
     scores = evaluate(
         task,

@@ -326,6 +326,24 @@ def test_only_a_named_model_brings_its_options(tmp_path, monkeypatch):
     assert values.task is values.train is None
 
 
+def test_a_deleted_file_of_the_run_is_named_with_a_fix(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {"task": "custom", "train": "april.csv,may[1].csv"}
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
+    (tmp_path / "may[1].csv").write_text("text,label\na,b\n")
+
+    def take(*words):
+        values = parse("--model=.", *words, define=evaluate.define_flags)
+        evaluate._take_flags_of_run(values)
+        return values
+
+    with pytest.raises(InputError, match=r"april.csv: no such.*--dev=FILE"):
+        take()
+    assert take("--dev=new.csv").train == settings["train"]
+    (tmp_path / "april.csv").write_text("text,label\na,b\n")
+    assert take().train == settings["train"]
+
+
 def test_flags_of_the_input_act_in_predict_with_and_without_a_task():
     words = ("--model=m", "--separator=;", "--encoding=cp1252")
     parse(*words, define=predict.define_flags)
