@@ -182,10 +182,12 @@ def _take_count(cls, arguments):
 
 
 def _take_text_arguments(cls, arguments):
-    """Remove the arguments of the preprocessor; None if `cls` has none."""
+    """Remove the arguments of the preprocessor; None if none is to be set."""
     if not hasattr(cls, "preprocessor"):
         return None
     own = list_argument_names(cls)
+    if "preprocessor" in own:
+        return None  # the constructor sets it
     names = {"preprocessor", "sequence_length"} - {*own}
     texts = {n: arguments.pop(n) for n in names if n in arguments}
     if len(texts) == 2:

@@ -1,5 +1,7 @@
 """Models that read texts, against the same models on ids made by hand."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -415,3 +417,26 @@ def test_classes_may_be_counted(preset):
     for count, labels in ((3, ["0", "1", "2"]), (2, ["bad", "good"])):
         model = bert_keras.BertClassifier.from_preset(preset, num_classes=count)
         assert model.labels == labels
+
+
+@keras.saving.register_keras_serializable("test_text_inputs")
+class WithOwnPreprocessor(bert_keras.BertClassifier):
+    def __init__(self, encoder, preprocessor=None, labels=None, name="own"):
+        super().__init__(encoder, labels=labels, name=name)
+        self.preprocessor = preprocessor
+
+
+def test_a_subclass_may_take_the_preprocessor_itself():
+    load = functools.partial(
+        WithOwnPreprocessor.from_preset,
+        "bert_keras_mini_en",
+        labels=["bad", "good"],
+    )
+    encode = bert_keras.BertPreprocessor.from_preset(
+        "bert_keras_mini_en", sequence_length=9
+    )
+    model = load(preprocessor=encode)
+    again = WithOwnPreprocessor.from_config(model.get_config())
+    assert model.preprocessor is encode
+    assert again.preprocessor.sequence_length == 9
+    assert load().preprocessor is None
