@@ -1,6 +1,6 @@
 """Reader of JSON and safetensors files from untrusted sources.
 
-`tensor_bundle.py` reads TensorFlow checkpoints, and `keras_hub.py` reads HDF5.
+`tensor_bundle.py` reads TensorFlow checkpoints, and `hdf5.py` reads HDF5.
 """
 
 import functools
