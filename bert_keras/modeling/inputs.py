@@ -162,7 +162,7 @@ def read_labels(labels, classes=None, num_classes=None):
         num_classes: number of classes, C; None if labels are not indices.
 
     Raises:
-        InputError: a label is an unknown name, NaN, or outside of 0 to C - 1.
+        InputError: a label is an unknown name, NaN, or not from 0 to C - 1.
     """
     if isinstance(labels, list | tuple) and any(
         map(_is_text, keras.tree.flatten(labels))
@@ -183,6 +183,8 @@ def read_labels(labels, classes=None, num_classes=None):
         least, most = values.min(), values.max()
         if least < 0 or most >= num_classes:
             refuse_label(most if least >= 0 else least, num_classes)
+        if (fractions := values[values != values.astype("int64")]).size:
+            refuse_label(fractions[0], num_classes)  # would be cut off
     return as_array(labels)
 
 
