@@ -102,7 +102,6 @@ def test_a_range_that_holds_too_few_is_refused():
         mine(texts, passages, queries, 2, range_min=1, range_max=2)
 
 
-@pytest.mark.long
 def test_a_vector_that_is_not_finite_is_named(monkeypatch):
     monkeypatch.setattr(
         "bert_keras.text.preprocessor.with_search_prompt", lambda *_: None
@@ -113,6 +112,7 @@ def test_a_vector_that_is_not_finite_is_named(monkeypatch):
         mine_negatives.embed(model, None, ["good", "bad"], "query")
 
 
+@pytest.mark.long
 def test_the_file_is_one_that_finetune_reads(tmp_path):
     save_toy_model(tmp_path / "toy")
     texts = [text for text, _ in sentences(24)]
