@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from bert_keras.errors import format_count
 from official_tasks import script, stopping
 
 
@@ -162,3 +163,18 @@ class _Lines:
             left = datetime.timedelta(seconds=round((total - done) / rate))
             line += f", {left} left"
         console.print(line, soft_wrap=True)
+
+
+def note_unread(source):
+    """Print a note that names the files of a folder that are not read."""
+    from bert_keras.data.corpus import list_unread
+
+    paths = list_unread(source)
+    if paths:
+        names = ", ".join(os.path.relpath(path, source) for path in paths[:20])
+        more = f" and {len(paths) - 20} others" if len(paths) > 20 else ""
+        count = format_count(len(paths), "file is", "files are")
+        console.print(
+            f"note: {source}: {count} not read because of the ending: {names}"
+            f"{more}"
+        )

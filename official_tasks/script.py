@@ -25,7 +25,7 @@ from logging import Formatter
 from absl import app, flags, logging
 
 from bert_keras import files, full_disk
-from bert_keras.errors import InputError, UntrainedWarning, format_count
+from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interrupts import Stopped
 from official_tasks import loading, stopping
 from official_tasks.overwriting import refuse_input_as_output
@@ -176,22 +176,6 @@ def define_text(text):
         "vocabulary has none, the default is the value of --lowercase. "
         "In train_vocabulary, the default depends on the text.",
     )
-
-
-def note_unread(source):
-    """Print a note that names the files of a folder that are not read."""
-    from bert_keras.data.corpus import list_unread
-    from official_tasks import progress
-
-    paths = list_unread(source)
-    if paths:
-        names = ", ".join(os.path.relpath(path, source) for path in paths[:20])
-        more = f" and {len(paths) - 20} others" if len(paths) > 20 else ""
-        count = format_count(len(paths), "file is", "files are")
-        progress.console.print(
-            f"note: {source}: {count} not read because of the ending: {names}"
-            f"{more}"
-        )
 
 
 def require(expected, check, *names):

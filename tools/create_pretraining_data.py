@@ -133,7 +133,7 @@ def main(values):
     sources = values.input, values.held_out
     refuse_input_as_output(values.output, *sources)
     for folder in filter(None, sources):
-        script.note_unread(folder)
+        progress.note_unread(folder)
         # The next call would read this call's vocab.txt as text.
         root = os.path.join(files.absolute(folder), "")
         if files.absolute(values.output).startswith(root):

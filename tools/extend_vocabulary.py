@@ -72,7 +72,7 @@ def _check_settings(values, settings):
 
 def main(values):
     script.prepare_output(values, inputs=("input", "vocabulary"))
-    script.note_unread(values.input)
+    progress.note_unread(values.input)
     tokenizer = script.load_tokenizer(values)
     settings = tokenizer.lowercase, tokenizer.strip_accents
     _check_settings(values, settings)

@@ -63,7 +63,7 @@ def define_flags():
 
 def main(values):
     script.prepare_output(values)
-    script.note_unread(values.input)
+    progress.note_unread(values.input)
     lowercase, strip = values.lowercase, values.strip_accents
     # Vocabularies in one folder share a settings file, so settings must agree.
     if shares_settings(values.output):

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import sys
 import types
 from typing import Any
 
@@ -239,10 +240,9 @@ class ReadsTexts:
                 "give dataset.batch(32)."
             )
 
-        import tensorflow as tf  # Keras may run on JAX
-
+        # The data set's module is loaded, although Keras may run on JAX.
         # AutoGraph would turn an InputError into an error of its own.
-        @tf.autograph.experimental.do_not_convert
+        @sys.modules["tensorflow"].autograph.experimental.do_not_convert
         def encode(*element):
             return self.encode_texts(*element)
 

@@ -10,6 +10,7 @@ FRAMEWORKS = {"tensorflow", "tensorflow_text"}
 OF_ALL = {
     "bounded_lines",
     "errors",
+    "file_forms",
     "files",
     "folder_lock",
     "full_disk",
