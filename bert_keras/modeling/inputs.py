@@ -217,6 +217,11 @@ def _number_names(names, classes):
     texts = [
         x.decode() if isinstance(x, bytes) else x for x in names.reshape(-1)
     ]
+    if any(isinstance(x, list | tuple) for x in texts):
+        raise InputError(
+            "The labels have rows of different lengths. Expected an array with "
+            "a label for each output, such as (B, T) for a tagger."
+        )
     unknown = list(dict.fromkeys(x for x in texts if x not in index))
     if unknown:
         raise InputError(
