@@ -18,7 +18,7 @@ _MODULES = {
     "BertCausalModel": "modeling.pretrainer",
     "BertChooser": "modeling.task_models",
     "BertClassifier": "modeling.task_models",
-    "BertEmbedder": "modeling.task_models",
+    "BertEmbedder": "modeling.embedder",
     "BertEncoder": "modeling.encoder",
     "BertPretrainer": "modeling.pretrainer",
     "BertSpanPredictor": "modeling.task_models",
@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # editors and type checkers read these imports
     from bert_keras.interop.peft import load_lora as load_lora
     from bert_keras.interop.peft import save_lora as save_lora
     from bert_keras.interop.publishing import push_to_hub as push_to_hub
+    from bert_keras.modeling.embedder import BertEmbedder as BertEmbedder
     from bert_keras.modeling.encoder import BertEncoder as BertEncoder
     from bert_keras.modeling.pretrainer import (
         BertCausalModel as BertCausalModel,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:  # editors and type checkers read these imports
     from bert_keras.modeling.pretrainer import BertPretrainer as BertPretrainer
     from bert_keras.modeling.task_models import BertChooser as BertChooser
     from bert_keras.modeling.task_models import BertClassifier as BertClassifier
-    from bert_keras.modeling.task_models import BertEmbedder as BertEmbedder
     from bert_keras.modeling.task_models import (
         BertSpanPredictor as BertSpanPredictor,
     )

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import task_models
+from bert_keras.modeling import embedder, task_models
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.serving import graph
@@ -180,7 +180,7 @@ OUTPUTS = {
             "bert_keras": ("start", "end"),
         },
     ),
-    task_models.BertEmbedder: (
+    embedder.BertEmbedder: (
         ("float32 (B, D): a vector for each text",),
         dict.fromkeys(INPUTS, ("embedding",)),
     ),
@@ -256,7 +256,7 @@ def ids(model, rows, style):
             model,
             task_models.BertClassifier
             | task_models.BertChooser
-            | task_models.BertEmbedder,
+            | embedder.BertEmbedder,
         ),
     )
 

@@ -17,7 +17,7 @@ import bert_keras
 from model_samples import numpy_weights, pretraining_batch, random_encoder
 from numpy_bert import encode
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.task_models import BertEmbedder
+from bert_keras.modeling.embedder import BertEmbedder
 
 x, y, w = pretraining_batch()
 encoder = random_encoder(attention="left_to_right")

@@ -21,8 +21,9 @@ from bert_keras.interop.publishing import (
 )
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import License
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import mark_new_weights, published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
 from tools.publish import describe_run

@@ -22,8 +22,9 @@ from bert_keras.interop.presets import (
 )
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.text.preprocessor import BertPreprocessor
 

@@ -7,8 +7,8 @@ import tiny
 
 import bert_keras
 from bert_keras.errors import InputError
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.heads import Pooling, normalize_vectors
-from bert_keras.modeling.task_models import BertEmbedder
 
 FIRST, SECOND = ["good bad", "bad", "badly good"], ["bad", "good", "badly"]
 

@@ -20,6 +20,7 @@ from model_samples import (
 from numpy_bert import dense, encode, gelu_tanh, layer_norm
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead
 from bert_keras.modeling.pretrainer import (
@@ -32,7 +33,6 @@ from bert_keras.modeling.task_base import encode as encoded
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
-    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
     span_losses,

@@ -7,12 +7,12 @@ with windows, masks or features pack each row themselves, see `framed`.
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
-    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )

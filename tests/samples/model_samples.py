@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
-    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )

@@ -6,12 +6,12 @@ import os
 
 import numpy as np
 
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
-    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )

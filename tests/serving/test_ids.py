@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from served_samples import encoder, preprocessor, spread, task_models
 
-from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
+from bert_keras.modeling.embedder import BertEmbedder
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.pieces import ID_INPUTS, INPUTS, ids

@@ -8,8 +8,9 @@ from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras import json_files
 from bert_keras.errors import InputError
+from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving import portable_formats
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.pieces import output_names

@@ -41,9 +41,9 @@ AT_CALL_TIME = {
     ("modeling/task_base.py", "training"),
     ("modeling/text_inputs.py", "interop"),
     ("modeling/text_inputs.py", "text"),
-    ("modeling/task_models.py", "training"),
-    ("modeling/task_models.py", "serving"),
-    ("modeling/task_models.py", "text"),
+    ("modeling/embedder.py", "training"),
+    ("modeling/embedder.py", "serving"),
+    ("modeling/embedder.py", "text"),
     ("text/preprocessor.py", "interop"),
     ("text/tokenizer.py", "interop"),
 }
