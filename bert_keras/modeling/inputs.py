@@ -152,17 +152,18 @@ def _is_text(value):
     return name.startswith(("str", "bytes"))
 
 
-def read_labels(labels, classes=None, num_classes=None):
+def read_labels(labels, classes=None, shape=None):
     """Return labels as numbers; class names become their indices.
 
     Args:
         labels: array, column, or list of class names. Others are returned
             unchanged.
         classes: names of the classes; None if labels are not classes.
-        num_classes: number of classes, C; None if labels are not indices.
+        shape: shape of the logits (..., C); None if labels are not indices.
 
     Raises:
-        InputError: a label is an unknown name, NaN, or not from 0 to C - 1.
+        InputError: a label is an unknown name, NaN, one-hot, or not from 0 to
+            C - 1.
     """
     if isinstance(labels, list | tuple) and any(
         map(_is_text, keras.tree.flatten(labels))
@@ -178,6 +179,14 @@ def read_labels(labels, classes=None, num_classes=None):
         raise InputError(
             f"The labels contain NaN, first in row {row}. Expected a number "
             "for each row. Leave out rows without a label."
+        )
+    num_classes = shape[-1] if shape else None
+    if shape and values.ndim == len(shape) and values.shape[-1] == num_classes:
+        raise InputError(
+            f"The labels have the shape {values.shape}, as if they were "
+            "one-hot. Expected the index of the class: give "
+            "labels.argmax(-1), or compile with "
+            "keras.losses.CategoricalCrossentropy(from_logits=True)."
         )
     if num_classes and values.dtype.kind in "iuf" and values.size:
         least, most = values.min(), values.max()
@@ -321,6 +330,9 @@ def check_arrays(inputs):
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
     for name, values in inputs.items():
+        first, *_ = getattr(values, "shape", None) or [None]
+        if first == 0 or isinstance(values, list | tuple) and not values:
+            raise InputError(f"{name} has no rows. Expected at least one.")
         if hasattr(values, "shape"):
             _check_form(name, values)
             if hasattr(values, "__array__"):

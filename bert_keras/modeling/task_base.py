@@ -281,10 +281,10 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
             losses[0], keras.losses.SparseCategoricalCrossentropy
         )
         is_index = is_index and losses[0].ignore_class is None
-        count = None
+        shape = None
         if is_index and not isinstance(self.output, dict):
-            count = self.output.shape[-1]
-        return checks.read_labels(labels, self._class_names(), count)
+            shape = tuple(self.output.shape)
+        return checks.read_labels(labels, self._class_names(), shape)
 
     def _refuse_ids(self, error):
         found = re.search(

@@ -376,6 +376,9 @@ def test_what_no_model_can_read_is_refused(preset):
     columns = tf.data.Dataset.from_tensor_slices([["a", "b"]]).batch(1)
     with pytest.raises(InputError, match=r"of shape \(None, 2\)"):
         model.predict(columns, verbose=0)
+    for nothing in ([], np.zeros((0, 16), "int32")):
+        with pytest.raises(InputError, match="no rows. Expected at least one"):
+            model.predict(nothing, verbose=0)
     with pytest.raises(InputError, match="Text 1 is None"):
         model.predict(["a", None], verbose=0)
     plain = load(preset, preprocessor=None)

@@ -368,6 +368,8 @@ def test_labels_that_are_no_classes_are_refused(jit):
             method(X, np.where(Y == 1, 0.5, Y))
         with pytest.raises(InputError, match="rows of different lengths"):
             method(X, [["a"] * (1 + i % 2) for i in range(len(Y))])
+        with pytest.raises(InputError, match=r"one-hot.*argmax\(-1\)"):
+            method(X, np.eye(3)[Y % 3])
     with pytest.raises(InputError, match="contain 4.*0 to 2"):
         model.fit(X, Y, validation_data=(X, Y + 2))
     if not jit:
