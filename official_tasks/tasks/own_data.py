@@ -326,15 +326,19 @@ class Table(Source):
 
 
 def _find_rejected(path, names, dialect, notes) -> set[int]:
-    """Return the lines of a JSONL file that a reviewer did not accept.
+    """Return the lines of JSON or JSONL that a reviewer did not accept.
 
     Prodigy writes "accept", "reject" or "ignore" as the "answer" of each row.
     """
-    if "answer" in names or split_ending(path)[0] != ".jsonl":
+    if "answer" in names or split_ending(path)[0] not in (".json", ".jsonl"):
         return set()
     lines = set()
     for number, (answer,) in read_rows(
-        path, ["answer"], optional=("answer",), dialect=dialect, faults=[]
+        *(path, ["answer"]),
+        optional=("answer",),
+        dialect=dialect,
+        notes=[],  # the rows are read again
+        faults=[],
     ):
         if answer not in ("accept", "reject", "ignore"):
             return set()

@@ -233,6 +233,11 @@ def test_rows_that_a_reviewer_rejected_are_left_out(tmp_path):
     left = sum('"accept"' not in line for line in lines)
     note = f"{left} rows left out, with 'reject'"
     assert left > 0 and sum(note in x for x in found.notes) == 1
+    # As one list of objects.
+    listed = tmp_path / "a.json"
+    listed.write_text(json.dumps([json.loads(line) for line in lines if line]))
+    again = custom_tags(dev=str(listed), spans="spans").read("dev")
+    assert [t.labels for t in again] == [t.labels for t in found]
     # A test file has no answers, so all its rows are predicted.
     assert len(custom_tags(test=path, spans="spans").read("test")) == 60 + left
 
