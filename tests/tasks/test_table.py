@@ -8,6 +8,7 @@ import os
 import re
 
 import pytest
+import tensorflow  # noqa: F401  its import starts a process
 import zstandard
 
 from bert_keras import InputError, bounded_lines
