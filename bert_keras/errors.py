@@ -19,7 +19,7 @@ class InputError(ValueError):
         ...     adamw(2e-5, ema=2)
         ... except InputError as error:
         ...     print(error)
-        ema is 2; expected a fraction below 1.
+        `ema` is 2; expected a fraction below 1.
     """
 
     def __init__(self, message: object = "") -> None:

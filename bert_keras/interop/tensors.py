@@ -381,9 +381,9 @@ def add_positions(checkpoint, arguments):
     number = arguments.pop("max_sequence_length", old)
     if not isinstance(number, Integral) or number < old:
         raise InputError(
-            f"max_sequence_length is {number!r}. Expected a whole number of at "
-            f"least {old}, the positions of the weights. For shorter rows, set "
-            "sequence_length of the preprocessor."
+            f"`max_sequence_length` is {number!r}. Expected a whole number of "
+            f"at least {old}, the positions of the weights. For shorter rows, "
+            "set `sequence_length` of the preprocessor."
         )
     if number == old:
         return checkpoint, None

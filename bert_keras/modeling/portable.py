@@ -255,6 +255,6 @@ def _refuse_uneven_batch(error):
             f"A batch has {found[2]} rows, which {found[1]} devices cannot "
             f"share equally. Choose a batch size that is a multiple of "
             f"{found[1]}, and leave out the rest of the rows: "
-            "dataset.batch(batch_size, drop_remainder=True). For predict, "
+            "dataset.batch(64, drop_remainder=True). For predict, "
             "fill the last batch with copies of a row."
         ) from None

@@ -25,8 +25,8 @@ _KERAS_HUB_ARGUMENTS = {
     "mask_token_id": "vocabulary, which has [MASK]",
     "mask_selection_rate": "mask_rate",
     "mask_selection_length": "max_predictions",
-    "mask_token_rate": "mask_mix, three percentages such as (80, 10, 10)",
-    "random_token_rate": "mask_mix, three percentages such as (80, 10, 10)",
+    "mask_token_rate": "`mask_mix`, three percentages such as (80, 10, 10)",
+    "random_token_rate": "`mask_mix`, three percentages such as (80, 10, 10)",
     "unselectable_token_ids": (
         "none: [CLS], [SEP], [PAD] and [MASK] are never selected"
     ),

@@ -22,7 +22,7 @@ IDS = np.random.default_rng(0).integers(1, 30, (6, 5))
 X, Y = {"token_ids": IDS}, np.array([0, 1, 2, 0, 1, 2])
 CALLBACK = "a callback that raises"
 WRONG = {"token_ids": IDS, "tokens": IDS}
-SHAPE = np.ones((6, 3), "int32")  # labels of another shape
+SHAPE = np.ones((6, 2), "int32")  # labels of another shape
 # Arguments of each method, without the inputs.
 LABELED = {
     "fit": {"y": Y, "batch_size": 2, "shuffle": False, "verbose": 0},

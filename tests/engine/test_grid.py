@@ -36,7 +36,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     monkeypatch.setattr(finetuning, "run", pretended)
 
     class Task:
-        name, metric = "toy", ACCURACY
+        name, title, metric = "toy", "toy", ACCURACY
 
         def data_files():
             return [tmp_path / "a.csv"]
