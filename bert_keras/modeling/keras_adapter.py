@@ -203,7 +203,7 @@ class RestoresVariables:
         self._jax_state = dict(zip(kinds, values, strict=True))
         return values
 
-    def restore_variables(self) -> bool:
+    def restore_variables(self: Any) -> bool:
         """Assign the last step's values; return False if they are lost.
 
         Without a step, the variables get the values that they had before. The
