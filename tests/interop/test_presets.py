@@ -107,7 +107,7 @@ def test_positions_beyond_the_table_are_new_weights(folder, tmp_path):
         warnings.simplefilter("error")
         BertEncoder.from_preset(folder, max_sequence_length=16)
     for number in (15, 40.5, "40"):
-        with pytest.raises(InputError, match="max_sequence_length is"):
+        with pytest.raises(InputError, match="`max_sequence_length` is"):
             BertEncoder.from_preset(folder, max_sequence_length=number)
 
 
