@@ -43,7 +43,7 @@ MISTAKES = {
     "bert_keras.BertTagger(encoder, labels=3)": '"labels"',
     "bert_keras.BertClasifier(encoder)": "BertClasifier",
     'bert_keras.adamw(2e-5, steps="10")': '"steps"',
-    "bert_keras.export_saved_model(encoder, folder='a')": '"preprocessor"',
+    "bert_keras.export_saved_model(encoder, 'a', dtype=8)": '"dtype"',
 }
 
 
