@@ -14,6 +14,10 @@ from keras import tree
 
 from bert_keras.modeling.gradients import tf
 
+# Argument of `evaluate` that `fit` sets. `fit` keeps an iterator of the
+# validation data, so the data must not be read again.
+CACHED_EVALUATION = "_use_cached_eval_dataset"
+
 # Keras averages the loss over the rows of one replica. The models of this
 # package average the loss over the global batch. So `training/step.py` reads
 # the losses of `compile`, their reductions and their weights with the functions

@@ -13,6 +13,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import tf
 from bert_keras.modeling.inputs import contains_text, read_labels
+from bert_keras.modeling.keras_adapter import CACHED_EVALUATION
 
 # tf.data.AUTOTUNE, without an import of TensorFlow
 _AUTOTUNE = -1
@@ -137,13 +138,8 @@ class ReadsTexts:
 
     def _encode_call(self, texts):
         """Return the ids for a call of the model."""
-        rows = self.encode_texts(texts)
-        rows = _split(rows)[0]
-        if len(rows["token_ids"].shape) < 2:
-            raise InputError(
-                "The input is one text. Expected a batch of texts: give a "
-                "list, [text]."
-            )
+        rows, *_ = _split(self.encode_texts(texts))
+        _check_batch(rows)
         if keras.backend.backend() == "tensorflow":
             return rows
         if isinstance(rows["token_ids"], keras.KerasTensor):
@@ -185,8 +181,8 @@ class ReadsTexts:
         signature = inspect.signature(loop)
         values = signature.bind(*args, **kwargs).arguments
         named = values.pop("kwargs", {})  # `evaluate` has **kwargs
-        if named.get("_use_cached_eval_dataset"):
-            return {**values, **named}  # `fit` calls it with encoded data
+        if named.get(CACHED_EVALUATION):  # its data are encoded already
+            return {**values, **named}
         data = [values.get(name) for name in ("x", "y", "sample_weight")]
         x, y, sample_weight = self._encode_data(*data)
         values |= {"x": x}
@@ -253,11 +249,7 @@ class ReadsTexts:
     def _encode_element(self, element, length=None):
         """Return a batch of arrays as a tuple; `length` fills it with None."""
         x, *rest = _split(self.encode_texts(*_split(element)))
-        if len(x["token_ids"].shape) < 2:
-            raise InputError(
-                "The input is one text. Expected a batch of texts: give a "
-                "list, [text]."
-            )
+        _check_batch(x)
         x = {name: np.asarray(value) for name, value in x.items()}
         if rest and rest[0] is not None:
             rest[0] = self._read_list(rest[0])
@@ -265,6 +257,14 @@ class ReadsTexts:
             rest[1] = np.asarray(rest[1])
         filled = [None] * ((length or 0) - len(rest) - 1)
         return (x, *rest, *filled)
+
+
+def _check_batch(rows):
+    if len(rows["token_ids"].shape) < 2:
+        raise InputError(
+            "The input is one text. Expected a batch of texts: give a list, "
+            "[text]."
+        )
 
 
 def _first_of(element):

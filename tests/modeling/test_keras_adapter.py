@@ -29,6 +29,22 @@ def test_a_compiled_model_has_its_losses_and_trackers():
     assert names == ["loss", "a_loss", "b_loss"], VERSION
 
 
+def test_fit_tells_evaluate_that_the_validation_data_are_kept():
+    told = []
+
+    class Told(Model):
+        def evaluate(self, *arguments, **named):
+            told.append(named.get(keras_adapter.CACHED_EVALUATION))
+            return super().evaluate(*arguments, **named)
+
+    x = keras.Input((2,))
+    model = Told(x, x + 1.0)
+    model.compile("sgd", "mse", run_eagerly=True)
+    rows = keras.ops.ones((2, 2))
+    model.fit(rows, rows, validation_data=(rows, rows), verbose=0)
+    assert told == [True], VERSION
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam"])
 def test_an_optimizer_sums_gradients_in_one_place(optimizer):
     optimizer = keras.optimizers.get(optimizer)
