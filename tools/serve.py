@@ -49,12 +49,6 @@ def define_flags():
     flags.DEFINE_integer(
         "max_bytes", 131_072, "Maximum bytes of all texts of a request.", 1
     )
-    flags.DEFINE_integer(
-        "max_tokens",
-        16_384,
-        "Maximum tokens that the model reads for a request.",
-        1,
-    )
     flags.mark_flag_as_required("model")
     script.require(
         "letters, digits, . _ -", re.compile(r"[\w.-]+").fullmatch, "name"
@@ -130,7 +124,7 @@ def _make_server(values):
     app = create_app(
         served,
         values.name,
-        Limits(values.max_rows, values.max_bytes, values.max_tokens),
+        Limits(values.max_rows, values.max_bytes),
         LOOPBACK if is_local else ["*"],
     )
     # Keep half of the files free, because a burst of connections opens more.

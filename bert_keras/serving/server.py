@@ -31,17 +31,10 @@ from bert_keras.serving.load import (
 )
 
 KEYS = {"signature_name", "instances", "inputs"}
-MAX_VALUES = 1 << 21  # values in an answer, with padding; 40 MB of JSON
+MAX_VALUES = 1 << 21  # values of an output, with padding; 40 MB of JSON
 MAX_DROPPED = 64 << 20  # maximum bytes to read of a body that is too large
 BODY_SECONDS = 10
 MAX_WAITING = 4  # limit for all bodies that wait or run, in `max_bytes`
-NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-# Windows of `answer` start 128 tokens apart. In a short row, the distance may
-# be smaller, but is at least a third of the row's length.
-ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
-# A signature of this tuple reads windows if it has no output `truncated`.
-WINDOWED = ("classify", "embed", "embed_query", "embed_document", "tag")
-TEXTS_AT_ONCE = 32
 SEND_LESS = "Send fewer or shorter rows."
 INVALID_ARGUMENT = tf.errors.InvalidArgumentError
 REFUSED = InputError, ClientDisconnect, HTTPException, INVALID_ARGUMENT
@@ -61,13 +54,12 @@ class Limits:
 
     Attributes:
         max_rows: largest number of rows.
-        max_bytes: largest number of bytes of all texts together.
-        max_tokens: largest estimate of the tokens that the model reads.
+        max_bytes: largest number of bytes of all texts that the model reads. A
+            text before a list is read with each entry of the list.
     """
 
     max_rows: int = 64
     max_bytes: int = 1 << 17
-    max_tokens: int = 1 << 14  # 32 rows of 512
 
 
 def create_app(served, name="model", limits=None, hosts=("*",)):
@@ -197,27 +189,19 @@ class _Service:
         """Return the answer as JSON. This runs in the thread of `worker`."""
         signatures, card = self.served.loaded.signatures, self.served.card
         name, columns, by_row = parse(body, card, self.limits)
-        counts = _count_tokens(name, columns, card, signatures["tokenize"])
-        shapes = [x.shape for x in signatures[name].structured_outputs.values()]
-        widths = [shape[-1] or 1 for shape in shapes if shape.rank == 3]
-        widest = max(counts) * max(widths, default=1)  # values of a row
-        classes = (shape[-1] or 0 for shape in shapes if shape.rank == 2)
-        values = len(counts) * max([widest, *classes])
-        tokens = 0 if name == "tokenize" else sum(counts)
-        for size, most, what in (
-            (values, MAX_VALUES, "values in the answer"),
-            (tokens, self.limits.max_tokens, "tokens that the model reads"),
-        ):
-            if size > most:
-                raise RequestError(
-                    f"{size} {what}; expected at most {most}. {SEND_LESS}", 413
-                )
         tensors = to_tensors(card["signatures"][name], columns)
         outputs = signatures[name](**tensors)
         try:
             check_finite_answers(name, columns, outputs)
         except InputError as error:
             raise RequestError(str(error), 500) from None
+        size = max(int(tf.size(output)) for output in outputs.values())
+        if size > MAX_VALUES:
+            raise RequestError(
+                f"An output has {size} values; expected at most {MAX_VALUES}. "
+                f"{SEND_LESS}",
+                413,
+            )
         return json.dumps(to_json(outputs, by_row)).encode()
 
 
@@ -257,11 +241,11 @@ def parse(body, card, limits):
     columns = _collect_columns(content, entry["input_order"], by_row)
     columns = read_columns(name, entry, columns)
     columns = {key: _encode(rows) for key, rows in columns.items()}
-    size = sum(map(len, _list_texts(columns)))
+    size = _count_bytes(columns)
     if size > limits.max_bytes:
         raise RequestError(
-            f"{size} bytes of text; expected at most {limits.max_bytes}. "
-            f"{SEND_LESS}",
+            f"{size} bytes of text to read; expected at most "
+            f"{limits.max_bytes}. {SEND_LESS}",
             413,
         )
     return name, columns, by_row
@@ -307,60 +291,19 @@ def _collect_columns(content, order, by_row):
     }
 
 
-def _list_texts(columns):
-    """Return a flat list of the texts of all rows, without token ids."""
-    rows = [row for column in columns.values() for row in column]
-    lists = [row if isinstance(row, list) else [row] for row in rows]
-    return [
-        text for texts in lists for text in texts if isinstance(text, bytes)
-    ]
+def _count_bytes(columns):
+    """Return the number of bytes to read; token ids do not count.
 
-
-def _count_tokens(name, columns, card, tokenize):
-    """Return a list of each row's cost: an estimate, in tokens.
-
-    Overlapping windows and [MASK] add to the cost. Rows of ids all have the
-    cost of the longest row.
+    An empty entry of a list counts as one byte.
     """
-    rows = list(zip(*columns.values(), strict=True))
-    # `entail` puts each candidate into the hypothesis, so count both texts.
-    around = card["options"]["hypothesis"] if name == "entail" else ""
-    around = around.encode()
-    texts = sorted({*_list_texts(columns), around}, key=len)
-    lengths = {}
-    entry = card["signatures"][name]
-    kind = next(iter(entry["inputs"].values()))
-    if kind.startswith("int32"):
-        lists = [row[0] for row in rows]
-        inner = [len(x) for ids in lists for x in ids if isinstance(x, list)]
-        longest = max(map(len, lists)) * max(inner, default=1)
-        return [max(longest, 1)] * len(rows)
-    for first in range(0, len(texts), TEXTS_AT_ONCE):
-        some = texts[first : first + TEXTS_AT_ONCE]
-        count = tokenize(text=tf.constant(some))["count"].numpy()
-        lengths |= dict(zip(some, count.tolist(), strict=True))
-    if name == "tokenize":
-        return [lengths[text] for (text,) in rows]
-    most, overlap = card["sequence_length"], 0
-    if name == "answer":
-        overlap = max(most / ANSWER_STRIDE, ANSWER_WINDOWS)
-    elif name in WINDOWED and "truncated" not in entry["outputs"]:
-        overlap = 2
-    counts = []
-    for *first, last in rows:
-        others = NUM_SPECIAL_TOKENS + sum(
-            lengths[text] for text in (*first, around)
-        )
-        texts = last if isinstance(last, list) else [last]
-        tokens = [others + lengths[text] for text in texts]
-        counts.append(
-            sum(n if n <= most else most + int(overlap * n) for n in tokens)
-        )
-        if name == "fill_mask":
-            # The logits at a mask cost less time than a token. Count each mask
-            # as one more token.
-            counts[-1] += min(last.count(b"[MASK]"), most)
-    return counts
+    size = 0
+    for row in zip(*columns.values(), strict=True):
+        *firsts, last = row
+        entries = last if isinstance(last, list) else [last]
+        if all(isinstance(text, bytes) for text in (*firsts, *entries)):
+            size += sum(map(len, firsts)) * len(entries)
+            size += sum(max(len(text), 1) for text in entries)
+    return size
 
 
 def to_json(outputs, by_row):

@@ -120,5 +120,5 @@ def test_the_limits_are_those_of_the_code():
     flags = dataclasses.asdict(limits.Limits())
     for name, limit in flags.items():
         assert f"`--{name}` ({limit:,})" in page
-    assert f"{limits.MAX_VALUES:,} values in the answer" in page
+    assert f"{limits.MAX_VALUES:,} values in an output" in page
     assert f"over {limits.BODY_SECONDS} s 408" in page
