@@ -118,12 +118,12 @@ def _read_table(path, card, dialect):
 def _read_row(row, entry):
     """Return a record, from a row of predict's table: column -> cell."""
     keep, answer = dict(row), {}
-    for name, text in entry["outputs"].items():
+    for name, output in entry["outputs"].items():
         column = name
         while f"predicted_{column}" in row:  # a kept column has the name
             column = f"predicted_{column}"
         if column in row:
-            answer[name] = _parse_cell(keep.pop(column), text)
+            answer[name] = _parse_cell(keep.pop(column), output)
     inputs = {
         name: _parse_cell(keep.pop(name), entry["inputs"][name])
         for name in entry["input_order"]
@@ -143,9 +143,9 @@ def _read_row(row, entry):
     return record
 
 
-def _parse_cell(cell, text):
-    """Return the value of a cell; `text` describes its dtype and shape."""
-    is_text = text.startswith("string (B,)")
+def _parse_cell(cell, spec):
+    """Return the value of a cell; `spec` has its dtype and shape."""
+    is_text = spec["dtype"] == "string" and len(spec["shape"]) == 1
     return cell if is_text else json.loads(cell)
 
 
@@ -232,15 +232,13 @@ def _make_case(record, name, new, entry, labels, are_equal):
     `labels` is a dict of the model's labels -> index.
     The result is None if the values depend on labels that only one model has.
     """
-    from bert_keras.serving.load import has_value_per_entry
-
-    old = record["answer"][name]
+    old, output = record["answer"][name], entry["outputs"][name]
     new = new.tolist() if hasattr(new, "tolist") else new
     # Recorded lists of a server are padded; new lists are not.
     count = record["answer"].get("count")
-    if name in entry.get("padded", ()) and isinstance(count, int):
+    if output["padded"] and isinstance(count, int):
         old = old[:count]
-    if has_value_per_entry(entry["outputs"][name]):
+    if output["per_entry"]:
         old = old[: len(new)]
     if isinstance(old, list) and old and type(old[0]) is dict:
         old, new = _select_labels(old, new, labels)

@@ -196,13 +196,13 @@ class BertEmbedder(TaskModel):
 
     def _trace_texts(self, preprocessor):
         from bert_keras.serving.embedding import trace_embedder
-        from bert_keras.serving.graph import Rows
+        from bert_keras.serving.texts import copy_for_serving
 
         tokenizer = preprocessor.tokenizer
         # `enable_lora` adds weights, which an older trace does not read.
         key = id(tokenizer), preprocessor.sequence_length, len(self.weights)
         if self._trace is None or self._trace.key != key:
-            function = trace_embedder(self, Rows(preprocessor))
+            function = trace_embedder(self, copy_for_serving(preprocessor))
             # Keep the tokenizer alive: `key` contains its id, and Python gives
             # the id of a freed object to a new one. Use a namespace: in a
             # tuple, Keras would track the tokenizer as a layer.

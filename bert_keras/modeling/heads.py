@@ -490,7 +490,12 @@ class Pooling(KeepsArguments):
     def call(self, encoded, padding_mask=None, pooling_mask=None):
         if padding_mask is None:
             padding_mask = ops.ones_like(encoded["sequence_output"][..., 0])
-        vectors = pool(encoded, padding_mask, self.pooling, pooling_mask)
+        return self.scale(
+            pool(encoded, padding_mask, self.pooling, pooling_mask)
+        )
+
+    def scale(self, vectors):
+        """Return pooled vectors, normalized and truncated."""
         if self.normalize:
             vectors = normalize_vectors(vectors)
         return vectors[..., : self.truncate_dim]

@@ -4,28 +4,32 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.heads import check_long_text
-from bert_keras.serving.graph import (
+from bert_keras.serving.signature import (
     NEXT,
     SENTENCE,
     TRUNCATED,
+    Output,
     Signature,
     pad_to,
 )
+from bert_keras.serving.texts import mean_over_windows
 from bert_keras.text.windows import in_chunks
 
 NO_CHOICE = -1e30  # logit of an empty choice, passage or candidate
 HYPOTHESIS = "This example is {}."  # the default in transformers, too
 LIST_TRUNCATED = {
-    "truncated": "bool (B,): True if one of the row's texts was cut off"
+    "truncated": Output(
+        "bool", ("B",), "True if one of the row's texts was cut"
+    )
 }
 
 
-def classify(model, rows, pair=False, long_text="truncate"):
+def classify(model, preprocess, pair=False, long_text="truncate"):
     """Return the signature `classify`: label and probabilities, or a score.
 
     Args:
         model: a `BertClassifier`.
-        rows: `Rows` of the model's preprocessor.
+        preprocess: the model's preprocessor; see `copy_for_serving`.
         pair: True if the signature reads `text` and `text_pair`.
         long_text: "truncate", or "windows" for the mean result over windows of
             the text, weighted by window length.
@@ -44,13 +48,15 @@ def classify(model, rows, pair=False, long_text="truncate"):
         return activation(model(inputs, training=False))
 
     def function(*texts):
-        segments = [rows.tokenizer(text) for text in texts]
+        segments = [preprocess.tokenizer(text) for text in texts]
         if in_windows:
             width = model.output_shape[-1]
-            return answer(rows.mean_over_windows(scores, segments[0], width))
+            return answer(
+                mean_over_windows(preprocess, scores, segments[0], width)
+            )
         return {
-            **answer(scores(rows.pack(*segments))),
-            "truncated": rows.are_cut(*segments),
+            **answer(scores(preprocess.packer(segments))),
+            "truncated": preprocess.packer.is_cut(segments),
         }
 
     return Signature(
@@ -58,8 +64,8 @@ def classify(model, rows, pair=False, long_text="truncate"):
         {"text": SENTENCE, **({"text_pair": NEXT} if pair else {})},
         function,
         outputs if in_windows else outputs | TRUNCATED,
-        padded=("label", "label_index") if model.problem == "multi" else (),
         labels=tuple(model.labels or ()),
+        reads_windows=in_windows,
     )
 
 
@@ -78,13 +84,18 @@ def _single_label(labels, thresholds):
         }
 
     outputs = {
-        "label": "string (B,): the likeliest label",
-        "label_index": "int32 (B,): index of the label in the card's `labels`",
-        "probabilities": "float32 (B, C): probability of every label",
+        "label": Output("string", ("B",), "the likeliest label"),
+        "label_index": Output(
+            "int32", ("B",), "index of the label in the card's `labels`"
+        ),
+        "probabilities": Output(
+            "float32", ("B", "C"), "probability of every label"
+        ),
     }
     if thresholds:
-        outputs["unsure"] = (
-            "bool (B,): True if the label's probability is below its threshold"
+        outputs["unsure"] = Output(
+            *("bool", ("B",)),
+            "True if the label's probability is below its threshold",
         )
     return tf.nn.softmax, answer, outputs
 
@@ -112,13 +123,23 @@ def _several_labels(labels, thresholds):
             "count": count,
         }
 
+    limit = "their threshold" if thresholds else "0.5"
     outputs = {
-        "label": "string (B, N): labels with a probability of at least "
-        + ("their threshold" if thresholds else "0.5")
-        + ", likeliest first",
-        "label_index": "int32 (B, N): indices in the card's `labels`",
-        "probabilities": "float32 (B, C): sigmoid of each label's logit",
-        "count": "int32 (B,): number of entries in the output `label`",
+        "label": Output(
+            *("string", ("B", "N")),
+            f"labels with a probability of at least {limit}, likeliest first",
+            padded=True,
+        ),
+        "label_index": Output(
+            *("int32", ("B", "N"), "indices in the card's `labels`"),
+            padded=True,
+        ),
+        "probabilities": Output(
+            "float32", ("B", "C"), "sigmoid of each label's logit"
+        ),
+        "count": Output(
+            "int32", ("B",), "number of entries in the output `label`"
+        ),
     }
     return tf.sigmoid, answer, outputs
 
@@ -127,11 +148,13 @@ def _regression(labels):
     def answer(scores):
         return {"score": scores if labels else scores[:, 0]}
 
-    shape = f"(B, C): a score for each of {labels}" if labels else "(B,)"
-    return tf.identity, answer, {"score": f"float32 {shape}"}
+    score = Output("float32", ("B",), "the predicted number")
+    if labels:
+        score = Output("float32", ("B", "C"), f"a score for each of {labels}")
+    return tf.identity, answer, {"score": score}
 
 
-def choose(model, rows):
+def choose(model, preprocess):
     """Return the signature `choose`: the best choice for a prompt.
 
     An empty choice is never the best. The model skips empty choices, so the
@@ -139,7 +162,7 @@ def choose(model, rows):
 
     Args:
         model: a `BertChooser`.
-        rows: `Rows` of the model's preprocessor.
+        preprocess: the model's preprocessor; see `copy_for_serving`.
     """
 
     def score(inputs):
@@ -148,7 +171,7 @@ def choose(model, rows):
         return model(inputs, training=False)  # (n, 1)
 
     def function(prompt, choices):
-        logits, truncated = _score_lists(score, rows, prompt, choices)
+        logits, truncated = _score_lists(score, preprocess, prompt, choices)
         logits = logits[..., 0]  # (B, K)
         is_real = logits > NO_CHOICE / 2
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -159,9 +182,12 @@ def choose(model, rows):
         }
 
     outputs = {
-        "choice": "int32 (B,): index of the best choice, -1 if all are empty",
-        "probabilities": "float32 (B, K): softmax over the choices, 0 for an "
-        "empty choice",
+        "choice": Output(
+            "int32", ("B",), "index of the best choice, -1 if all are empty"
+        ),
+        "probabilities": _describe_entries(
+            "float32", "softmax over the choices, 0 for an empty choice"
+        ),
         **LIST_TRUNCATED,
     }
     inputs = {
@@ -171,21 +197,21 @@ def choose(model, rows):
     return Signature("choose", inputs, function, outputs)
 
 
-def rank(model, rows):
+def rank(model, preprocess):
     """Return the signature `rank`: scores and order of passages for a query.
 
     The model skips empty passages. Their score is 0.
 
     Args:
         model: a `BertClassifier` with problem "ranking".
-        rows: `Rows` of the model's preprocessor.
+        preprocess: the model's preprocessor; see `copy_for_serving`.
     """
 
     def score(inputs):
         return model(inputs, training=False)  # (n, 1)
 
     def function(query, passages):
-        logits, truncated = _score_lists(score, rows, query, passages)
+        logits, truncated = _score_lists(score, preprocess, query, passages)
         logits = logits[..., 0]  # (B, K)
         return {
             "score": tf.sigmoid(logits),
@@ -197,9 +223,12 @@ def rank(model, rows):
         }
 
     outputs = {
-        "score": "float32 (B, K): sigmoid of each passage's logit, 0 for an "
-        "empty passage",
-        "order": "int32 (B, K): indices of the passages, best first",
+        "score": _describe_entries(
+            "float32", "sigmoid of each passage's logit, 0 for an empty passage"
+        ),
+        "order": _describe_entries(
+            "int32", "indices of the passages, best first"
+        ),
         **LIST_TRUNCATED,
     }
     inputs = {
@@ -226,7 +255,7 @@ def find_entailment(labels):
     return (entailed[0], opposite[0]) if entailed and opposite else None
 
 
-def entail(model, rows, hypothesis=HYPOTHESIS):
+def entail(model, preprocess, hypothesis=HYPOTHESIS):
     """Return the signature `entail`: the best candidate label for each text.
 
     Each candidate label is put into a hypothesis. The model predicts if the
@@ -238,7 +267,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
     Args:
         model: a `BertClassifier` of pairs, with a label for entailment and
             one for its opposite; see `find_entailment`.
-        rows: `Rows` of the model's preprocessor.
+        preprocess: the model's preprocessor; see `copy_for_serving`.
         hypothesis: sentence with {}, which the candidate replaces.
     """
     if hypothesis.count("{}") != 1:
@@ -260,7 +289,7 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
             tf.strings.join([before, candidates, after]),
             "",
         )
-        logits, truncated = _score_lists(score, rows, text, hypotheses, 2)
+        logits, truncated = _score_lists(score, preprocess, text, hypotheses, 2)
         entailed, opposite = tf.unstack(logits, axis=-1)  # (B, K) each
         is_real = entailed > NO_CHOICE / 2
         best = tf.argmax(entailed, axis=-1)
@@ -274,24 +303,34 @@ def entail(model, rows, hypothesis=HYPOTHESIS):
         }
 
     outputs = {
-        "label": "string (B,): the likeliest candidate, '' if all are empty",
-        "probabilities": "float32 (B, K): softmax over the candidates, 0 for "
-        "an empty candidate",
-        "entailment": "float32 (B, K): independent probability of each "
-        "candidate, for texts with several labels; 0 for an empty candidate",
+        "label": Output(
+            "string", ("B",), "the likeliest candidate, '' if all are empty"
+        ),
+        "probabilities": _describe_entries(
+            "float32", "softmax over the candidates, 0 for an empty candidate"
+        ),
+        "entailment": _describe_entries(
+            "float32",
+            "independent probability of each candidate, for texts with several "
+            "labels; 0 for an empty candidate",
+        ),
         **LIST_TRUNCATED,
     }
     inputs = {"text": SENTENCE, "candidates": ["praise", "a complaint"]}
     return Signature("entail", inputs, function, outputs)
 
 
-def _score_lists(score, rows, first, lists, width=1):
+def _describe_entries(dtype, text):
+    return Output(dtype, ("B", "K"), text, per_entry=True)
+
+
+def _score_lists(score, preprocess, first, lists, width=1):
     """Score pairs: the text `first[i]` with each string of `lists[i]`.
 
     Args:
         score: function of the model's inputs (n, T); returns logits, float32
             (n, `width`).
-        rows: `Rows` of the preprocessor.
+        preprocess: the model's preprocessor.
         first: strings (B,), the first text of each pair.
         lists: strings (B, K), the second texts, padded with "".
         width: number of logits of each pair, W.
@@ -305,15 +344,16 @@ def _score_lists(score, rows, first, lists, width=1):
     # (N, 2), the indices of the nonempty entries. If there are none, padding
     # adds [0, 0], an empty entry, because the model needs at least one row.
     entries = pad_to(tf.where(is_real), [1, None])
-    # Keep more tokens than fit in a row, so that `are_cut` detects long texts.
-    most = rows.sequence_length
-    first_ids = rows.tokenizer(first)[:, :most]
-    list_ids = rows.tokenizer(tf.gather_nd(lists, entries))[:, :most]
+    # Keep more tokens than fit in a row, so that `is_cut` detects long texts.
+    most = preprocess.sequence_length
+    first_ids = preprocess.tokenizer(first)[:, :most]
+    list_ids = preprocess.tokenizer(tf.gather_nd(lists, entries))[:, :most]
 
     def score_pairs(begin, end):
         firsts = tf.gather(first_ids, entries[begin:end, 0])
         segments = firsts, list_ids[begin:end]
-        return [score(rows.pack(*segments)), rows.are_cut(*segments)]
+        pack = preprocess.packer
+        return [score(pack(segments)), pack.is_cut(segments)]
 
     logits, are_cut = in_chunks(
         score_pairs,

@@ -9,15 +9,17 @@ from bert_keras.errors import InputError
 from bert_keras.modeling import heads, modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.recipes import find_recipe
-from bert_keras.serving.graph import (
+from bert_keras.serving.signature import (
     SENTENCE,
     TOKENS,
     TRUNCATED,
-    Rows,
+    Output,
     Signature,
 )
+from bert_keras.serving.texts import describe_tokens, mean_over_windows
 from bert_keras.text.preprocessor import (
     PROMPTS,
+    BertPreprocessor,
     count_prompt,
     find_prompt,
     leave_out,
@@ -26,7 +28,7 @@ from bert_keras.text.preprocessor import (
 
 def embed(
     model,
-    rows,
+    preprocess,
     pooling="mean",
     normalize=False,
     truncate_dim=None,
@@ -39,15 +41,12 @@ def embed(
 
     Args:
         model: an encoder, or a model that has an encoder.
-        rows: `Rows` of the model's preprocessor.
-        pooling: "mean" or "max" over the tokens, including [CLS] and [SEP];
-            "cls" or "last", the vector of [CLS] or of the last token;
-            "pooled", the output of the pooler. If the preprocessor leaves the
-            prompt out of pooling, "mean" and "max" leave out [CLS] and the
-            prompt, and "cls" takes the first token after the prompt.
-        normalize: True to scale vectors to length 1.
-        truncate_dim: number of values to keep of each vector, after scaling;
-            None: all.
+        preprocess: the model's preprocessor; see `copy_for_serving`.
+        pooling: see `heads.Pooling`. If the preprocessor leaves the prompt out
+            of pooling, "mean" and "max" leave out [CLS] and the prompt, and
+            "cls" takes the first token after the prompt.
+        normalize: see `heads.Pooling`.
+        truncate_dim: see `heads.Pooling`.
         long_text: "truncate", or "windows" for the mean vector over windows of
             the text, weighted by window length.
         features: layers that give the vector of each token, such as "last"; see
@@ -58,33 +57,36 @@ def embed(
     """
     encoder = getattr(model, "encoder", model)
     if prompt is None:
-        prompt = rows.prompts.get(rows.prompt, "")
-    unpooled = count_unpooled(rows, prompt) or None
-    _check(encoder, pooling, long_text, features, prompt, unpooled)
+        prompt = preprocess.prompts.get(preprocess.prompt, "")
+    unpooled = count_unpooled(preprocess, prompt) or None
+    _check(encoder, long_text, features, prompt, unpooled)
     heads.check_truncate_dim(truncate_dim, encoder.hidden_dim)
-    texts = _Texts(
-        encoder, rows, pooling, normalize, truncate_dim, prompt, unpooled
-    )
+    pool = heads.Pooling(pooling, normalize, truncate_dim, dtype="float32")
+    texts = _Texts(encoder, preprocess, pool, prompt, unpooled)
     more = ", scaled to length 1" if normalize else ""
     more += f", then cut to {truncate_dim} values" if truncate_dim else ""
     more += f", with the prompt {prompt!r}" if prompt else ""
-    outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{more}"}
-    inputs = {"text": SENTENCE}
+    vector = Output("float32", ("B", "D"), f"pooled by {pooling}{more}")
+    outputs, function = {"embedding": vector}, texts.embed
     if long_text == "windows":
-        return Signature(name, inputs, texts.embed_windows, outputs)
-    outputs |= TRUNCATED
-    if not features:
-        return Signature(name, inputs, texts.embed, outputs)
-    token_outputs = {
-        "features": "float32 (B, T, F): a vector for each token, padded with 0",
-        **TOKENS,
-    }
-    outputs |= token_outputs | {
-        "count": "int32 (B,): number of tokens of each text"
-    }
-    recipe = find_recipe(features).vectors
-    function = functools.partial(texts.embed_tokens, recipe=recipe)
-    return Signature(name, inputs, function, outputs, tuple(token_outputs))
+        function = texts.embed_windows
+    else:
+        outputs |= TRUNCATED
+    if features:
+        recipe = find_recipe(features).vectors
+        function = functools.partial(texts.embed_tokens, recipe=recipe)
+        text = "a vector for each token, padded with 0"
+        outputs["features"] = Output(
+            "float32", ("B", "T", "F"), text, padded=True
+        )
+        outputs |= TOKENS
+    return Signature(
+        name,
+        {"text": SENTENCE},
+        function,
+        outputs,
+        reads_windows=long_text == "windows",
+    )
 
 
 @dataclasses.dataclass
@@ -96,44 +98,46 @@ class _Texts:
     """
 
     encoder: BertEncoder
-    rows: Rows
-    pooling: str
-    normalize: bool
-    truncate_dim: int | None
+    preprocess: BertPreprocessor
+    pool: heads.Pooling
     prompt: str
     unpooled: int | tf.Tensor | None
 
     def embed(self, text):
         """Return dict of `embedding` and `truncated`; cut a text to one row."""
         ids = self._tokenize(text)
-        inputs = self.rows.pack(ids)
-        embedding = self._scale(self._pool(self._encode(inputs), inputs))
-        return {"embedding": embedding, "truncated": self.rows.are_cut(ids)}
+        pack = self.preprocess.packer
+        inputs = pack(ids)
+        embedding = self._pool(self._encode(inputs), inputs)
+        return {"embedding": embedding, "truncated": pack.is_cut(ids)}
 
     def embed_windows(self, text):
         """Return dict of `embedding`, the mean over each text's windows."""
-        mean = self.rows.mean_over_windows(
-            lambda inputs: self._pool(self._encode(inputs), inputs),
+        mean = mean_over_windows(
+            self.preprocess,
+            lambda inputs: heads.pool(
+                self._encode(inputs), inputs["padding_mask"], self.pool.pooling
+            ),
             self._tokenize(text),
             self.encoder.hidden_dim,
         )
-        return {"embedding": self._scale(mean)}
+        return {"embedding": self.pool.scale(mean)}
 
     def embed_tokens(self, text, recipe):
         """Return the outputs of `embed` and those of each token."""
-        rows = self.rows
-        ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
-        inputs = rows.pack(ids)
+        tokenizer, pack = self.preprocess.tokenizer, self.preprocess.packer
+        ids, start, end = tokenizer.tokenize_with_offsets(text)
+        inputs = pack(ids)
         encoded = self._encode(inputs, hidden_states=True)
-        room = rows.sequence_length - 2
-        tokens = rows.tokens(*(x[:, :room] for x in (ids, start, end)))
+        kept = (x[:, : pack.room(1)] for x in (ids, start, end))
+        tokens = describe_tokens(tokenizer, *kept)
         vectors = recipe(encoded["hidden_states"])  # (B, T, F)
         width = tf.shape(tokens["start"])[1]
         is_token = tf.sequence_mask(tokens["count"], width)[..., tf.newaxis]
         vectors = vectors[:, 1 : width + 1]  # without [CLS]
         return {
-            "embedding": self._scale(self._pool(encoded, inputs)),
-            "truncated": rows.are_cut(ids),
+            "embedding": self._pool(encoded, inputs),
+            "truncated": pack.is_cut(ids),
             # [SEP] and padding get 0.
             "features": tf.where(is_token, vectors, 0.0),
             **tokens,
@@ -141,7 +145,7 @@ class _Texts:
 
     def _tokenize(self, text):
         text = tf.strings.join([self.prompt, text]) if self.prompt else text
-        return self.rows.tokenizer(text)
+        return self.preprocess.tokenizer(text)
 
     def _encode(self, inputs, **arguments):
         encoded = self.encoder(inputs, training=False, **arguments)
@@ -152,15 +156,10 @@ class _Texts:
         pooled = None
         if self.unpooled is not None:
             pooled = leave_out(mask, self.unpooled)
-        return heads.pool(encoded, mask, self.pooling, pooled)
-
-    def _scale(self, embedding):
-        if self.normalize:
-            embedding = heads.normalize_vectors(embedding)
-        return embedding[:, : self.truncate_dim]
+        return self.pool(encoded, mask, pooled)
 
 
-def embed_with_prompts(model, rows, options):
+def embed_with_prompts(model, preprocess, options):
     """Return a list of the signatures `embed_query` and `embed_document`.
 
     They put the prompt for queries or for documents before each text, as
@@ -168,17 +167,19 @@ def embed_with_prompts(model, rows, options):
     such a prompt, they use the preprocessor's `prompt`. If the preprocessor has
     no prompts, the list is empty.
     """
-    if not any(rows.prompts.values()):
+    prompts = preprocess.prompts
+    if not any(prompts.values()):
         return []
     signatures = []
     for kind in PROMPTS:
-        prompt = rows.prompts.get(find_prompt(rows.prompts, kind))
+        prompt = prompts.get(find_prompt(prompts, kind))
         arguments = {**options, "features": None, "prompt": prompt}
-        signatures.append(embed(model, rows, **arguments, name=f"embed_{kind}"))
+        name = f"embed_{kind}"
+        signatures.append(embed(model, preprocess, **arguments, name=name))
     return signatures
 
 
-def trace_embedder(model, rows):
+def trace_embedder(model, preprocess):
     """Trace and return the function that `BertEmbedder.encode` calls.
 
     The function takes three tensors: the texts, string (B,); one prompt for all
@@ -187,19 +188,14 @@ def trace_embedder(model, rows):
 
     Args:
         model: a `BertEmbedder`.
-        rows: `Rows` of the model's preprocessor.
+        preprocess: the preprocessor; see `copy_for_serving`.
     """
+    pool = heads.Pooling(
+        model.pooling, model.normalize, model.truncate_dim, dtype="float32"
+    )
 
     def embed_texts(text, prompt, unpooled):
-        texts = _Texts(
-            model.encoder,
-            rows,
-            model.pooling,
-            model.normalize,
-            model.truncate_dim,
-            prompt="",
-            unpooled=unpooled,
-        )
+        texts = _Texts(model.encoder, preprocess, pool, "", unpooled)
         text = tf.strings.join([prompt, text])
         return texts.embed(text)["embedding"]
 
@@ -213,20 +209,21 @@ def trace_embedder(model, rows):
         return graph.get_concrete_function(*specs)
 
 
-def count_unpooled(rows, prompt):
+def count_unpooled(preprocess, prompt):
     """Return the number of tokens at a row's beginning that are not pooled.
 
     Args:
-        rows: `Rows` or a `BertPreprocessor`.
+        preprocess: a `BertPreprocessor`.
         prompt: text that is put before each text.
     """
-    if rows.include_prompt:
+    if preprocess.include_prompt:
         return 0
-    return count_prompt(rows.tokenizer, prompt, rows.sequence_length)
+    return count_prompt(
+        preprocess.tokenizer, prompt, preprocess.sequence_length
+    )
 
 
-def _check(encoder, pooling, long_text, features, prompt, unpooled):
-    heads.check_pooling(pooling)
+def _check(encoder, long_text, features, prompt, unpooled):
     if unpooled and long_text == "windows":
         raise InputError(
             f'The prompt {prompt!r} is not pooled, but long_text="windows" '

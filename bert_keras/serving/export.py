@@ -5,6 +5,7 @@ and `verify.py` checks it in a new process.
 """
 
 import collections
+import dataclasses
 import hashlib
 import importlib
 import json
@@ -29,7 +30,6 @@ from bert_keras.manifest import add_hash, check_files, describe_files
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.weights import lora_layers
 from bert_keras.serving import verify as verification
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import CARD, PROTO, plain_link, read_card
 from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import (
@@ -38,10 +38,11 @@ from bert_keras.serving.signatures import (
     find_untrained_signatures,
     resolve_options,
 )
+from bert_keras.serving.texts import copy_for_serving
 from bert_keras.text.preprocessor import BertPreprocessor
 
 # Number of axes of an input -> its shape in the signature card.
-AXES = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}
+AXES = {1: ("B",), 2: ("B", "N"), 3: ("B", "K", "N")}
 
 
 def export_saved_model(
@@ -168,9 +169,9 @@ def export_saved_model(
     is_exported = is_present(folder, fingerprint)
     if is_exported and not verify:
         return folder
-    rows = Rows(preprocessor, portable)
+    preprocess = copy_for_serving(preprocessor, portable)
     served = [convert_weights(model, dtype) for model in models]
-    signatures = all_signatures(served, rows, options, left_out)
+    signatures = all_signatures(served, preprocess, options, left_out)
     functions = {name: s.trace() for name, s in signatures.items()}
     answers = None
     if verify:
@@ -190,7 +191,7 @@ def export_saved_model(
             **_make_card(signatures, functions, options),
             **_describe_needs(find_foreign_operations(partial, portable)),
             "fingerprint": fingerprint,
-            "sequence_length": rows.sequence_length,
+            "sequence_length": preprocess.sequence_length,
             "files": describe_files(partial, _list_files(partial)),
         }
         json_files.write_json(add_hash(card), os.path.join(partial, CARD))
@@ -272,19 +273,26 @@ def _make_card(signatures, functions, options):
         check_finite_answers(name, request, answer)
         entries[name] = {
             "inputs": {
-                spec.name: f"{spec.dtype.name} {AXES[spec.shape.rank]}"
+                spec.name: {
+                    "dtype": spec.dtype.name,
+                    "shape": AXES[spec.shape.rank],
+                }
                 for spec in signature.specs()
             },
             "input_order": list(signature.inputs),
-            "outputs": signature.outputs,
-            "padded": list(signature.padded),
+            "outputs": {
+                key: dataclasses.asdict(output)
+                for key, output in signature.outputs.items()
+            },
             "labels": list(signature.labels),
+            "reads_windows": signature.reads_windows,
+            "skips_padding": signature.skips_padding,
             "request": request,
             "answer": {key: _to_json(value) for key, value in answer.items()},
         }
     return {
         "format": "bert_keras SavedModel",
-        "format_version": 2,
+        "format_version": 3,
         "default": next(iter(signatures)),
         "signatures": entries,
         "license_of_weights": options["license"] or "not stated",

@@ -33,7 +33,14 @@ CARD_FIELDS = {
 }
 ENTRY_FIELDS = {
     **dict.fromkeys(("inputs", "outputs", "request", "answer"), dict),
-    **dict.fromkeys(("input_order", "padded", "labels"), list),
+    **dict.fromkeys(("input_order", "labels"), list),
+    **dict.fromkeys(("reads_windows", "skips_padding"), bool),
+}
+INPUT_FIELDS = {"dtype": str, "shape": list}
+OUTPUT_FIELDS = {
+    **INPUT_FIELDS,
+    **dict.fromkeys(("per_entry", "padded"), bool),
+    "text": str,
 }
 
 
@@ -123,7 +130,7 @@ def read_card(folder):
         )
     names = set(files.list_folder(folder))
     if CARD in names:
-        return read_manifest(path, "SavedModel", _check_card)
+        return _upgrade(read_manifest(path, "SavedModel", _check_card))
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
             f"{folder} holds weights, not a SavedModel. Export them with "
@@ -136,6 +143,7 @@ def read_card(folder):
 
 
 def _check_card(card):
+    card = _upgrade(card)
     check_fields(card, CARD_FIELDS)
     check_entries(card["files"])
     if PROTO not in card["files"]:
@@ -145,9 +153,55 @@ def _check_card(card):
         check_fields(entry, ENTRY_FIELDS)
         if sorted(entry["input_order"]) != sorted(entry["inputs"]):
             raise ValueError("'input_order' must list the names in 'inputs'")
-        check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
+        for value in entry["inputs"].values():
+            check_fields(value, INPUT_FIELDS)
+        for value in entry["outputs"].values():
+            check_fields(value, OUTPUT_FIELDS)
         check_fields(entry["request"], dict.fromkeys(entry["inputs"], list))
     card["signatures"][card["default"]]  # KeyError if missing
+
+
+def _upgrade(card):
+    """Return a card with the fields of format 3; format 2 has texts instead.
+
+    There, "float32 (B, K): sigmoid of each logit" describes an output.
+    """
+    if card.get("format_version") != 2:
+        return card
+    signatures = {
+        name: _upgrade_entry(name, entry)
+        for name, entry in card["signatures"].items()
+    }
+    return {**card, "signatures": signatures}
+
+
+def _upgrade_entry(name, entry):
+    outputs = {}
+    for key, description in entry["outputs"].items():
+        spec, _, text = description.partition(": ")
+        outputs[key] = {
+            **_parse_spec(spec),
+            "text": text,
+            "per_entry": spec.endswith("(B, K)"),
+            "padded": key in entry["padded"],
+        }
+    is_cut = "truncated" in outputs or name in ("next_sentence", "tokenize")
+    return {
+        **entry,
+        "inputs": {k: _parse_spec(spec) for k, spec in entry["inputs"].items()},
+        "outputs": outputs,
+        "reads_windows": name != "ids" and not is_cut,
+        "skips_padding": all(
+            output["padded"] or "T" not in output["shape"]
+            for output in outputs.values()
+        ),
+    }
+
+
+def _parse_spec(spec):
+    """Return dtype and axes of a text like "string (B, N)"."""
+    dtype, _, axes = spec.partition(" ")
+    return {"dtype": dtype, "shape": re.findall(r"\w+", axes)}
 
 
 def read_signatures(folder):
@@ -271,7 +325,7 @@ def read_columns(name, entry, columns):
     lengths = {key: len(value) for key, value in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name} takes lists of equal length; got {lengths}.")
-    ids = [k for k in order if entry["inputs"][k].startswith("int32")]
+    ids = [k for k in order if entry["inputs"][k]["dtype"] == "int32"]
     for row, values in enumerate(zip(*(columns[k] for k in ids), strict=True)):
         first = _measure_lengths(values[0])
         if any(_measure_lengths(value) != first for value in values):
@@ -313,7 +367,7 @@ def _to_lists(value):
     return [_to_lists(item) for item in value]
 
 
-def _check_rows(name, key, rows, text):
+def _check_rows(name, key, rows, spec):
     """Return the rows of an input; raise `InputError` for a wrong row."""
     if not isinstance(rows, list):
         is_text = isinstance(rows, str | bytes)
@@ -321,22 +375,17 @@ def _check_rows(name, key, rows, text):
         raise InputError(
             f"{name} takes a list as {key}; got {what}. Put it in a list."
         )
-    dtype, axes = parse_spec(text)
+    dtype, shape = spec["dtype"], spec["shape"]
     for index, row in enumerate(rows):
-        if not _fits(row, dtype, axes - 1):
+        if not _fits(row, dtype, len(shape) - 1):
+            axes = "B," if len(shape) == 1 else ", ".join(shape)
             one = "strings" if dtype == "string" else "integers in [0, 2^31)"
             raise InputError(
-                f"{name} takes {one} {text.partition(' ')[2]} as {key}; row "
-                f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
+                f"{name} takes {one} ({axes}) as {key}; row {index} is "
+                f"{reprlib.repr(row)} ({type(row).__name__}). "
                 "Correct the row, or leave it out."
             )
     return rows
-
-
-def parse_spec(text):
-    """Return dtype name and number of axes of a text like "string (B, N)"."""
-    dtype, _, axes = text.partition(" ")
-    return dtype, sum(map(str.isalpha, axes))
 
 
 def _fits(value, dtype, axes):
@@ -351,10 +400,9 @@ def _fits(value, dtype, axes):
     return is_integer and 0 <= value < 1 << 31
 
 
-def make_spec(text):
-    """Return the `tf.TensorSpec` of a text like "string (B, N)"."""
-    dtype, axes = parse_spec(text)
-    return tf.TensorSpec([None] * axes, dtype)
+def make_spec(spec):
+    """Return the `tf.TensorSpec` of an input in the card."""
+    return tf.TensorSpec([None] * len(spec["shape"]), spec["dtype"])
 
 
 def as_tensor(rows, spec):
@@ -377,26 +425,17 @@ def _to_python(outputs, entry, columns):
         columns: the checked inputs; see `read_columns`.
     """
     values = {key: _decode(value.numpy()) for key, value in outputs.items()}
-    counts = dict.fromkeys(entry["padded"], values.get("count"))
     *_, lists = columns.values()  # the last input: its rows may be lists
-    for key, text in entry["outputs"].items():
-        if has_value_per_entry(text):
-            counts[key] = list(map(len, lists))
-    for key, lengths in counts.items():
-        rows = zip(values[key], lengths, strict=True)
-        values[key] = [row[:length].tolist() for row, length in rows]
+    counts = values.get("count")
+    for key, output in entry["outputs"].items():
+        if output["padded"] or output["per_entry"]:
+            lengths = counts if output["padded"] else map(len, lists)
+            rows = zip(values[key], lengths, strict=True)
+            values[key] = [row[:length].tolist() for row, length in rows]
     for key, value in values.items():
         if isinstance(value, np.ndarray) and value.dtype == object:
             values[key] = value.tolist()
     return values
-
-
-def has_value_per_entry(text):
-    """Return True if an output has a value for each entry of a row's list.
-
-    `text` describes the output in the card.
-    """
-    return text.partition(":")[0].endswith("(B, K)")
 
 
 def _decode(array):

@@ -23,9 +23,9 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_base import TaskModel
 from bert_keras.modeling.task_models import BertChooser
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
-from bert_keras.serving.pieces import ID_INPUTS, OUTPUTS, output_names
 from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import refuse_random_weights
+from bert_keras.serving.tokens import ID_INPUTS, OUTPUTS, output_names
 
 MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
 NEEDS = {"litert": ["ai_edge_litert"], "onnx": ["tf2onnx", "onnxruntime"]}

@@ -20,8 +20,9 @@ from bert_keras.serving.classification import (
     rank,
 )
 from bert_keras.serving.embedding import embed, embed_with_prompts
-from bert_keras.serving.pieces import fill_mask, ids, next_sentence, tokenize
+from bert_keras.serving.pretraining import fill_mask, next_sentence
 from bert_keras.serving.spans import MAX_ANSWERS, answer, tag
+from bert_keras.serving.tokens import ids, tokenize
 
 NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
@@ -40,7 +41,7 @@ class Family:
     """A signature's function, and the options and weights that it uses.
 
     Attributes:
-        build: function of a model, its `Rows` and `options`; returns the
+        build: function of a model, its preprocessor and `options`; returns the
             `Signature`, which has the function's name.
         options: names of arguments of `export_saved_model` that `build` takes.
         unread: prefixes of names of weights that the signature does not use.
@@ -56,9 +57,9 @@ class Family:
     def name(self):
         return self.build.__name__
 
-    def signature(self, model, rows, options):
+    def signature(self, model, preprocess, options):
         chosen = {name: options[name] for name in self.options}
-        return self.build(model, rows, **chosen)
+        return self.build(model, preprocess, **chosen)
 
 
 # With pooling="pooled", `embed` uses the pooler, although `unread` lists it.
@@ -225,40 +226,40 @@ def _find_random_weights(model, options, has_ids):
     return {signature: names for signature, names in random.items() if names}
 
 
-def make_signatures(model, rows, options):
+def make_signatures(model, preprocess, options):
     """Return list of the model's `Signature` objects, the default first."""
-    _check_top_k(model, rows, options)
+    _check_top_k(model, preprocess, options)
     if options["long_text"] is None:
         long_text = getattr(model, "long_text", "truncate")
         options = options | {"long_text": long_text}
     families = find_families(model)
     if not options["pair"] and ENTAIL in families:
         families.remove(ENTAIL)  # `entail` needs pairs
-    signatures = [f.signature(model, rows, options) for f in families]
+    signatures = [f.signature(model, preprocess, options) for f in families]
     if EMBED in families:
         chosen = {name: options[name] for name in EMBED.options}
-        signatures += embed_with_prompts(model, rows, chosen)
-    elif rows.prompt is not None:
+        signatures += embed_with_prompts(model, preprocess, chosen)
+    elif preprocess.prompt is not None:
         raise InputError(
-            f"The preprocessor puts its prompt {rows.prompt!r} before each "
-            f"text, but a {type(model).__name__} is served without prompts. "
-            "Train and export it with preprocessor.with_prompt(None)."
+            f"The preprocessor puts its prompt {preprocess.prompt!r} before "
+            f"each text, but a {type(model).__name__} is served without "
+            "prompts. Train and export it with preprocessor.with_prompt(None)."
         )
     return signatures
 
 
-def all_signatures(models, rows, options, left_out=()):
+def all_signatures(models, preprocess, options, left_out=()):
     """Return dict of name -> signature, the default first.
 
     Args:
         models: the models, in the dtype that they are served in.
-        rows: `Rows` of their preprocessor.
+        preprocess: their preprocessor; see `copy_for_serving`.
         options: options of the export, from `resolve_options`.
         left_out: names from `find_untrained_signatures`.
     """
     signatures = {}
     for model in models:
-        for signature in make_signatures(model, rows, options):
+        for signature in make_signatures(model, preprocess, options):
             if signature.name in left_out:
                 continue
             if signature.name in signatures:
@@ -268,9 +269,9 @@ def all_signatures(models, rows, options, left_out=()):
                 )
             _check_segments(model, signature)
             signatures[signature.name] = signature
-    signatures["tokenize"] = tokenize(rows)
+    signatures["tokenize"] = tokenize(preprocess)
     if options["ids_signature"]:
-        signatures["ids"] = ids(models[0], rows, options["ids_signature"])
+        signatures["ids"] = ids(models[0], preprocess, options["ids_signature"])
     return signatures
 
 
@@ -284,12 +285,12 @@ def _check_segments(model, signature):
         )
 
 
-def _check_top_k(model, rows, options):
+def _check_top_k(model, preprocess, options):
     most = None
     if isinstance(model, BertSpanPredictor):
         most = MAX_ANSWERS
     elif isinstance(model, BertPretrainer):
-        most = rows.tokenizer.vocabulary_size
+        most = preprocess.tokenizer.vocabulary_size
     top_k = options["top_k"]
     if most and not (type(top_k) is int and 1 <= top_k <= most):
         raise InputError(

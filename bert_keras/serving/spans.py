@@ -2,7 +2,12 @@
 
 import tensorflow as tf
 
-from bert_keras.serving.graph import TRUNCATED, Signature
+from bert_keras.serving.signature import (
+    TOKENS,
+    TRUNCATED,
+    Output,
+    Signature,
+)
 from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
 from bert_keras.text.windows import best_context, in_chunks, windows
 
@@ -18,7 +23,7 @@ MAX_ANSWERS = 3 * ANSWER_LENGTH
 NOWHERE = -1e30  # logit of a position where no answer can start or end
 
 
-def answer(model, rows, top_k=5):
+def answer(model, preprocess, top_k=5):
     """Return the signature `answer`: the best answers in a context.
 
     The question is cut to 64 tokens, or to (sequence_length - 3) // 2 if that
@@ -30,7 +35,7 @@ def answer(model, rows, top_k=5):
 
     Args:
         model: a `BertSpanPredictor`.
-        rows: `Rows` of the model's preprocessor.
+        preprocess: the model's preprocessor; see `copy_for_serving`.
         top_k: maximum number of answers.
     """
     outputs = _describe_answers(model, top_k)
@@ -40,42 +45,51 @@ def answer(model, rows, top_k=5):
     }
 
     def function(question, context):
-        return _find_answers(model, rows, top_k, question, context)
+        return _find_answers(model, preprocess, top_k, question, context)
 
-    padded = ("answer", "start", "end", "score")
-    return Signature("answer", inputs, function, outputs, padded)
+    return Signature("answer", inputs, function, outputs, reads_windows=True)
 
 
 def _describe_answers(model, top_k):
     outputs = {
-        "answer": f"string (B, {top_k}): slices of the context, best first",
-        "start": f"int32 (B, {top_k}): index of the first character (Unicode "
-        "code point), padded with -1",
-        "end": f"int32 (B, {top_k}): index after the last character, padded "
-        "with -1",
-        "score": f"float32 (B, {top_k}): start logit plus end logit",
-        "count": "int32 (B,): number of answers",
-        "null_score": "float32 (B,): score for no answer; compare with `score`",
+        "answer": _describe_found(
+            "string", top_k, "slices of the context, best first"
+        ),
+        "start": _describe_found("int32", top_k, TOKENS["start"].text),
+        "end": _describe_found("int32", top_k, TOKENS["end"].text),
+        "score": _describe_found(
+            "float32", top_k, "start logit plus end logit"
+        ),
+        "count": Output("int32", ("B",), "number of answers"),
+        "null_score": Output(
+            "float32", ("B",), "score for no answer; compare with `score`"
+        ),
     }
     if model.may_be_none:
-        outputs["has_answer"] = (
-            "bool (B,): True if there is an answer, and `null_score` minus its "
-            f"score is at most {model.null_threshold:g}"
+        outputs["has_answer"] = Output(
+            *("bool", ("B",)),
+            "True if there is an answer, and `null_score` minus its score is "
+            f"at most {model.null_threshold:g}",
         )
     return outputs
 
 
-def _find_answers(model, rows, top_k, question, context):
+def _describe_found(dtype, width, text):
+    return Output(dtype, ("B", width), text, padded=True)
+
+
+def _find_answers(model, preprocess, top_k, question, context):
     """Return the outputs of `answer` for strings (B,)."""
-    most = min(QUESTION_LENGTH, (rows.sequence_length - 3) // 2)
-    question_ids = rows.tokenizer(question)[:, :most]
-    ids, begins, ends = rows.tokenizer.tokenize_with_offsets(
+    length = preprocess.sequence_length
+    most = min(QUESTION_LENGTH, (length - 3) // 2)
+    question_ids = preprocess.tokenizer(question)[:, :most]
+    ids, begins, ends = preprocess.tokenizer.tokenize_with_offsets(
         context, unit="bytes"
     )
-    room = rows.sequence_length - 3 - question_ids.row_lengths()
+    room = length - 3 - question_ids.row_lengths()
     cut = windows(ids, room, STRIDE)
     scores, first, last, null = _find_spans(
-        model, rows, question_ids, cut, top_k
+        model, preprocess, question_ids, cut, top_k
     )
     best, index = tf.math.top_k(_group_by_text(cut, scores, NOWHERE), top_k)
     first, last = (
@@ -104,7 +118,7 @@ def _find_answers(model, rows, top_k, question, context):
     return answers
 
 
-def _find_spans(model, rows, question_ids, cut, top_k):
+def _find_spans(model, preprocess, question_ids, cut, top_k):
     """Return the best spans and the null score of each window.
 
     Returns:
@@ -117,7 +131,7 @@ def _find_spans(model, rows, question_ids, cut, top_k):
     def score_windows(begin, end):
         questions = tf.gather(question_ids, cut.text[begin:end])
         ids = cut.ids[begin:end]
-        inputs = rows.pack(questions, ids)
+        inputs = preprocess.packer((questions, ids))
         logits = model(inputs, training=False)  # start and end, (n, T) each
         before = tf.cast(questions.row_lengths(), tf.int32) + 2
         length = tf.shape(inputs["token_ids"])[1]
@@ -186,7 +200,7 @@ def _gather_offsets(offsets, indices):
 # `tag` finds the entities of a text. An entity consists of whole words.
 
 
-def tag(model, rows, long_text="truncate"):
+def tag(model, preprocess, long_text="truncate"):
     """Return the signature `tag`: the entities of a text.
 
     A word gets the label of its first token. Labels are `O`, types such as
@@ -197,47 +211,49 @@ def tag(model, rows, long_text="truncate"):
 
     Args:
         model: a `BertTagger`.
-        rows: `Rows` of the model's preprocessor.
+        preprocess: the model's preprocessor; see `copy_for_serving`.
         long_text: "truncate", or "windows" for windows that overlap by half.
             A token gets its label from the window with the most context.
     """
     types, label_types, begins, ends = _read_scheme(model.labels)
     is_inner = tf.constant(
-        [piece.startswith("##") for piece in rows.tokenizer.vocabulary]
+        [piece.startswith("##") for piece in preprocess.tokenizer.vocabulary]
     )
     truncates = long_text == "truncate"
 
     def function(text):
-        ids, first, after = rows.tokenizer.tokenize_with_offsets(
+        ids, first, after = preprocess.tokenizer.tokenize_with_offsets(
             text, unit="bytes"
         )
-        room = rows.sequence_length - 2
-        truncated = {"truncated": rows.are_cut(ids)} if truncates else {}
+        room = preprocess.packer.room(1)
+        truncated = {}
         if truncates:
+            truncated = {"truncated": preprocess.packer.is_cut(ids)}
             ids, first, after = ids[:, :room], first[:, :room], after[:, :room]
-        probabilities = _compute_probabilities(model, rows, ids, room)
+        probabilities = _compute_probabilities(model, preprocess, ids)
         words = _find_words(ids, first, after, probabilities, is_inner)
         entities = _find_entities(words, label_types, begins, ends)
         return _make_outputs(text, entities, types) | truncated
 
-    entity_outputs = {
-        "text": "string (B, N): the entities, slices of the text",
-        "type": f"string (B, N): one of {types}",
-        "start": "int32 (B, N): index of the first character (Unicode code "
-        "point), padded with -1",
-        "end": "int32 (B, N): index after the last character, padded with -1",
-        "score": "float32 (B, N): mean probability of the words' labels",
-    }
-    outputs = entity_outputs | {
-        "count": "int32 (B,): number of entities of each text"
+    outputs = {
+        "text": _describe_found(
+            "string", "N", "the entities, slices of the text"
+        ),
+        "type": _describe_found("string", "N", f"one of {types}"),
+        "start": _describe_found("int32", "N", TOKENS["start"].text),
+        "end": _describe_found("int32", "N", TOKENS["end"].text),
+        "score": _describe_found(
+            "float32", "N", "mean probability of the words' labels"
+        ),
+        "count": Output("int32", ("B",), "number of entities of each text"),
     }
     return Signature(
         "tag",
         {"text": "Ada Lovelace was born in London."},
         function,
         outputs | TRUNCATED if truncates else outputs,
-        padded=tuple(entity_outputs),
         labels=tuple(types),
+        reads_windows=not truncates,
     )
 
 
@@ -260,13 +276,14 @@ def _read_scheme(labels):
     )
 
 
-def _compute_probabilities(model, rows, ids, room):
+def _compute_probabilities(model, preprocess, ids):
     """Return probabilities of labels for ragged ids: float32 (tokens, C)."""
+    room = preprocess.packer.room(1)
     cut = windows(ids, room, max(room // 2, 1))
     width = len(model.labels)
 
     def predict_windows(begin, end):
-        inputs = rows.pack(cut.ids[begin:end])
+        inputs = preprocess.packer(cut.ids[begin:end])
         logits = model(inputs, training=False)[:, 1:]  # without [CLS]
         length = cut.ids[begin:end].row_lengths()
         is_token = tf.sequence_mask(length, tf.shape(logits)[1])

@@ -16,9 +16,9 @@ import tensorflow as tf
 from bert_keras import comparison, json_files
 from bert_keras.errors import InputError
 from bert_keras.serving import replay
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor, plain_link, read_card
-from bert_keras.serving.pieces import ID_INPUTS
+from bert_keras.serving.texts import copy_for_serving
+from bert_keras.serving.tokens import ID_INPUTS
 
 # Usual and hard texts: masks, empty, white space, punctuation alone, bytes that
 # are not UTF-8, other scripts, control characters, a very long text.
@@ -41,17 +41,14 @@ def answer_here(signatures, functions, preprocessor):
     `functions` is a dict of signature name -> traced function.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # Signatures that read windows are slow, so they get shorter texts. They
-    # have no output `truncated`.
+    # Signatures that read windows are slow, so they get shorter texts.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     answers = []
     for name, signature in signatures.items():
         if name == "ids":
             request = make_ids_request(signature, preprocessor, few)
         else:
-            is_fast = name in ("tokenize", "next_sentence")
-            is_fast = is_fast or "truncated" in signature.outputs
-            chosen = texts if is_fast else few
+            chosen = few if signature.reads_windows else texts
             request = make_request(signature.inputs, chosen)
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = functions[name](*tensors)
@@ -86,7 +83,8 @@ def make_request(examples, texts):
 
 def make_ids_request(signature, preprocessor, texts):
     """Return a request of token ids, a dict of input name -> padded rows."""
-    packed = Rows(preprocessor).pack(preprocessor.tokenizer(tf.constant(texts)))
+    preprocess = copy_for_serving(preprocessor)
+    packed = preprocess.packer(preprocess.tokenizer(tf.constant(texts)))
     columns = [packed[name].numpy().tolist() for name in ID_INPUTS]
     if signature.specs()[0].shape.rank == 3:  # (B, K, T), two choices each
         columns = [[[row, rows[0]] for row in rows] for rows in columns]
@@ -117,13 +115,14 @@ def measure_difference(folder, answers):
 def _drop_padding(signature, request, answer):
     """Return the answer without its values at padding."""
     values = dict(answer)
-    for name in signature.padded:
-        width = np.arange(values[name].shape[1])
-        is_real = width < values["count"][:, np.newaxis]  # (B, N)
-        values[name] = values[name][is_real]
-    for name in signature.per_token:
-        mask = np.array(list(request.values())[1], bool)
-        values[name] = values[name][mask]
+    for name, output in signature.outputs.items():
+        if output.padded:
+            width = np.arange(values[name].shape[1])
+            is_real = width < values["count"][:, np.newaxis]  # (B, N)
+            values[name] = values[name][is_real]
+        elif output.per_token:
+            mask = np.array(list(request.values())[1], bool)
+            values[name] = values[name][mask]
     return values
 
 

@@ -106,6 +106,12 @@ class SegmentPacker(keras.layers.Layer):
         lengths, kept = self._measure_lengths(_as_segments(segments))
         return tf.reduce_sum(lengths - kept, axis=1)
 
+    def is_cut(self, segments: Any) -> tf.Tensor:
+        """Return bool `(B,)`: True if a row loses tokens."""
+        segments = _as_segments(segments)
+        lengths = sum(segment.row_lengths() for segment in segments)
+        return lengths > self.room(len(segments))
+
     def room(self, num_segments: int) -> int:
         """Return the maximum total length of the segments in a row."""
         room = self.sequence_length - num_segments - 1

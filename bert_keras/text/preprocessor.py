@@ -152,16 +152,16 @@ class BertPreprocessor(keras.layers.Layer):
 
         `prompt` is a name in `prompts`, or None for no prompt.
         """
-        return type(self)(
-            self.tokenizer,
-            self.sequence_length,
-            self.pad_to_longest,
-            self.prompts,
-            prompt,
-            self.include_prompt,
-            self.text_keys,
-            self.label_key,
+        return self.copy(prompt=prompt)
+
+    def copy(self, **changes: Any) -> Self:
+        """Return a copy with the same tokenizer, and changed arguments."""
+        names = (
+            *("tokenizer", "sequence_length", "pad_to_longest", "prompts"),
+            *("prompt", "include_prompt", "text_keys", "label_key"),
         )
+        arguments = {name: getattr(self, name) for name in names}
+        return type(self)(**{**arguments, **changes})
 
     @classmethod
     def from_preset(

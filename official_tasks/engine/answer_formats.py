@@ -69,7 +69,8 @@ class Table:
             name: [f"{start}_{label}" for label in labels]
             for name, start in BY_LABEL.items()
             if len(labels) <= MAX_LABELS
-            and "(B, C)" in entry["outputs"].get(name, "")
+            and name in entry["outputs"]
+            and entry["outputs"][name]["shape"] == ["B", "C"]
         }
         inputs, outputs = entry["input_order"], sorted(entry["outputs"])
         record = {"keep": keep, "inputs": inputs, "answer": outputs}

@@ -24,7 +24,7 @@ from tools.compare import compare, read_records
 
 ENTRY = {
     "input_order": ["text"],
-    "outputs": {"letters": "", "truncated": ""},
+    "outputs": {"letters": {}, "truncated": {}},
 }
 
 
@@ -272,7 +272,7 @@ class Vectors(Served):
     def __init__(self):
         super().__init__()
         names = ["embedding", "label", "scores", "words"]
-        entry = {"input_order": ["text"], "outputs": dict.fromkeys(names, "")}
+        entry = {"input_order": ["text"], "outputs": dict.fromkeys(names, {})}
         self.card["signatures"]["count"] = entry
 
     def count(self, texts):
@@ -311,7 +311,10 @@ def test_of_more_than_100_labels_the_best_ten_are_written(tmp_path, count):
     served = Served()
     served.card["signatures"]["count"] = {
         "input_order": ["text"],
-        "outputs": {"probabilities": ""},
+        "outputs": {
+            "probabilities": {"shape": ["B", "C"], "padded": False}
+            | {"per_entry": False}
+        },
         "labels": labels,
     }
     served.signatures = ["count"]
@@ -369,7 +372,7 @@ def test_a_table_has_a_column_for_each_labels_probability(tmp_path, count):
     served, shares = Served(), np.float32([0.25, 0.5, 0.25])
     served.card["signatures"]["count"] = {
         "input_order": ["text"],
-        "outputs": {"probabilities": "float32 (B, C): probability"},
+        "outputs": {"probabilities": {"shape": ["B", "C"]}},
         "labels": ["bad", "a, b", *map(str, range(count - 2))],
     }
     served.signatures = ["count"]

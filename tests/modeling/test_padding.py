@@ -7,8 +7,8 @@ from served_samples import preprocessor, spread, task_models
 
 from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.signatures import make_signatures
+from bert_keras.serving.texts import copy_for_serving
 
 LENGTHS = {
     "mixed": [7, 2, 11, 5],
@@ -152,7 +152,7 @@ def test_every_signature_leaves_padding_alone():
     options |= {"pooling": "mean", "normalize": True, "features": "last"}
     options |= {"truncate_dim": None}
     texts = ["an hour well [MASK] spent.", "bad", "", "good film, was it?"]
-    made = Rows(preprocessor())
+    made = copy_for_serving(preprocessor())
     for model in models:
         for signature in make_signatures(model, made, options):
             if signature.name == "fill_mask":

@@ -16,7 +16,7 @@ from bert_keras.modeling.task_models import (
     BertSpanPredictor,
     BertTagger,
 )
-from bert_keras.serving.graph import MASK
+from bert_keras.serving.signature import MASK
 
 
 def framed(preprocessor, *segments):

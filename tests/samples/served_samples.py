@@ -13,13 +13,13 @@ from bert_keras.modeling.task_models import (
     BertSpanPredictor,
     BertTagger,
 )
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import (
     OPTIONS,
     make_signatures,
     resolve_options,
 )
+from bert_keras.serving.texts import copy_for_serving
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -68,7 +68,7 @@ def live_signatures(model, preprocess, **options):
     """Return name -> signature, in the order of an export of the model."""
     options = dict.fromkeys((*OPTIONS, "hypothesis")) | options
     options = resolve_options([model], options)
-    signatures = make_signatures(model, Rows(preprocess), options)
+    signatures = make_signatures(model, copy_for_serving(preprocess), options)
     return {signature.name: signature for signature in signatures}
 
 

@@ -18,6 +18,12 @@ def classify(texts):
     }
 
 
+def describe(dtype, axes, per_entry=False, padded=False):
+    """Return an input or output as the card describes it."""
+    flags = {"per_entry": per_entry, "padded": padded}
+    return {"dtype": dtype, "shape": list(axes), **flags}
+
+
 SERVED = types.SimpleNamespace(
     folder="served",
     card={
@@ -25,7 +31,10 @@ SERVED = types.SimpleNamespace(
         "signatures": {
             "classify": {
                 "input_order": ["text"],
-                "outputs": {"label": "string (B,)", "probabilities": "(B, C)"},
+                "outputs": {
+                    "label": describe("string", "B"),
+                    "probabilities": describe("float32", "BC"),
+                },
             }
         },
     },
@@ -60,7 +69,7 @@ def test_padding_of_a_recorded_list_is_no_difference():
     """A server pads the scores of a row to the longest list of its batch."""
     entry = {
         "input_order": ["text", "passages"],
-        "outputs": {"score": "float32 (B, K): of each passage"},
+        "outputs": {"score": describe("float32", "BK", per_entry=True)},
     }
     served = types.SimpleNamespace(
         card={"default": "rank", "signatures": {"rank": entry}},
@@ -76,8 +85,10 @@ def test_padding_of_a_recorded_list_is_no_difference():
 def test_padding_of_a_servers_entities_is_no_difference():
     entry = {
         "input_order": ["text"],
-        "padded": ["text", "start"],
-        "outputs": {"text": "string (B, K)", "start": "int32 (B, K)"},
+        "outputs": {
+            "text": describe("string", "BN", padded=True),
+            "start": describe("int32", "BN", padded=True),
+        },
     }
     served = types.SimpleNamespace(
         card={"default": "tag", "signatures": {"tag": entry}},
@@ -151,11 +162,11 @@ def with_labels(*labels):
     served = types.SimpleNamespace(**vars(SERVED))
     entry = {
         "input_order": ["text"],
-        "inputs": {"text": "string (B,)"},
+        "inputs": {"text": describe("string", "B")},
         "outputs": {
-            "label": "string (B,)",
-            "label_index": "int32 (B,)",
-            "probabilities": "float32 (B, C)",
+            "label": describe("string", "B"),
+            "label_index": describe("int32", "B"),
+            "probabilities": describe("float32", "BC"),
         },
         "labels": list(labels),
     }

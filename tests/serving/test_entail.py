@@ -8,9 +8,8 @@ from served_samples import encoder, live_signatures, preprocessor, spread
 
 from bert_keras import BertClassifier, InputError, export_saved_model
 from bert_keras.serving.classification import entail
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
-from bert_keras.serving.pieces import tokenize
+from bert_keras.serving.texts import copy_for_serving
 
 NLI = ["contradiction", "neutral", "entailment"]
 HYPOTHESIS = "I would, {}!"
@@ -24,7 +23,7 @@ def entailment_model(labels=NLI, **arguments):
 
 @functools.cache
 def rows():
-    return Rows(preprocessor())
+    return copy_for_serving(preprocessor())
 
 
 def answer(signature, function, texts, candidates):
@@ -79,23 +78,6 @@ def test_the_label_for_entailment_is_known_by_its_name(labels, entailment_id):
     )
     np.testing.assert_allclose(found["probabilities"][0], scores, atol=1e-5)
     np.testing.assert_allclose(found["entailment"][0], alone, atol=1e-5)
-
-
-def test_the_server_counts_the_hypothesis_with_each_candidate():
-    server = pytest.importorskip("bert_keras.serving.server")
-    inputs = {"text": "string (B,)", "candidates": "string (B, N)"}
-    card = {
-        "signatures": {"entail": {"inputs": inputs}},
-        "options": {"hypothesis": HYPOTHESIS},
-        "sequence_length": 12,
-    }
-    columns = {"text": [b"an hour"], "candidates": [[b"good", b"bad"]]}
-    (count,) = server._count_tokens(
-        "entail", columns, card, tokenize(rows()).function
-    )
-    row = preprocessor()(("an hour", HYPOTHESIS.format("good")))
-    tokens = int(np.sum(row["padding_mask"]))
-    assert 2 * tokens <= count <= 2 * 12
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ from bert_keras.modeling.task_models import (
 from bert_keras.modeling.weights import enable_lora, lora_layers
 from bert_keras.serving import export, verify
 from bert_keras.serving.export import export_saved_model
-from bert_keras.serving.graph import Signature
 from bert_keras.serving.load import load_saved_model, read_card
 from bert_keras.serving.portable_formats import export_on_ids
+from bert_keras.serving.signature import Output, Signature
 from bert_keras.serving.signatures import find_untrained_signatures
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
@@ -82,7 +82,7 @@ LENGTH = Signature(
     "length",
     {"text": "An hour."},
     lambda text: {"length": tf.strings.length(text)},
-    {"length": "int32 (B,): how many bytes"},
+    {"length": Output("int32", ("B",), "how many bytes")},
 )
 
 

@@ -165,7 +165,9 @@ def test_messages_have_arguments_that_are_flags_in_backquotes():
         if re.search(bare, message)
     }
     # A list of names, and a text about the inputs of a signature
-    assert {name for name, _ in found} <= {"packing.py", "pieces.py"}, found
+    assert {name for name, _ in found} <= {"packing.py", "pretraining.py"}, (
+        found
+    )
     assert len(names) > 50
 
 

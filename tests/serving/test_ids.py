@@ -9,9 +9,9 @@ from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
-from bert_keras.serving.pieces import ID_INPUTS, INPUTS, ids
+from bert_keras.serving.texts import copy_for_serving
+from bert_keras.serving.tokens import ID_INPUTS, INPUTS, ids
 from bert_keras.serving.verify import HARD_TEXTS, make_ids_request
 
 TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]
@@ -37,7 +37,7 @@ CLIENTS = {
 
 @functools.cache
 def rows():
-    return Rows(preprocessor())
+    return copy_for_serving(preprocessor())
 
 
 @functools.cache

@@ -18,9 +18,9 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import make_signatures, resolve_options
+from bert_keras.serving.texts import copy_for_serving
 from bert_keras.serving.verify import HARD_TEXTS, make_request
 
 OPTIONS = {
@@ -39,7 +39,7 @@ TEXTS = [t.encode() if isinstance(t, str) else t for t in TEXTS]
 
 @functools.cache
 def rows():
-    return Rows(preprocessor())
+    return copy_for_serving(preprocessor())
 
 
 def asked(model, **options):

@@ -64,7 +64,7 @@ def test_a_folder_of_versions_stands_for_the_highest(export, tmp_path):
         ({"default": "other"}, "other"),
         ({"signatures": []}, "signatures"),
         ({"signatures": {"classify": 5}}, "does not describe"),
-        ({"signatures": {"classify": {"inputs": {}, "padded": []}}}, "missing"),
+        ({"signatures": {"classify": {"inputs": {}, "labels": []}}}, "missing"),
         ({"fingerprint": None}, "fingerprint"),
         ({"options": None}, "options"),
         ({"sequence_length": None}, "sequence_length"),
@@ -80,13 +80,55 @@ def test_a_card_that_lies_is_refused(export, lie, word):
     assert word in str(raised.value)
 
 
-@pytest.mark.parametrize("field", ["inputs", "outputs", "request", "padded"])
+@pytest.mark.parametrize(
+    "field", ["inputs", "outputs", "request", "reads_windows"]
+)
 def test_a_signature_without_a_field_is_refused(export, field):
     card = json_files.read_json(export / "signature_card.json")
     del card["signatures"]["classify"][field]
     change_card(export, signatures=card["signatures"])
     with pytest.raises(InputError, match=f"'{field}' is missing"):
         load_saved_model(export)
+
+
+def as_format_2(entry):
+    """Return a signature's entry as cards of format 2 have it."""
+
+    def describe(spec):
+        axes = spec["shape"]
+        text = ", ".join(map(str, axes)) + "," * (len(axes) < 2)
+        return f"{spec['dtype']} ({text})"
+
+    old = {
+        **entry,
+        "inputs": {k: describe(v) for k, v in entry["inputs"].items()},
+        "outputs": {
+            k: f"{describe(v)}: {v['text']}"
+            for k, v in entry["outputs"].items()
+        },
+        "padded": [k for k, v in entry["outputs"].items() if v["padded"]],
+    }
+    del old["reads_windows"], old["skips_padding"]
+    return old
+
+
+def test_an_export_with_an_older_card_gives_the_same_answers(
+    export, toy_served
+):
+    entries = toy_served.card["signatures"]
+    old = {name: as_format_2(entry) for name, entry in entries.items()}
+    change_card(export, signatures=old, format_version=2)
+    served = load_saved_model(export)
+    found = served.card["signatures"]
+    for name, entry in entries.items():
+        described = json.loads(json.dumps(entry["outputs"]))
+        for output in described.values():  # sizes were texts
+            output["shape"] = list(map(str, output["shape"]))
+        assert found[name] == {**old[name], **entry, "outputs": described}
+    assert found["answer"]["reads_windows"]
+    assert not found["tag"]["reads_windows"]
+    request = entries["choose"]["request"]
+    assert served.choose(**request) == toy_served.choose(**request)
 
 
 def damage(path):
@@ -177,7 +219,8 @@ def test_an_answer_has_a_value_for_each_entry_of_its_own_list(toy_served):
     passages = [["", "good"], ["film", "", "was", "an"]]
     columns = {"query": prompts, "passages": passages}
     tensors = map(as_tensor, columns.values(), signature.specs())
-    entry = {"padded": [], "outputs": signature.outputs}
+    outputs = {n: vars(output) for n, output in signature.outputs.items()}
+    entry = {"outputs": outputs}
     found = load._to_python(signature.function(*tensors), entry, columns)
     assert found["order"][0] == [1, 0] and found["order"][1][3] == 1
     assert [len(row) for row in found["score"]] == [2, 4]
@@ -217,10 +260,22 @@ def test_loading_needs_no_model_code():
 
 
 ENTRIES = {
-    "text": {"input_order": ["text"], "inputs": {"text": "string (B,)"}},
-    "ids": {"input_order": ["ids"], "inputs": {"ids": "int32 (B, N)"}},
-    "lists": {"input_order": ["lists"], "inputs": {"lists": "string (B, N)"}},
-    "rows": {"input_order": ["rows"], "inputs": {"rows": "int32 (B, K, N)"}},
+    "text": {
+        "input_order": ["text"],
+        "inputs": {"text": {"dtype": "string", "shape": ["B"]}},
+    },
+    "ids": {
+        "input_order": ["ids"],
+        "inputs": {"ids": {"dtype": "int32", "shape": ["B", "N"]}},
+    },
+    "lists": {
+        "input_order": ["lists"],
+        "inputs": {"lists": {"dtype": "string", "shape": ["B", "N"]}},
+    },
+    "rows": {
+        "input_order": ["rows"],
+        "inputs": {"rows": {"dtype": "int32", "shape": ["B", "K", "N"]}},
+    },
 }
 
 

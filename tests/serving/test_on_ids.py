@@ -13,9 +13,9 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving import portable_formats
 from bert_keras.serving.export import export_saved_model
-from bert_keras.serving.pieces import output_names
 from bert_keras.serving.portable_formats import NEEDS, export_on_ids
 from bert_keras.serving.quantize import convert_weights
+from bert_keras.serving.tokens import output_names
 
 
 def needs(format):

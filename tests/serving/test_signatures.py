@@ -10,9 +10,10 @@ from live_answers import best_windows
 from live_answers import windows as plain_windows
 
 from bert_keras.serving.classification import choose, classify
-from bert_keras.serving.graph import Rows
-from bert_keras.serving.pieces import MASKS_AT_ONCE, _likeliest, tokenize
+from bert_keras.serving.pretraining import MASKS_AT_ONCE, _likeliest
 from bert_keras.serving.spans import MAX_ANSWERS, answer, cut_out, tag
+from bert_keras.serving.texts import copy_for_serving
+from bert_keras.serving.tokens import tokenize
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.windows import best_context, in_chunks, windows
@@ -29,7 +30,9 @@ def tokenizer():
 
 
 def rows(sequence_length=16):
-    return Rows(BertPreprocessor(tokenizer(), sequence_length=sequence_length))
+    return copy_for_serving(
+        BertPreprocessor(tokenizer(), sequence_length=sequence_length)
+    )
 
 
 @dataclasses.dataclass
@@ -64,7 +67,7 @@ def called(signature, *texts):
     outputs = signature.function(*[tf.constant(t) for t in texts])
     assert set(outputs) == set(signature.outputs)
     values = {key: value.numpy() for key, value in outputs.items()}
-    for key in signature.padded:
+    for key in [k for k, o in signature.outputs.items() if o.padded]:
         pairs = zip(values[key], values["count"], strict=True)
         values[key] = [row[:count].tolist() for row, count in pairs]
     return values

@@ -4,15 +4,26 @@ import numpy as np
 import pytest
 
 from bert_keras.serving import verify
-from bert_keras.serving.graph import Signature
+from bert_keras.serving.signature import Output, Signature
 
-TAG = Signature("tag", {"text": ""}, None, {}, padded=("type", "score"))
+
+def outputs(*axes, **named):
+    """Return the outputs of a signature from their axes."""
+    return {n: Output("float32", tuple(a), "", *axes) for n, a in named.items()}
+
+
+TAG = Signature(
+    "tag",
+    {"text": ""},
+    None,
+    outputs(False, True, type="BN", score="BN") | outputs(count="B"),
+)
 TAGS = {
     "type": np.array([[b"LOC", b""], [b"PER", b"LOC"]]),
     "score": np.array([[0.5, -1], [0.25, 1]], "float32"),
     "count": np.array([1, 2]),
 }
-IDS = Signature("ids", {}, None, {}, per_token=("vectors",))
+IDS = Signature("ids", {}, None, outputs(vectors="BTD", pooled="BD"))
 VECTORS = {
     "vectors": np.ones([2, 3, 4], "float32"),
     "pooled": np.ones([2, 4], "float32"),

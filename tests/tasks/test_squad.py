@@ -132,8 +132,8 @@ def test_rows_are_the_question_and_windows_of_the_context(tmp_path):
 
 def test_answers_equal_those_of_the_exported_signature():
     from bert_keras import BertEncoder, BertSpanPredictor
-    from bert_keras.serving.graph import Rows
     from bert_keras.serving.spans import answer
+    from bert_keras.serving.texts import copy_for_serving
     from official_tasks.engine.models import Predictor
 
     encoder = BertEncoder(
@@ -149,7 +149,7 @@ def test_answers_equal_those_of_the_exported_signature():
     encoded = task.encode([question], preprocess)
     outputs = Predictor(model, per_token=True)(encoded)
     (mine,) = task.decode([question], encoded, outputs)
-    served = answer(model, Rows(preprocess), top_k=3).function(
+    served = answer(model, copy_for_serving(preprocess), top_k=3).function(
         np.array([question.question]), np.array([question.context])
     )
     assert served["answer"][0, 0].numpy().decode() == mine.text
