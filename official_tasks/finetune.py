@@ -1,6 +1,6 @@
 r"""Fine-tunes BERT on a task and scores it.
 
-    python -m official_tasks.finetune --task=custom --train=reviews.csv \
+    python -m official_tasks.finetune --task=classify --train=reviews.csv \
         --text=review --label=stars --init=runs/pretrain/model \
         --output=runs/reviews
     python -m official_tasks.finetune --task=mrpc \
@@ -11,13 +11,14 @@ r"""Fine-tunes BERT on a task and scores it.
 In: the data of a task, and --init, the weights to start from. --data_dir is a
 folder of official files, or a data set such as hf:nyu-mll/glue. Without it,
 GLUE, SQuAD, conll2003 and wikiann are read from TensorFlow Datasets, which
-downloads them once. --task=custom reads any CSV, TSV, JSONL or Parquet file and
-any data set. --task=my_task.py is a Python file with your task. Out, in
---output: model/ with the vocabulary, the labels and the weights with the best
-score on dev; results.json with all official metrics; predictions/ of the dev
-split; report.html; TensorBoard logs. tools/export.py exports model/, except a
-tagger that was trained with --recipe. The same command resumes an interrupted
-run. If a run of several fails, the others go on, and the exit code is 3.
+downloads them once. --task=classify, the default, multilabel, regress, spans,
+tags, choices, embed and rank read any CSV, TSV, JSONL or Parquet file and any
+data set. --task=my_task.py is a Python file with your task. Out, in --output:
+model/ with the vocabulary, the labels and the weights with the best score on
+dev; results.json with all official metrics; predictions/ of the dev split;
+report.html; TensorBoard logs. tools/export.py exports model/, except a tagger
+that was trained with --recipe. The same command resumes an interrupted run. If
+a run of several fails, the others go on, and the exit code is 3.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
@@ -104,7 +105,7 @@ TRAINING = {
 
 
 def define_flags():
-    registry.define_task_flags("custom", {"glue": ("data_dir",)})
+    registry.define_task_flags("classify", {"glue": ("data_dir",)})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string(
         "init", None, "Weights to start from: a folder or a preset's name."

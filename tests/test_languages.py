@@ -112,9 +112,9 @@ def job(request, tmp_path_factory):
         "--phase_2_steps=0 --evaluation_steps=1",
     )
     for name, flags in (
-        ("classes", "--task=custom --train=classes.csv"),
-        ("tags", "--task=customtags --spans=spans --train=tags.jsonl"),
-        ("answers", "--task=customspans --train=answers.csv --start=start"),
+        ("classes", "--task=classify --train=classes.csv"),
+        ("tags", "--task=tags --spans=spans --train=tags.jsonl"),
+        ("answers", "--task=spans --train=answers.csv --start=start"),
     ):
         run(
             folder,
@@ -192,12 +192,12 @@ def test_predictions_are_written_as_the_export_answers(job):
     language, rows, folder = job
     run(
         folder,
-        "-m official_tasks.predict --task=customspans --split=test "
+        "-m official_tasks.predict --task=spans --split=test "
         "--test=answers.csv --model=answers --output=predicted",
     )
     run(
         folder,
-        "-m official_tasks.predict --task=custom --split=test "
+        "-m official_tasks.predict --task=classify --split=test "
         "--test=classes.csv --model=classes --output=predicted_classes",
     )
     written = read_csv(folder / "predicted_classes/predictions.csv")

@@ -45,7 +45,7 @@ PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
 --sequence_length=32 --max_predictions=5 --batch_size=64 --phase_2_steps=0
 --learning_rate=1e-3 --warmup=0.1 --dropout=0 --bias_correction --evaluations=4
 --evaluation_steps=50 --dtype=auto"""
-FINETUNE = """--task=custom --sequence_length=32 --batch_size=32 --epochs=3
+FINETUNE = """--task=classify --sequence_length=32 --batch_size=32 --epochs=3
 --learning_rate=3e-4 --dtype=auto"""
 TRAIN_ROWS, DEV_ROWS = 8000, 2000
 # Flags of --quick, for continuous integration: each stage trains only a little.
@@ -130,7 +130,7 @@ def main(values):
         f"{folder}/pretrained/report.html",
         "With your data, a CSV file with the columns text and label:",
         "",
-        f"{python}.finetune --task=custom --train=yours.csv "
+        f"{python}.finetune --task=classify --train=yours.csv "
         f"--init={quoted}/pretrain/model --output=runs/yours",
         f"{python}.tools.export --model=runs/yours/model --output=runs/served",
     ]

@@ -3,13 +3,13 @@ r"""Mines hard negatives: wrong passages that an embedder finds for a text.
     python tools/mine_negatives.py --train=partners.csv \
         --model=runs/embedder --range_min=3 --output=triplets.csv
 
-In: a file of texts and their partners, as for --task=embedding, and a model
+In: a file of texts and their partners, as for --task=embed, and a model
 folder, a run or a name of weights. With --queries and --passages, the file has
 ids in place of texts. Out: a CSV file with the columns text, text_pair and
 negative. A text has a line for each combination of a partner and a negative.
 To train with the file:
 
-    python -m official_tasks.finetune --task=embedding --train=triplets.csv \
+    python -m official_tasks.finetune --task=embed --train=triplets.csv \
         --negative=negative --init=runs/embedder --output=runs/better
 
 The negatives of a text are chosen from the partners of all other texts, or from
@@ -96,7 +96,7 @@ def main(values):
     if not values.output.endswith(".csv"):
         raise InputError(f"--output={values.output}: expected a .csv file")
     options = {name: getattr(values, name) for name in (*COLUMNS, "max_score")}
-    task = embedding.embedding_task(objective="in_batch", **options)
+    task = embedding.embed_task(objective="in_batch", **options)
     rows = task.source.read_files("train")
     progress.print_notes(rows.notes)
     pairs = Examples((pair for _, pair in rows), rows.notes)

@@ -144,6 +144,8 @@ def run(
     progress.show_devices(strategy, arguments["dtype"])
     kept = {k: v for k, v in arguments.items() if k not in EXECUTION}
     identity = {"task": task.name, **kept, **(settings or {})}
+    if output is not None:
+        identity = registry.keep_old_name(output, identity)
     inputs = [*task.data_files(), *models.list_model_files(init)]
     # A run does not resume with another version of the user's task.
     inputs += registry.find_task_file(task)

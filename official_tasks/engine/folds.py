@@ -24,6 +24,7 @@ from official_tasks.engine import (
     splits,
     task_report,
 )
+from official_tasks.tasks import registry
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.data_notes import note_labels
@@ -60,7 +61,7 @@ def cross_validate(
     settings = {**(settings or {}), "folds": folds}
     identity = {"task": task.name, "init": str(init), "seed": seed}
     identity |= {k: v for k, v in arguments.items() if k not in grid.EXECUTION}
-    identity |= settings
+    identity = registry.keep_old_name(output, identity | settings)
     with RunFolder(output, identity, task.data_files()) as folder:
         examples = read_all(task)
         folder.check_inputs(splits.read_versions(task))

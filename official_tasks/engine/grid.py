@@ -22,6 +22,7 @@ from official_tasks.engine.finetuning import scalars
 from official_tasks.engine.notes import has_failed
 from official_tasks.engine.training import DivergedError
 from official_tasks.script import LARGEST_SEED
+from official_tasks.tasks import registry
 
 MAX_CLASSES = 20  # the scores of more classes are only in the report
 # Arguments that may change when a run resumes.
@@ -108,6 +109,7 @@ def run(
         **{k: v for k, v in arguments.items() if k not in EXECUTION},
         **(settings or {}),
     }
+    identity = registry.keep_old_name(output, identity)
     return _run_all(task, metric, output, identity, run_one)
 
 

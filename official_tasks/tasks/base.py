@@ -12,11 +12,6 @@ from typing import Any, NamedTuple
 from bert_keras.errors import InputError
 
 SPLITS = ("train", "dev", "test")
-# Name of a task in files -> name that users write, where they differ.
-TITLES = {
-    f"custom{problem}": f"custom --problem={problem}"
-    for problem in ("spans", "tags", "choices")
-}
 RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # learning rates of the paper, section 4.1
 
 
@@ -196,7 +191,7 @@ class Task(abc.ABC):
     @property
     def title(self) -> str:
         """Name of the task in messages, as a user writes it after --task=."""
-        return TITLES.get(self.name, self.name)
+        return self.name
 
     @abc.abstractmethod
     def read(self, split: str) -> list:

@@ -162,7 +162,7 @@ _OTHER_FILES = {
         "brat's file of spans, which has no text",
         "Write each text and its spans as a line of JSONL, "
         '{"text": "Anna ran", "spans": [{"start": 0, "end": 4, "label": '
-        '"PER"}]}, and give --task=custom --problem=tags --spans=spans',
+        '"PER"}]}, and give --task=tags --spans=spans',
     ),
 }
 
@@ -205,7 +205,7 @@ def _is_full_label(label):
 WORD_A_LINE = (
     "expected a word on each line, and an empty line after each sentence. If "
     "you have a sentence a line, make it a table with a column 'words', and "
-    "give --task=custom --problem=tags"
+    "give --task=tags"
 )
 
 

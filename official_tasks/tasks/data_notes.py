@@ -128,7 +128,7 @@ def note_numbers(names) -> list[str]:
     return [
         f"the labels are {len(names)} different numbers, such as {names[0]}, "
         "and each number is learned as a class. To predict a number, give "
-        "--problem=regression"
+        "--task=regress"
     ]
 
 

@@ -30,7 +30,7 @@ from official_tasks.tasks.table import write_csv
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
 MAX_COSINES = 2**24  # in one array: 64 MB; its argsort takes 128 MB
-EMBEDDING_OPTIONS = {
+EMBED_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
         None,
@@ -65,9 +65,9 @@ class Query(NamedTuple):
     passages: list[str]
 
 
-def embedding_task(**options):
-    """Return the task "embedding"; its options are `EMBEDDING_OPTIONS`."""
-    chosen = fill_options(EMBEDDING_OPTIONS, options)
+def embed_task(**options):
+    """Return the task "embed"; its options are `EMBED_OPTIONS`."""
+    chosen = fill_options(EMBED_OPTIONS, options)
     objective = chosen.objective
     if objective is None:
         objective = "cosine" if chosen.label else "in_batch"
@@ -88,7 +88,7 @@ def embedding_task(**options):
             "default with --label) does not search. Leave --recall_at out"
         )
     # A search scores the model, except with the objective "cosine".
-    source = PairTable("embedding", chosen, is_search=objective != "cosine")
+    source = PairTable("embed", chosen, is_search=objective != "cosine")
     return EmbeddingTask(
         source,
         objective,

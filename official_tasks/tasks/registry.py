@@ -15,10 +15,10 @@ from bert_keras.errors import InputError
 from bert_keras.json_files import read_json
 from bert_keras.run_folder import SETTINGS, absolute_paths, find_base
 from official_tasks import script
-from official_tasks.tasks import conll, custom, glue, multiple_choice, squad
-from official_tasks.tasks.base import TITLES, Option, Task
-from official_tasks.tasks.embedding import EMBEDDING_OPTIONS, embedding_task
-from official_tasks.tasks.retrieval import RANKING_OPTIONS, ranking_task
+from official_tasks.tasks import conll, glue, multiple_choice, own_tasks, squad
+from official_tasks.tasks.base import Option, Task
+from official_tasks.tasks.embedding import EMBED_OPTIONS, embed_task
+from official_tasks.tasks.retrieval import RANK_OPTIONS, rank_task
 from official_tasks.tasks.source import FILE_OPTIONS, RECIPE_OPTIONS
 from official_tasks.tasks.tagging import TAG_OPTIONS, tag_task
 
@@ -39,14 +39,18 @@ def _make_entries(make, rows, options):
 PREFIX = "task_in_"  # prefix of the module name of a task that the user wrote
 _FILES_AND_RECIPE = {**FILE_OPTIONS, **RECIPE_OPTIONS}
 TASKS = {
+    # A user's own data.
+    "classify": Entry(own_tasks.classify_task, own_tasks.CLASSIFY_OPTIONS),
+    "multilabel": Entry(
+        own_tasks.multilabel_task, own_tasks.MULTILABEL_OPTIONS
+    ),
+    "regress": Entry(own_tasks.regress_task, own_tasks.REGRESS_OPTIONS),
+    "spans": Entry(own_tasks.spans_task, own_tasks.SPANS_OPTIONS),
+    "tags": Entry(own_tasks.tags_task, own_tasks.TAGS_OPTIONS),
+    "choices": Entry(own_tasks.choices_task, own_tasks.CHOICES_OPTIONS),
+    "embed": Entry(embed_task, EMBED_OPTIONS),
+    "rank": Entry(rank_task, RANK_OPTIONS),
     **_make_entries(glue.glue_task, glue.ROWS, _FILES_AND_RECIPE),
-    "custom": Entry(custom.custom_task, custom.TEXT_OPTIONS),
-    # These three are --task=custom with --problem=spans, tags or choices.
-    "customspans": Entry(custom.custom_spans, custom.SPANS_OPTIONS),
-    "customtags": Entry(custom.custom_tags, custom.TAGS_OPTIONS),
-    "customchoices": Entry(custom.custom_choices, custom.CHOICES_OPTIONS),
-    "embedding": Entry(embedding_task, EMBEDDING_OPTIONS),
-    "ranking": Entry(ranking_task, RANKING_OPTIONS),
     **_make_entries(squad.squad_task, squad.ROWS, squad.SQUAD_OPTIONS),
     **_make_entries(
         multiple_choice.choice_task, multiple_choice.ROWS, _FILES_AND_RECIPE
@@ -56,6 +60,19 @@ TASKS = {
 _ALL = {n: o for entry in TASKS.values() for n, o in entry.options.items()}
 OPTIONS = sorted(_ALL)
 PATHS = (*FILE_OPTIONS, "queries", "passages")  # options that name files
+# Name of a task in the records of earlier versions, with the value of the
+# option "problem" -> present name.
+_OLD_NAMES = {
+    "custom": "classify",
+    "custom single": "classify",
+    "custom multi": "multilabel",
+    "custom regression": "regress",
+    "customspans": "spans",
+    "customtags": "tags",
+    "customchoices": "choices",
+    "embedding": "embed",
+    "ranking": "rank",
+}
 
 
 def define_task_flags(default=None, more=None):
@@ -86,12 +103,6 @@ def define_task_flags(default=None, more=None):
         script.define_flag(name, kind, None, owners[0].help)
     script.show_flags(lambda values: find_shown_options(values, more), *OPTIONS)
     script.applies_only(
-        "with --problem=multi",
-        # With --model, `complete_flags` may set --problem after this check.
-        lambda v: v.problem == "multi" or is_file(v) or _has_model(v),
-        "label_separator",
-    )
-    script.applies_only(
         "without --dev, when dev is split from train",
         lambda v: v.dev is None or is_file(v),
         "split_seed",
@@ -101,10 +112,6 @@ def define_task_flags(default=None, more=None):
         lambda v: ("predictions" in v and v.predictions) or is_file(v),
         "null_odds",
     )
-
-
-def _has_model(values):
-    return "model" in values and bool(values.model)
 
 
 def _find_type(name, options):
@@ -129,19 +136,13 @@ def find_shown_options(values, more) -> dict[str, str]:
     elif task.endswith(".py"):
         options = FILE_OPTIONS
     else:
-        options = find_task(_find_name(task, values)).options
+        options = find_task(task).options
     return {
         name: option.help
         if option.default is None
         else f"{option.help} Default: {option.default}."
         for name, option in options.items()
     }
-
-
-def _find_name(task, values):
-    """Return the name of the task that --task and --problem select."""
-    problem = _normalize(f"{task}{values['problem'].value}")
-    return problem if problem in TASKS else task
 
 
 def is_file(values):
@@ -161,11 +162,7 @@ def task_from_flags(values, task=None):
     """
     chosen = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
-    name = _find_name(task, values)
-    entry = find_task(name)
-    if name != task:
-        task = TITLES.get(name, name)
-        del chosen["problem"]
+    entry = find_task(task)
     for text in values.option:
         name, separator, value = text.partition("=")
         if not separator:
@@ -173,9 +170,11 @@ def task_from_flags(values, task=None):
         chosen[name] = value
     unknown = sorted(chosen.keys() - entry.options.keys())
     if unknown:
+        owners = [n for n in TASKS if unknown[0] in TASKS[n].options]
+        owners = f", but for {', '.join(owners)}" if owners else ""
         raise InputError(
-            f"--{unknown[0]} does nothing for the task {task}. Options of "
-            f"this task: {', '.join(entry.options) or 'none'}"
+            f"--{unknown[0]} does nothing for the task {task}{owners}. Options "
+            f"of this task: {', '.join(entry.options) or 'none'}"
         )
     options = {
         name: convert(f"--{name}", value, entry.options[name].default)
@@ -206,6 +205,8 @@ def read_run_record(model, field) -> dict:
 
 def _resolve_paths(record, field, folder) -> dict:
     values = dict(record[field])
+    if field == "settings":
+        values = _rename_task(values)
     base = find_base(record, folder)
     if os.path.realpath(base) == os.path.realpath(os.getcwd()):
         return values
@@ -217,6 +218,36 @@ def _resolve_paths(record, field, folder) -> dict:
         else value
         for name, value in values.items()
     }
+
+
+def _rename_task(settings) -> dict:
+    """Return a run's settings with the present name of its task."""
+    old = f"{settings.get('task')} {settings.get('problem', '')}".strip()
+    if old not in _OLD_NAMES:
+        return settings
+    return {
+        **{n: value for n, value in settings.items() if n != "problem"},
+        "task": _OLD_NAMES[old],
+    }
+
+
+def keep_old_name(folder, settings) -> dict:
+    """Return the settings with the task's name of the run in `folder`.
+
+    A run of an earlier version, which named the task in another way, then
+    resumes: see `RunFolder`.
+    """
+    path = os.path.join(folder, SETTINGS)
+    if not files.is_file(path):
+        return settings
+    try:
+        old = dict(read_json(path)["settings"])
+    except (ValueError, KeyError, TypeError):
+        return settings  # `RunFolder` raises
+    if _rename_task(old).get("task") != settings["task"]:
+        return settings
+    names = {"task", "problem"} & old.keys()
+    return {**settings, **{name: old[name] for name in names}}
 
 
 def complete_flags(values):
@@ -241,7 +272,7 @@ def complete_flags(values):
             f"--task is missing, and {model} has no run settings that name a "
             "task. Give --task"
         )
-    named = values.task and _normalize(_find_name(values.task, values))
+    named = values.task and _normalize(values.task)
     if task not in TASKS or named not in (None, task):
         return
     # Do not copy long_text: it would count as set by the user and replace the
@@ -264,6 +295,13 @@ def find_task(name: str) -> Entry:
         cls = load_task_class(name)
         return Entry(cls, cls.options)
     plain = _normalize(name)
+    new = [n for old, n in _OLD_NAMES.items() if old.split()[0] == plain]
+    if plain == "custom":
+        new += ["spans", "tags", "choices"]
+    if new:
+        raise InputError(
+            f"--task={name} is now --task={', '.join(dict.fromkeys(new))}"
+        )
     if plain not in TASKS:
         raise InputError(
             f"There is no task {name!r}: expected one of {', '.join(TASKS)}, "

@@ -24,7 +24,7 @@ from official_tasks.tasks.pairs import (
 from official_tasks.tasks.source import RECIPE_OPTIONS, Problem
 from official_tasks.tasks.table import write_csv
 
-RANKING_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
+RANK_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
 
 
 class RetrievalTask(Problem):
@@ -123,14 +123,14 @@ class RetrievalTask(Problem):
         write_csv(Path(folder) / "predictions.csv", [header, *rows])
 
 
-def ranking_task(**options):
-    """Return the task "ranking"; its options are `RANKING_OPTIONS`."""
-    chosen = fill_options(RANKING_OPTIONS, options)
-    source = PairTable("ranking", chosen)
+def rank_task(**options):
+    """Return the task "rank"; its options are `RANK_OPTIONS`."""
+    chosen = fill_options(RANK_OPTIONS, options)
+    source = PairTable("rank", chosen)
     has_others = source.label_column or len(source.text_columns) > 2
     if "train" in source.files and not has_others:
         raise InputError(
-            "--task=ranking needs wrong passages: expected --negative=COLUMN "
+            "--task=rank needs wrong passages: expected --negative=COLUMN "
             "with wrong passages, or --label=COLUMN with scores"
         )
     return RankingTask(source, chosen.recall_at, chosen.recipe, chosen.pooling)

@@ -8,7 +8,6 @@ from bert_keras.errors import InputError
 from bert_keras.files import split_paths
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks.tasks.base import (
-    TITLES,
     Defaults,
     Examples,
     Metric,
@@ -77,7 +76,7 @@ class Source:
     @property
     def title(self) -> str:
         """The task's name in messages; see `Task`."""
-        return TITLES.get(self.name, self.name)
+        return self.name
 
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.

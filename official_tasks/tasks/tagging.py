@@ -83,7 +83,7 @@ def _read_column(flag, value):
     if not number:
         raise InputError(
             f"--{flag}={value}: expected the number of a column, from 1. "
-            "Columns with names need --task=custom --problem=tags"
+            "Columns with names need --task=tags"
         )
     return number
 

@@ -24,28 +24,32 @@ class TextTable(Table):
     """Table of texts and labels that converts class names to indices.
 
     Args:
-        options: values of `TEXT_OPTIONS`.
+        name: name of the task.
+        problem: "single", "multi" or "regression"; see `BertClassifier`.
+        options: values of the task's options in `own_tasks`.
     """
 
     # A `TextTask` sets it when it takes the labels of a model.
     has_model_labels = False
 
-    def __init__(self, options):
-        self.options, self.problem = options, options.problem
+    def __init__(self, name, problem, options):
+        self.options, self.problem = options, problem
         pair, columns = options.text_pair, [options.label]
         # Names of the labels, if a row has 0 or 1 for each.
-        self.classes = _split(options.classes)
-        if self.problem == "multi" and "," in options.label:
+        self.classes: list[str] = []
+        if problem == "multi":
+            self.classes = _split(options.classes)
+        if problem == "multi" and "," in options.label:
             self.classes = columns = _split(options.label)
-        is_one = len(columns) == 1 and self.problem != "regression"
+        is_one = len(columns) == 1 and problem != "regression"
         columns = Columns(
-            "custom",
+            name,
             [options.text, *([pair] if pair else [])],
             columns,
             self._parse,
             lists=tuple(columns) if is_one else (),
             has_label=self._has_label,
-            is_stratified=self.problem == "single",
+            is_stratified=problem == "single",
         )
         super().__init__(columns, options)
 
@@ -72,7 +76,7 @@ class TextTable(Table):
                 raise InputError(
                     f"{where}: expected one label in column "
                     f"{self.options.label!r}, got {', '.join(cell)[:60]!r}. "
-                    "For several labels, give --problem=multi"
+                    "For several labels, give --task=multilabel"
                 )
             return (cell[0] if is_list else cell).strip()
         value = read_number(cell)

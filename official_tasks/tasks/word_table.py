@@ -20,7 +20,7 @@ class WordTable(Table):
         required = [words, sentence] if sentence else [words]
         lists = () if sentence else (words, options.tags)
         columns = Columns(
-            "customtags", required, [options.tags], self._parse, lists=lists
+            "tags", required, [options.tags], self._parse, lists=lists
         )
         super().__init__(columns, options)
 

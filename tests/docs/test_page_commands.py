@@ -80,7 +80,7 @@ def prepare_benchmarks(folder):
     (folder / "dev.tsv").write_text("sentence\tlabel\na b\t0\n")
     shutil.copy(folder / "glue/SST-2/train.tsv", folder / "first_1000.tsv")
     (folder / "squad.jsonl").write_text('{"context": "a b"}\n')
-    arguments = ["--task=custom", "--train=reviews.csv", "--text=review"]
+    arguments = ["--task=classify", "--train=reviews.csv", "--text=review"]
     arguments += ["--label=stars", "--init=toy", "--output=runs/yours"]
     done = call_script(
         *("-m", "official_tasks.finetune", *arguments, "--epochs=0.1"),
@@ -359,13 +359,13 @@ TASKS = Page(
         "finetune --task=sst2": "--epochs=1",
         "finetune --task=rte": "--epochs=1",
         "finetune --task=glue": "--nogrid --epochs=1",
-        "finetune --task=embedding": "--epochs=1",
-        "finetune --task=ranking": "--epochs=1",
+        "finetune --task=embed": "--epochs=1",
+        "finetune --task=rank": "--epochs=1",
         "--matryoshka=": "--matryoshka=16,8",
         "--truncate_dim=": "--truncate_dim=8",
         "mine_negatives": "--range_min=0",
         "finetune --task=squad2": "--epochs=1 --sequence_length=64",
-        "--problem=spans": "--sequence_length=64",
+        "--task=spans": "--sequence_length=64",
         "conll2003 --recipe=concat_last_four": "--lstm_dim=4",
         "sst2 --data_dir=glue --recipe": "--epochs=1",
         "extract_features": "--recipe=last",

@@ -81,12 +81,8 @@ def test_what_tools_write_is_read_by_the_flags_of_the_table(tmp_path):
     assert len(rows) == table.count("\n") - 1 == 12
     for row in rows:
         options = dict(w[2:].split("=", 1) for w in shlex.split(row))
-        task = options.pop("task") + options.pop("problem", "")
-        name = options["train"]
+        entry, name = TASKS[options.pop("task")], options["train"]
         options["max_score"] = float(options.get("max_score", 1))
-        entry = TASKS.get(task) or TASKS["custom"]
-        if entry is TASKS["custom"] and task != "custom":
-            options["problem"] = task.removeprefix("custom")
         options = {k: v for k, v in options.items() if k in entry.options}
         options["dev"] = options["train"]
         for key in {"train", "dev", "queries", "passages"} & options.keys():

@@ -9,7 +9,7 @@ from task_samples import (
 )
 
 from official_tasks.engine import finetuning
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def task(place):
-    return custom_task(str(place / "train.csv"), str(place / "dev.csv"))
+    return classify_task(str(place / "train.csv"), str(place / "dev.csv"))
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,11 @@ from official_tasks.engine.calibration import (
 )
 from official_tasks.engine.models import average_outputs, load_model
 from official_tasks.tasks.base import Metric
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import (
+    classify_task,
+    multilabel_task,
+    regress_task,
+)
 
 RANDOM = np.random.default_rng(0)
 
@@ -61,7 +65,7 @@ def noisy(place, tmp_path_factory):
     """A task, and a model folder with an accuracy of about 0.75 on dev."""
     folder = tmp_path_factory.mktemp("noisy")
     files = folder / "train.csv", folder / "dev.csv"
-    task = custom_task(write_reviews(files[0], 16), str(files[1]))
+    task = classify_task(write_reviews(files[0], 16), str(files[1]))
     preprocess = BertPreprocessor.from_preset(place / "init")
     model = fill(load_model(task, place / "init"))
     texts = [text for text, _ in sentences(64, seed=1)]
@@ -131,8 +135,8 @@ def test_the_saved_head_has_the_temperature(
 
 def test_other_problems_have_nothing_to_calibrate(place, tmp_path):
     path = str(write_csv(tmp_path / "rows.csv", sentences(16)))
-    for problem in ("multi", "regression"):
-        task = custom_task(path, path, problem=problem)
+    for make in (multilabel_task, regress_task):
+        task = make(path, path)
         with pytest.raises(InputError, match="does not have one class"):
             check_task(task, "calibrate", True)
     with pytest.raises(InputError, match="does not have one class"):

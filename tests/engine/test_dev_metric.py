@@ -19,8 +19,8 @@ from official_tasks.engine.dev_metric import (
     compute_loss,
 )
 from official_tasks.tasks.base import Encoded
-from official_tasks.tasks.custom import custom_task
-from official_tasks.tasks.embedding import embedding_task
+from official_tasks.tasks.embedding import embed_task
+from official_tasks.tasks.own_tasks import classify_task
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(9, 4)).astype("float32")
@@ -81,11 +81,11 @@ def test_the_loss_of_dev_is_that_of_scikit_learn():
 def imbalanced(place, tmp_path_factory):
     """A task with few training rows of the class "good"."""
     folder = tmp_path_factory.mktemp("imbalanced")
-    task = custom_task(str(place / "train.csv"), str(place / "dev.csv"))
+    task = classify_task(str(place / "train.csv"), str(place / "dev.csv"))
     rows = [(e.text, task.labels[e.label]) for e in task.read("train")]
     rows = [r for i, r in enumerate(rows) if r[1] == "bad" or i % 10 == 1]
     path = write_csv(folder / "train.csv", rows)
-    return custom_task(path, str(place / "dev.csv"))
+    return classify_task(path, str(place / "dev.csv"))
 
 
 def test_the_metric_chooses_the_weights_and_the_end(
@@ -138,7 +138,7 @@ def test_a_metric_that_a_task_lacks_is_refused_before_training(
             task, place / "init", tmp_path / "run", metric="mcc", **QUICK
         )
     assert not (tmp_path / "run").exists()
-    search = embedding_task()
+    search = embed_task()
     with pytest.raises(InputError, match="--metric=loss is .* ndcg_at_10$"):
         check_metric(search, "loss", {"ndcg_at_10": 0.5})
 

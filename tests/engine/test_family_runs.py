@@ -21,14 +21,14 @@ from official_tasks.engine import finetuning, splits
 from official_tasks.engine.leaderboard import predict_task
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.custom import (
-    custom_choices,
-    custom_spans,
-    custom_task,
+from official_tasks.tasks.embedding import embed_task
+from official_tasks.tasks.own_tasks import (
+    choices_task,
+    classify_task,
+    spans_task,
 )
-from official_tasks.tasks.embedding import embedding_task
 from official_tasks.tasks.pairs import Pair
-from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.retrieval import rank_task
 
 RUN = {
     "epochs": 1,
@@ -73,13 +73,13 @@ def test_spans_are_learned_kept_scored_and_served(init, tmp_path):
     data = write_csv(
         tmp_path / "t.csv", rows, ("question", "context", "answer")
     )
-    task = custom_spans(train=data, dev=data, stride=4)
+    task = spans_task(train=data, dev=data, stride=4)
     run = tmp_path / "run"
     results = learn(task, init, run, epochs=0.5, tune_thresholds=True)
     assert results["rows"] > len(rows)  # counts windows
     assert results["f1"] == results["best_f1"]
     assert results["majority_baseline"] == 1 / 4
-    again = custom_spans(dev=data, stride=4)
+    again = spans_task(dev=data, stride=4)
     loaded = evaluate(again, [str(run)])
     for key in ("exact_match", "f1", "best_f1_threshold", "unanswerable_f1"):
         assert loaded[key] == pytest.approx(results[key], abs=1e-5)
@@ -96,7 +96,7 @@ def test_spans_are_learned_kept_scored_and_served(init, tmp_path):
     np.testing.assert_array_equal(
         answers["has_answer"], odds <= model.null_threshold
     )
-    fixed = custom_spans(train=data, dev=data, null_threshold=2.5)
+    fixed = spans_task(train=data, dev=data, null_threshold=2.5)
     assert fixed.tune([], []) == {}
     assert load_model(fixed, run).arguments()["null_threshold"] == 2.5
 
@@ -110,9 +110,9 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     data = write_csv(tmp_path / "t.csv", answers, (*columns, "answer"))
     test = write_csv(tmp_path / "test.csv", [row] * 4, columns)
     run = tmp_path / "run"
-    keep(custom_spans(train=data, dev=data), init, run)
+    keep(spans_task(train=data, dev=data), init, run)
     # The threshold is below all null odds, so every answer is empty.
-    asked = custom_spans(test=test, null_threshold=-1e9)
+    asked = spans_task(test=test, null_threshold=-1e9)
     predict_task(asked, [str(run)], tmp_path / "out")
     texts = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert set(texts.values()) == {""}
@@ -123,13 +123,15 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     stored["may_be_none"] = "yes"
     tiny.edit_config(run / "model", block_arguments=stored)
     with pytest.raises(InputError, match="may_be_none"):
-        predict_task(custom_spans(test=test), [str(run)], tmp_path)
+        predict_task(spans_task(test=test), [str(run)], tmp_path)
 
 
 def test_a_model_of_pairs_is_served_as_one_by_default(init, tmp_path):
     rows = [("the cat sat", "a dog ran", str(i % 2)) for i in range(8)]
     data = write_csv(tmp_path / "t.csv", rows, ("text", "other", "label"))
-    folder = keep(custom_task(data, text_pair="other"), init, tmp_path / "run")
+    folder = keep(
+        classify_task(data, text_pair="other"), init, tmp_path / "run"
+    )
 
     def inputs(**options):
         model = BertClassifier.from_preset(folder)
@@ -157,11 +159,11 @@ def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):
         tmp_path / "t.csv", rows, ("prompt", "a", "b", "c", "label")
     )
     columns = {"choices": "a,b,c"}
-    task = custom_choices(train=data, dev=data, **columns)
+    task = choices_task(train=data, dev=data, **columns)
     results = learn(task, init, tmp_path / "run")
     assert results["accuracy"] == pytest.approx(1 / 3)  # all rows are alike
     assert (results["rows"], results["dev_rows"]) == (12, 12)
-    again = custom_choices(dev=data, **columns)
+    again = choices_task(dev=data, **columns)
     loaded = evaluate(again, [str(tmp_path / "run")])
     assert loaded["accuracy"] == results["accuracy"]
     predictions = tmp_path / "run" / "predictions" / "predictions.csv"
@@ -173,26 +175,26 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     words = "good bad fine awful film book cat dog sat ran red blue".split()
     rows = [(f"the {word}", f"{word} was") for word in words]
     data = write_csv(tmp_path / "t.csv", rows, ("text", "text_pair"))
-    task = embedding_task(train=data, dev=data, pooling="max")
+    task = embed_task(train=data, dev=data, pooling="max")
     before = evaluate(task, [init])  # an embedder has no head to train
     run = tmp_path / "run"
     results = learn(task, init, run, epochs=3, learning_rate=1e-2)
     assert (results["rows"], results["dev_rows"]) == (12, 12)
     assert results["ndcg_at_10"] > before["ndcg_at_10"]
     # The pooling is stored with the model.
-    again = embedding_task(dev=data)
+    again = embed_task(dev=data)
     loaded = evaluate(again, [str(run)], output=tmp_path / "out")
     assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
     lines = (tmp_path / "out" / "predictions.csv").read_text().splitlines()
     assert len(lines) == 1 + 12 * 10  # header; 10 passages for each query
     # In an evaluation, `truncate_dim` may be below all matryoshka sizes.
-    task = embedding_task(dev=data, matryoshka="4,2", truncate_dim=1)
+    task = embed_task(dev=data, matryoshka="4,2", truncate_dim=1)
     cut = evaluate(task, [str(run)])
     assert cut["ndcg_at_10"] < loaded["ndcg_at_10"]
     with pytest.raises(InputError, match="at most 1, .* --truncate_dim"):
         task.loss()
     with pytest.raises(InputError, match="--matryoshka=4,99: .* at most"):
-        evaluate(embedding_task(dev=data, matryoshka="4,99"), [str(run)])
+        evaluate(embed_task(dev=data, matryoshka="4,99"), [str(run)])
     model = BertEmbedder.from_preset(run / "model")
     assert model.arguments() == {
         "pooling": "max",
@@ -207,11 +209,11 @@ def test_ranking_is_learned_and_served_from_its_files(init, tmp_path):
         for word in "good bad fine awful film book cat dog".split()
     ]
     data = write_csv(tmp_path / "t.csv", rows, ("text", "text_pair", "no"))
-    task = ranking_task(train=data, dev=data, negative="no")
+    task = rank_task(train=data, dev=data, negative="no")
     run = tmp_path / "run"
     results = learn(task, init, run, epochs=3, learning_rate=1e-2)
     assert (results["rows"], results["mrr"]) == (16, 1.0)
-    loaded = evaluate(ranking_task(dev=data, negative="no"), [str(run)])
+    loaded = evaluate(rank_task(dev=data, negative="no"), [str(run)])
     assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
     model = BertClassifier.from_preset(run / "model")
     preprocess = BertPreprocessor.from_preset(run / "model")
@@ -235,7 +237,7 @@ def test_a_search_reads_the_prompts_of_queries_and_documents(tmp_path, name):
     rows = zip(texts, texts, strict=True)
     file = write_csv(tmp_path / "pairs.csv", rows, ("text", "text_pair"))
     files = {"train": file, "dev": file}
-    task = embedding_task(**files)
+    task = embed_task(**files)
     # A run saves its model in this way.
     load_model(task, tmp_path / "a").save_preset(
         tmp_path / "run", splits.load_preprocessor(tmp_path / "a", 12)
@@ -256,7 +258,7 @@ def test_a_search_reads_the_prompts_of_queries_and_documents(tmp_path, name):
             expected = recorded["embed_document"]
             np.testing.assert_allclose(documents, expected, atol=1e-5)
     # Scored pairs have no queries, so a run trains on them without a prompt.
-    task = embedding_task(label="text_pair", **files)
+    task = embed_task(label="text_pair", **files)
     pairs = [Pair((text, text), 1.0) for text in texts]
     np.testing.assert_allclose(
         vectors(task, pairs)[:, 1], recorded["none"], atol=1e-5

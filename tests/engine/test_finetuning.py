@@ -38,7 +38,7 @@ from official_tasks.engine import finetuning, models, notes, training
 from official_tasks.engine.best_weights import TargetScale
 from official_tasks.engine.models import average_outputs
 from official_tasks.tasks.base import Defaults, Metric
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task, regress_task
 
 
 class Stopped(Exception):
@@ -406,7 +406,7 @@ def test_defaults_are_the_tasks_and_changed_files_are_refused(
 ):
     train = write_reviews(tmp_path / "train.csv", 16)
     dev = write_reviews(tmp_path / "dev.csv", 10, seed=1)
-    task = custom_task(str(train), str(dev))
+    task = classify_task(str(train), str(dev))
     task.defaults = Defaults(8, 1.0, 1e-3, 12)
     init = shutil.copytree(place / "init", tmp_path / "init")
     run = tmp_path / "run"
@@ -445,11 +445,11 @@ import json
 import os
 import sys
 from official_tasks.engine import finetuning
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task
 
 place = sys.argv[1]
 is_chief = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0
-task = custom_task(f"{place}/train.csv", f"{place}/dev.csv")
+task = classify_task(f"{place}/train.csv", f"{place}/dev.csv")
 for name in sys.argv[2]:
     results = finetuning.run(
         task, f"{place}/init", f"{place}/{name}",
@@ -483,11 +483,11 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 halves = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, halves)
 from official_tasks.engine import finetuning
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task
 
 for name in ("off", "mirrored"):
     results = finetuning.run(
-        custom_task("train.csv", "dev.csv"), "sure", f"{sys.argv[1]}/{name}",
+        classify_task("train.csv", "dev.csv"), "sure", f"{sys.argv[1]}/{name}",
         epochs=1, batch_size=8, learning_rate=1e-2, sequence_length=24,
         distribution=name,
     )
@@ -515,7 +515,7 @@ def test_the_report_is_one_page_with_every_part(place, whole):
 
 def test_texts_that_are_cut_and_unknown_pieces_are_noted(place, tmp_path):
     rows = [(f"{GOOD[i % 2]} " + "zebra " * 30, i % 2) for i in range(20)]
-    task = custom_task(write_csv(tmp_path / "long.csv", rows))
+    task = classify_task(write_csv(tmp_path / "long.csv", rows))
     preprocess = BertPreprocessor.from_preset(
         place / "init", sequence_length=12, pad_to_longest=True
     )
@@ -541,10 +541,12 @@ def test_a_remote_output_is_refused_before_training(place, task):
 def test_rows_without_labels_cannot_be_learned_from(
     place, tmp_path, monkeypatch
 ):
-    wrong = custom_task(str(place / "train.csv"))
+    wrong = classify_task(str(place / "train.csv"))
     rows = [e._replace(label=None) for e in wrong.read("train")]
     monkeypatch.setattr(wrong, "read", lambda split: rows)
-    with pytest.raises(InputError, match="train split of custom has no labels"):
+    with pytest.raises(
+        InputError, match="train split of classify has no labels"
+    ):
         finetuning.run(wrong, place / "init", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -554,9 +556,7 @@ def test_numbers_in_any_unit_are_learned_and_answered_in_it(
 ):
     unit, shift = 200, 5000
     rows = [(text, unit * y + shift) for text, y in sentences(120)]
-    task = custom_task(
-        write_csv(tmp_path / "rows.csv", rows), problem="regression"
-    )
+    task = regress_task(write_csv(tmp_path / "rows.csv", rows))
     run = tmp_path / "run"
     results = finetuning.run(task, place / "init", run, epochs=4, **QUICK)
     # The saved model itself predicts in the units of the file.

@@ -13,7 +13,7 @@ from bert_keras import InputError
 from official_tasks.engine import finetuning, folds, models
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import Example
-from official_tasks.tasks.custom import custom_tags, custom_task
+from official_tasks.tasks.own_tasks import classify_task, tags_task
 
 
 def test_folds_have_the_classes_that_scikit_learns_have():
@@ -35,7 +35,7 @@ def test_folds_have_the_classes_that_scikit_learns_have():
 
 def test_a_class_may_have_one_row(tmp_path):
     rows = [(f"text {i}", "xy"[i % 2]) for i in range(10)] + [("last", "z")]
-    task = custom_task(str(write_csv(tmp_path / "rows.csv", rows)))
+    task = classify_task(str(write_csv(tmp_path / "rows.csv", rows)))
     examples = folds.read_all(task)
     assert [example.text for example in examples] == [text for text, _ in rows]
     assert not any("dev" in note for note in examples.notes)
@@ -60,7 +60,7 @@ def test_the_labels_that_look_wrong_are_those_of_cleanlab():
 
 def test_a_killed_call_resumes_by_fold(place, tmp_path, monkeypatch, eagerly):
     rows = [(text, ("bad", "good")[label]) for text, label in sentences(60)]
-    task = custom_task(str(write_csv(tmp_path / "rows.csv", rows)))
+    task = classify_task(str(write_csv(tmp_path / "rows.csv", rows)))
     run, init = tmp_path / "run", place / "init"
     arguments = {**QUICK, "epochs": 1}
     train, ran = finetuning.run, []
@@ -104,7 +104,7 @@ def test_a_killed_call_resumes_by_fold(place, tmp_path, monkeypatch, eagerly):
         path = write_csv(tmp_path / f"{number}.csv", texts)
         model = run / f"runs/fold-{number}"
         examples, logits = models.predict_split(
-            custom_task(dev=str(path)), [model], "dev"
+            classify_task(dev=str(path)), [model], "dev"
         )
         assert len(examples) == each[number - 1]["dev_rows"]
         probabilities[chosen] = softmax(logits, axis=-1)
@@ -124,7 +124,7 @@ def test_a_fold_that_fails_leaves_the_scores_of_the_others(
     place, tmp_path, monkeypatch, eagerly
 ):
     rows = [(text, ("bad", "good")[label]) for text, label in sentences(60)]
-    task = custom_task(str(write_csv(tmp_path / "rows.csv", rows)))
+    task = classify_task(str(write_csv(tmp_path / "rows.csv", rows)))
     train, failing = finetuning.run, {"fold-2", "fold-3"}
 
     def run(*words, **named):
@@ -160,13 +160,13 @@ def test_a_fold_that_fails_leaves_the_scores_of_the_others(
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (custom_task, {"folds": 1}, "expected 2 or more"),
-        (custom_task, {"folds": 99}, "different texts"),
-        (custom_task, {"tune_thresholds": True}, "different thresholds"),
-        (custom_task, {"min_precision": 0.9}, "different thresholds"),
-        (custom_tags, {}, "does not predict a class or"),
+        (classify_task, {"folds": 1}, "expected 2 or more"),
+        (classify_task, {"folds": 99}, "different texts"),
+        (classify_task, {"tune_thresholds": True}, "different thresholds"),
+        (classify_task, {"min_precision": 0.9}, "different thresholds"),
+        (tags_task, {}, "does not predict a class or"),
         (
-            lambda train: custom_task(train, train),
+            lambda train: classify_task(train, train),
             {},
             "dev file would not be",
         ),

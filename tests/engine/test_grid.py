@@ -16,7 +16,7 @@ from official_tasks import finetune
 from official_tasks.engine import finetuning, grid, leaderboard
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import ENGINE_METRICS, Example, Metric
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task, multilabel_task
 from official_tasks.tasks.registry import read_run_record
 
 
@@ -85,7 +85,7 @@ HEAD = [1e-2, 8e-3, 6e-3, 4e-3]  # from the default rate of a dense layer down
         (("--recipe=concat:-1,-2", "--pooling=mean"), HEAD),
         (("--recipe=last", "--task=swag"), HEAD),
         (("--recipe=last", "--task=glue"), HEAD),
-        (("--recipe=last", "--problem=tags"), [1e-3, 8e-4, 6e-4, 4e-4]),
+        (("--recipe=last", "--task=tags"), [1e-3, 8e-4, 6e-4, 4e-4]),
         (("--task=glue",), FULL),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_failed_run_is_a_result_and_ends_no_other(
         return {"accuracy": seed / 10, "rows": 3}
 
     monkeypatch.setattr(finetuning, "run", pretended)
-    task = custom_task(str(write_reviews(tmp_path / "a.csv", 8)))
+    task = classify_task(str(write_reviews(tmp_path / "a.csv", 8)))
     run = tmp_path / "run"
     for _ in range(2):
         results = grid.run(task, "init", run, seeds=3)
@@ -157,7 +157,7 @@ def test_a_check_of_several_runs_checks_the_first(monkeypatch):
 def test_one_process_trains_twice_on_devices(tmp_path):
     train = write_reviews(tmp_path / "train.csv", 16)
     dev = write_reviews(tmp_path / "dev.csv", 8, seed=1)
-    task = custom_task(str(train), str(dev))
+    task = classify_task(str(train), str(dev))
     init = save_toy_model(tmp_path / "init")
     arguments = {"epochs": 1.0, "batch_size": 8, "distribution": "mirrored"}
     first, second = (
@@ -170,7 +170,7 @@ def test_one_process_trains_twice_on_devices(tmp_path):
 
 def test_a_worker_without_results_prints_none(monkeypatch, capsys):
     monkeypatch.setattr(finetuning, "run", lambda *_, **__: {})
-    assert grid.run(custom_task("a.csv"), "init", "run") == {}
+    assert grid.run(classify_task("a.csv"), "init", "run") == {}
     assert capsys.readouterr().out == ""
 
 
@@ -235,14 +235,14 @@ def printed_classes(results, capsys):
     }
 
 
-@pytest.mark.parametrize("problem", ["single", "multi"])
-def test_the_scores_of_each_class_are_those_of_scikit_learn(problem, capsys):
+@pytest.mark.parametrize("make", [classify_task, multilabel_task])
+def test_the_scores_of_each_class_are_those_of_scikit_learn(make, capsys):
     random = np.random.default_rng(0)
     labels = ["a [bold]", "b", "c", "never"]
-    task = custom_task("a.csv", problem=problem)
+    task = make("a.csv")
     task.labels = labels
     outputs = random.normal(size=(50, 4)) + [0, 0, 0, -9]
-    if problem == "single":
+    if make is classify_task:
         truth = random.integers(0, 3, 50)
         predicted, given = outputs.argmax(axis=1), truth
     else:

@@ -31,7 +31,7 @@ from official_tasks.engine.hyperparameters import EXECUTION, Hyperparameters
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.base import Encoded, Metric
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task
 
 RATE = 1e-2
 IDS = np.random.default_rng(0).integers(5, 20, (6, 7))
@@ -231,7 +231,7 @@ def test_smoothed_labels_have_the_loss_that_keras_has(shape):
 
 def test_averaged_weights_are_scored_and_saved(place, tmp_path, eagerly):
     train = write_reviews(tmp_path / "train.csv", 24)
-    task = custom_task(train, str(place / "dev.csv"))
+    task = classify_task(train, str(place / "dev.csv"))
     quick = {**QUICK, "ema": 0.9, "schedule": "constant", "epochs": 1}
     quick |= {"label_smoothing": 0.1}
     watch, run = Watch(), tmp_path / "run"
@@ -281,7 +281,7 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
     )
     rows = [(t, ("bad", "good")[y]) for t, y in sentences(32) if y or "a" in t]
     path = str(write_csv(tmp_path / "rows.csv", rows))
-    task = custom_task(path, str(place / "dev.csv"))
+    task = classify_task(path, str(place / "dev.csv"))
     arguments = {
         "freeze_layers": 0,
         "class_weights": "balanced",
@@ -373,7 +373,7 @@ def test_the_curve_says_when_a_run_ends():
 
 def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
     shutil.copytree(place, tmp_path / "place", dirs_exist_ok=True)
-    words = "-m official_tasks.finetune --task=custom --train=train.csv "
+    words = "-m official_tasks.finetune --task=classify --train=train.csv "
     words += "--dev=dev.csv --init=init --output=run --epochs=1 "
     words += (
         "--lora_rank=2 --batch_size=8 --sequence_length=24 --learning_rate=0.01"

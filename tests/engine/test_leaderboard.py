@@ -16,8 +16,8 @@ from bert_keras import InputError
 from official_tasks.engine import grid, leaderboard
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks import glue
-from official_tasks.tasks.custom import custom_task
 from official_tasks.tasks.glue import glue_task
+from official_tasks.tasks.own_tasks import classify_task
 
 DATA = "BERT_KERAS_DATA"
 # Table 1 of the paper: BERT BASE on the test sets, average 79.6, no WNLI.
@@ -264,7 +264,7 @@ def test_a_remote_file_is_replaced_only_if_asked():
 def test_official_files_replace_no_input(tmp_path):
     data = tmp_path / "predictions.csv"
     data.write_text("text\nso it is\n")
-    task = custom_task(test=str(data))
+    task = classify_task(test=str(data))
     with (
         pytest.raises(InputError, match="is an input"),
         leaderboard.new_files(

@@ -28,9 +28,18 @@ from official_tasks.engine.models import (
     predict_split,
 )
 from official_tasks.tasks import registry
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import (
+    classify_task,
+    multilabel_task,
+    regress_task,
+)
 
 ROOM = 10  # tokens in a window
+MAKE = {
+    "single": classify_task,
+    "multi": multilabel_task,
+    "regression": regress_task,
+}
 LABELS = {
     "single": lambda is_good: ("bad", "good")[is_good],
     "multi": lambda is_good: ",".join(["film"] + ["good"] * is_good),
@@ -86,7 +95,7 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
         write_long(tmp_path / name, problem, count, seed)
         for name, count, seed in (("train.csv", 48, 0), ("dev.csv", 10, 1))
     )
-    task = custom_task(train, dev, problem=problem, long_text="windows")
+    task = MAKE[problem](train, dev, long_text="windows")
     run, results = tmp_path / "run", {}
     # To save time, train one problem: all problems split texts in the same way.
     if problem == "single":
@@ -100,7 +109,7 @@ def test_evaluate_and_the_export_read_the_windows_of_training(
         model = fill(load_model(task, place / "init"))
         model.save_preset(run / "model", preprocess)
     # The saved model states that it reads windows.
-    again = custom_task(train, dev, problem=problem)
+    again = MAKE[problem](train, dev)
     examples, predictions = predict_split(again, [run], "dev")
     texts = [example.text for example in examples]
     model, preprocess = load_trained(again, run)
@@ -132,11 +141,13 @@ def test_what_the_user_says_of_long_texts_replaces_what_models_say(
     for way in ("windows", "truncate"):
         keras.utils.set_random_seed(0)
         models.append(tmp_path / way / "model")
-        task = custom_task(data, long_text=way)
+        task = classify_task(data, long_text=way)
         load_model(task, place / "init").save_preset(models[-1], preprocess)
 
     def predict(*models, **options):
-        return predict_split(custom_task(dev=data, **options), models, "dev")[1]
+        return predict_split(classify_task(dev=data, **options), models, "dev")[
+            1
+        ]
 
     mean, cut = predict(models[0]), predict(models[1])
     assert np.abs(mean - cut).max() > 1e-3
@@ -151,7 +162,7 @@ def test_what_the_user_says_of_long_texts_replaces_what_models_say(
     np.testing.assert_allclose(found, mean, rtol=1e-6)
     # long_text in a model's run.json does not count as set by the user.
     (tmp_path / "windows" / "run.json").write_text(
-        json.dumps({"settings": {"task": "custom", "long_text": "windows"}})
+        json.dumps({"settings": {"task": "classify", "long_text": "windows"}})
     )
     words = (f"--model={tmp_path}/windows", f"--dev={data}")
     for more, expected in ((), ()), (["--long_text=truncate"], ("long_text",)):
@@ -164,7 +175,7 @@ def test_what_the_user_says_of_long_texts_replaces_what_models_say(
 @pytest.mark.parametrize("problem", LABELS)
 def test_all_windows_of_a_text_weigh_as_one_text(place, tmp_path, problem):
     data = write_long(tmp_path / "data.csv", problem, 24, 0)
-    task = custom_task(data, problem=problem, long_text="windows")
+    task = MAKE[problem](data, long_text="windows")
     examples = task.read("train")
     preprocess = BertPreprocessor.from_preset(
         place / "init", sequence_length=ROOM + 2
@@ -210,4 +221,4 @@ def test_all_windows_of_a_text_weigh_as_one_text(place, tmp_path, problem):
 )
 def test_pairs_and_unknown_values_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        custom_task("a.csv", **options)
+        classify_task("a.csv", **options)

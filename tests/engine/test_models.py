@@ -27,7 +27,7 @@ from official_tasks.engine.models import (
     load_model,
 )
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def trained(place, task, tmp_path_factory):
 
 def other_labels(folder):
     rows = [(text, "xy"[y]) for text, y in sentences(20)]
-    return custom_task(write_csv(folder / "other.csv", rows))
+    return classify_task(write_csv(folder / "other.csv", rows))
 
 
 def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
@@ -82,7 +82,7 @@ def test_a_class_more_keeps_the_outputs_of_the_known_ones(
         (text, ["good", "bad", "none"][index % 3])
         for index, (text, _) in enumerate(sentences(30))
     ]
-    task = custom_task(write_csv(tmp_path / "more.csv", rows))
+    task = classify_task(write_csv(tmp_path / "more.csv", rows))
     model = load_model(task, trained)
     assert "new labels: none\n" in capsys.readouterr().out
     stored = BertClassifier.from_preset(trained / "model")
@@ -104,7 +104,7 @@ def test_an_ensemble_is_the_mean_of_its_models(
     both = average_outputs(task, models, dev)[1]
     np.testing.assert_allclose(both, np.mean(alone, axis=0), rtol=1e-6)
     # Without a training file, the labels come from the model.
-    scores = evaluate(custom_task(dev=str(place / "dev.csv")), [trained])
+    scores = evaluate(classify_task(dev=str(place / "dev.csv")), [trained])
     assert scores["accuracy"] == task.score(dev, alone[0])["accuracy"]
     assert set(scores["classes"]) == {"bad", "good"}
 
@@ -112,7 +112,7 @@ def test_an_ensemble_is_the_mean_of_its_models(
 def test_predictions_of_a_run_keep_columns_of_the_table(
     place, trained, tmp_path, eagerly
 ):
-    settings = {"task": "custom", "text": "body", "sequence_length": 16}
+    settings = {"task": "classify", "text": "body", "sequence_length": 16}
     (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
     shutil.copytree(trained / "model", tmp_path / "model")
     rows = [("so", "7", "good", "x"), ("it, is", "8", "bad", "y")]
@@ -142,7 +142,7 @@ def test_predictions_of_a_run_keep_columns_of_the_table(
         assert done.returncode == 2 and word in done.stderr
     assert not (tmp_path / "x.csv").exists()
     with pytest.raises(InputError, match="Name a folder"):
-        evaluate(custom_task(test=test), [trained], output="scores.jsonl")
+        evaluate(classify_task(test=test), [trained], output="scores.jsonl")
 
 
 def test_rows_of_another_number_take_no_columns(tmp_path):
@@ -168,7 +168,7 @@ def test_a_model_of_other_labels_or_of_another_kind_is_refused(
 ):
     with pytest.raises(InputError, match="labels bad, good, got 'x'"):
         evaluate(other_labels(tmp_path), [trained])
-    with pytest.raises(InputError, match="is a BertEncoder; the task custom"):
+    with pytest.raises(InputError, match="is a BertEncoder; the task classify"):
         evaluate(other_labels(tmp_path), [place / "init"])
 
 

@@ -5,7 +5,7 @@ from task_samples import QUICK, write_reviews
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, splits
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task
 
 
 @pytest.mark.parametrize("name", ["train.csv", "dev.csv"])
@@ -15,7 +15,7 @@ def test_a_run_never_reports_rows_under_the_hash_of_other_rows(
 ):
     for part, seed in (("train.csv", 0), ("dev.csv", 1)):
         write_reviews(tmp_path / part, 16, seed=seed)
-    task = custom_task(str(tmp_path / "train.csv"), str(tmp_path / "dev.csv"))
+    task = classify_task(str(tmp_path / "train.csv"), str(tmp_path / "dev.csv"))
     read = splits.encode_splits
 
     def replace(*arguments):

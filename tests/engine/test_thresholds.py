@@ -19,7 +19,7 @@ from official_tasks.engine import finetuning
 from official_tasks.engine.balance import BalancedLabels
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks import metrics
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task, multilabel_task
 
 RANDOM = np.random.default_rng(0)
 
@@ -86,7 +86,7 @@ def several(place, tmp_path_factory):
         for text, y in sentences(32)
     ]
     path = write_csv(folder / "t.csv", rows)
-    task = custom_task(path, path, problem="multi")
+    task = multilabel_task(path, path)
     with eager_functions():
         results = finetuning.run(
             task,
@@ -109,7 +109,7 @@ def test_official_files_follow_the_options_of_the_run(
     (tmp_path / "run" / "run.json").write_text(
         json.dumps({"settings": settings})
     )
-    words = f"--task=custom --dev={path} --split=dev --model={tmp_path}/run"
+    words = f"--task=multilabel --dev={path} --split=dev --model={tmp_path}/run"
     words = [*words.split(), f"--output={tmp_path}/files"]
     predict.main(parse_flags(predict.define_flags, words, monkeypatch))
     name = "predictions.csv"
@@ -144,7 +144,7 @@ def test_unsure_answers_of_one_class_a_text_are_kept_and_served(
     run = tmp_path / "run"
     with eager_functions():
         results = finetuning.run(
-            custom_task(path, path),
+            classify_task(path, path),
             place / "init",
             run,
             min_precision=0.9,
@@ -180,7 +180,7 @@ def test_models_with_different_thresholds_are_not_averaged(several, tmp_path):
     model.thresholds = [0.3, 0.4]
     preprocess = BertPreprocessor.from_preset(run / "model")
     model.save_preset(other, preprocess)
-    task = custom_task(dev=path, problem="multi")
+    task = multilabel_task(dev=path)
     models = [str(run / "model"), str(other)]
     with pytest.raises(InputError, match="different thresholds"):
         predict_split(task, models, "dev")
@@ -198,7 +198,7 @@ def test_thresholds_that_cannot_be_are_refused(place, task, several):
             BertClassifier(encoder, ["a", "b"], "multi", thresholds=wrong)
     with pytest.raises(InputError, match="thresholds is"):
         BertClassifier(encoder, problem="regression", thresholds=[0.5])
-    many = custom_task(several[0], several[0], problem="multi")
+    many = multilabel_task(several[0], several[0])
     with pytest.raises(
         InputError, match="`min_precision` is 0.9, but the task"
     ):

@@ -11,7 +11,7 @@ from task_samples import QUICK, save_toy_model
 from bert_keras import BertPreprocessor, BertTagger, InputError
 from official_tasks.engine import finetuning
 from official_tasks.tasks.character_spans import find_spans, tag_words
-from official_tasks.tasks.custom import custom_tags
+from official_tasks.tasks.own_tasks import tags_task
 from official_tasks.tasks.tagging import Tags
 
 TEXT = "Ada King, of St. John's, lived in 東京."
@@ -65,7 +65,7 @@ def test_half_of_a_surrogate_pair_shifts_no_span(tmp_path):
     path = tmp_path / "dev.jsonl"
     row = {"text": "\ud83d Anna lives in Oslo", "spans": [[16, 20, "LOC"]]}
     path.write_text(json.dumps(row))
-    (text,) = custom_tags(dev=str(path), spans="spans").read("dev")
+    (text,) = tags_task(dev=str(path), spans="spans").read("dev")
     assert text.words[-1] == "Oslo" and text.labels[-1] == "B-LOC"
 
 
@@ -86,7 +86,7 @@ def test_spans_in_utf_16_units_are_recognized_by_their_text(tmp_path):
     ]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    read = custom_tags(dev=str(path), spans="spans").read("dev")
+    read = tags_task(dev=str(path), spans="spans").read("dev")
     assert [text.labels[-3:] for text in read] == [
         ("B-PER", "O", "O"),
         ("B-PER", "B-PER", "O"),
@@ -144,7 +144,7 @@ def test_a_model_of_spans_answers_as_its_predictions_are_written(tmp_path):
     ]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = custom_tags(train=str(path), dev=str(path), spans="spans")
+    task = tags_task(train=str(path), dev=str(path), spans="spans")
     assert task.labels == ["O", "B-ANIMAL", "B-PER", "I-ANIMAL"]
     init = save_toy_model(tmp_path / "init")
     run = tmp_path / "run"
@@ -173,7 +173,7 @@ def test_true_labels_are_written_as_the_spans_that_were_read(tmp_path):
     rows = [{"text": TEXT, "spans": FORMS[0]}, {"text": "of it", "spans": []}]
     path = tmp_path / "dev.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = custom_tags(dev=str(path), spans="spans")
+    task = tags_task(dev=str(path), spans="spans")
     dev = task.read("dev")
     task.write(dev, [Tags(list(text.labels)) for text in dev], tmp_path)
     lines = (tmp_path / "predictions.jsonl").read_text(encoding="utf-8")
@@ -182,4 +182,4 @@ def test_true_labels_are_written_as_the_spans_that_were_read(tmp_path):
     assert second == {"text": "of it", "spans": []}
     path.write_text(json.dumps({"text": "a", "spans": None}))
     with pytest.raises(InputError, match="1 row without a label in column"):
-        custom_tags(dev=str(path), spans="spans").read("dev")
+        tags_task(dev=str(path), spans="spans").read("dev")

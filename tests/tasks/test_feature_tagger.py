@@ -25,9 +25,13 @@ from bert_keras.modeling.heads import LayerMix
 from bert_keras.modeling.weights import split_trainable
 from official_tasks.engine import finetuning
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.custom import custom_choices, custom_task
 from official_tasks.tasks.feature_tagger import FeatureTagger
-from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.own_tasks import (
+    choices_task,
+    classify_task,
+    regress_task,
+)
+from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.tagging import tag_task
 
 
@@ -81,7 +85,7 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
     train = str(write_reviews(tmp_path / "train.csv", 80))
     dev = str(write_reviews(tmp_path / "dev.csv", 40, seed=1))
     way = {"recipe": "weighted_sum_all", "pooling": "mean"}
-    task = custom_task(train, dev, **way)
+    task = classify_task(train, dev, **way)
     output = tmp_path / "run"
     results = finetuning.run(
         task,
@@ -99,12 +103,12 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
     assert {n: trained.arguments()[n] for n in way} == way
     for one, other in zip(before.weights, trained.encoder.weights, strict=True):
         np.testing.assert_array_equal(one, other)
-    again = evaluate(custom_task(dev=dev), [str(output)])
+    again = evaluate(classify_task(dev=dev), [str(output)])
     assert again["accuracy"] == results["accuracy"]
     # Another recipe or pooling would give wrong answers.
     for other in ({"recipe": "last"}, {"pooling": "cls"}):
         with pytest.raises(InputError, match=f"has the {next(iter(other))}"):
-            evaluate(custom_task(dev=dev, **other), [str(output)])
+            evaluate(classify_task(dev=dev, **other), [str(output)])
     preprocess = BertPreprocessor.from_preset(str(output / "model"))
     texts = [text for text, _ in sentences(9, seed=2)]
     folder = export_saved_model(trained, preprocess, tmp_path / "served")
@@ -115,12 +119,11 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
 
 
 def make_ranking(files, **way):
-    return ranking_task(negative="wrong", **files, **way)
+    return rank_task(negative="wrong", **files, **way)
 
 
 def make_regression(files, **way):
-    columns = {"problem": "regression", "text_pair": "text_pair"}
-    return custom_task(**files, **columns, **way)
+    return regress_task(**files, text_pair="text_pair", **way)
 
 
 # Problem -> function that makes its task, header of its table, function that
@@ -137,7 +140,7 @@ PROBLEMS = {
         lambda bad, good, i: (bad, good, len(bad) - len(good)),
     ),
     "choices": (
-        lambda files, **way: custom_choices(**files, **way),
+        lambda files, **way: choices_task(**files, **way),
         ("prompt", "choice0", "choice1", "label"),
         lambda bad, good, i: (
             f"film {WORDS[i % 9]}",

@@ -10,8 +10,12 @@ from task_samples import read_csv, write_csv
 
 from bert_keras import InputError
 from official_tasks.engine.prediction import read_inputs
-from official_tasks.tasks.custom import custom_tags, custom_task
 from official_tasks.tasks.list_cells import parse_list
+from official_tasks.tasks.own_tasks import (
+    classify_task,
+    multilabel_task,
+    tags_task,
+)
 from official_tasks.tasks.tagging import Tags, tag_task
 
 
@@ -53,13 +57,13 @@ def test_labels_that_pandas_wrote_as_a_list_are_labels(tmp_path):
         ("e", "x,y"),
     ]
     path = write_csv(tmp_path / "a.csv", rows)
-    task = custom_task(path, path, problem="multi")
+    task = multilabel_task(path, path)
     assert task.labels == ["x", "y"]
     labels = [row.label for row in task.read("dev")]
     assert labels == [{0, 1}, {1}, set(), set(), {0, 1}]
     path = shared("forms/multi_repr.csv")
     hot = shared("forms/multi_hot.jsonl")
-    task = custom_task(str(path), str(path), label="labels", problem="multi")
+    task = multilabel_task(str(path), str(path), label="labels")
     truth = [json.loads(line)["labels"] for line in hot.open()]
     names = ("toxic", "rude", "spam")
     assert task.labels == sorted(names) and len(truth) == 60
@@ -74,16 +78,16 @@ def test_labels_that_pandas_wrote_as_a_list_are_labels(tmp_path):
 def test_a_list_with_one_label_is_that_label(tmp_path):
     rows = [("a", "['x']"), ("b", "y"), ("c", '["x"]')]
     path = write_csv(tmp_path / "a.csv", rows)
-    assert custom_task(path, path).labels == ["x", "y"]
+    assert classify_task(path, path).labels == ["x", "y"]
     listed = tmp_path / "a.jsonl"  # as doccano writes
     listed.write_text('{"text": "a", "label": ["x"]}\n' * 2)
-    assert [r.label for r in custom_task(path, str(listed)).read("dev")] == [
+    assert [r.label for r in classify_task(path, str(listed)).read("dev")] == [
         0,
         0,
     ]
     listed.write_text('{"text": "a", "label": ["x", "y"]}\n')
-    with pytest.raises(InputError, match="line 1: .* give --problem=multi"):
-        custom_task(path, str(listed)).read("dev")
+    with pytest.raises(InputError, match="line 1: .* give --task=multilabel"):
+        classify_task(path, str(listed)).read("dev")
 
 
 @pytest.mark.parametrize("form", ["list", "floats", "text"])
@@ -102,59 +106,53 @@ def test_a_list_of_0s_and_1s_has_a_label_at_each_position(tmp_path, form):
                 for i, row in enumerate(digits)
             )
         )
-    asked = {"problem": "multi", "classes": "b, c,a"}
-    task = custom_task(str(path), str(path), **asked)
+    task = multilabel_task(str(path), str(path), classes="b, c,a")
     assert task.labels == ["a", "b", "c"]
     labels = [row.label for row in task.read("dev")]
     assert labels == [{0, 1}, set(), {2}, {0, 1, 2}]
     with pytest.raises(InputError, match="lists of 0s and 1s.*--classes=a,b,c"):
-        custom_task(str(path), problem="multi").read("train")
+        multilabel_task(str(path)).read("train")
     with pytest.raises(
         InputError, match="line [12]: expected 0 or 1 for each of a"
     ):
-        custom_task(str(path), problem="multi", classes="a,b").read("train")
-    with pytest.raises(InputError, match="only applies with --problem=multi"):
-        custom_task(str(path), classes="a,b")
+        multilabel_task(str(path), classes="a,b").read("train")
 
 
 def test_labels_may_have_a_column_of_0s_and_1s_each(tmp_path):
     path = str(shared("forms/multi_columns.csv"))
     label = "toxic,rude, spam"
-    task = custom_task(path, path, label=label, problem="multi")
+    task = multilabel_task(path, path, label=label)
     truth = read_csv(path)
     assert task.labels == ["rude", "spam", "toxic"] and len(truth) == 60
     assert [
         {task.labels[i] for i in row.label} for row in task.read("dev")
     ] == [{name for name in task.labels if row[name] == "1"} for row in truth]
-    assert len(
-        custom_task(test=path, label=label, problem="multi").read("test")
-    )
+    assert len(multilabel_task(test=path, label=label).read("test"))
     header = ("text", "x", "y")
     rows = [("a", "1.0", "0"), ("b", "", "1"), ("c", "2", "1")]
     path = write_csv(tmp_path / "a.csv", rows, header)
-    asked = {"label": "x,y", "problem": "multi"}
     with pytest.raises(InputError) as error:
-        custom_task(path, **asked).read("train")
+        multilabel_task(path, label="x,y").read("train")
     message = str(error.value)
     assert "line 3: expected 0 or 1 for each of x, y, got ', 1'" in message
     assert "line 4: expected 0 or 1" in message and "line 2" not in message
     with pytest.raises(InputError, match="no column 'z'"):
-        custom_task(path, label="x,z", problem="multi").read("train")
+        multilabel_task(path, label="x,z").read("train")
     with pytest.raises(InputError, match="with one column as --label"):
-        custom_task(path, **asked, classes="x,y")
+        multilabel_task(path, label="x,y", classes="x,y")
 
 
 def test_names_are_not_read_as_positions(tmp_path):
     path = write_csv(tmp_path / "a.csv", [("a", "0"), ("b", "1,0"), ("c", "1")])
-    task = custom_task(path, path, problem="multi")
+    task = multilabel_task(path, path)
     assert [row.label for row in task.read("dev")] == [{0}, {0, 1}, {1}]
     with pytest.raises(InputError, match="line 2: expected 0 or 1"):
-        custom_task(path, problem="multi", classes="x,y").read("train")
+        multilabel_task(path, classes="x,y").read("train")
 
 
 def test_words_tags_and_spans_that_pandas_wrote_are_lists(tmp_path):
     path = str(shared("forms/tags_repr.csv"))
-    found = custom_tags(train=path, dev=path).read("dev")
+    found = tags_task(train=path, dev=path).read("dev")
     labels = [label for text in found for label in text.labels]
     assert len(found) == 60 and {len(text.words) for text in found} == {7}
     assert sum(label.startswith("B-") for label in labels) == 120
@@ -163,7 +161,7 @@ def test_words_tags_and_spans_that_pandas_wrote_are_lists(tmp_path):
     path = write_csv(
         tmp_path / "s.csv", [("Anna ran", spans)], ("text", "spans")
     )
-    (text,) = custom_tags(dev=path, spans="spans").read("dev")
+    (text,) = tags_task(dev=path, spans="spans").read("dev")
     assert text.labels == ("B-PER", "O")
     asked = read_inputs([path], None, ["spans"], [False])
     assert list(asked) == [[spans]]  # a text for `predict`
@@ -226,7 +224,7 @@ def test_tags_with_underscores_have_their_entities():
 def test_rows_that_a_reviewer_rejected_are_left_out(tmp_path):
     path = str(shared("forms/reviewed_spans.jsonl"))
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    found = custom_tags(dev=path, spans="spans").read("dev")
+    found = tags_task(dev=path, spans="spans").read("dev")
     labels = [label for text in found for label in text.labels]
     assert len(found) == labels.count("B-PER") == 60
     assert {*labels} == {"O", "B-PER", "I-PER"}
@@ -236,10 +234,10 @@ def test_rows_that_a_reviewer_rejected_are_left_out(tmp_path):
     # As one list of objects.
     listed = tmp_path / "a.json"
     listed.write_text(json.dumps([json.loads(line) for line in lines if line]))
-    again = custom_tags(dev=str(listed), spans="spans").read("dev")
+    again = tags_task(dev=str(listed), spans="spans").read("dev")
     assert [t.labels for t in again] == [t.labels for t in found]
     # A test file has no answers, so all its rows are predicted.
-    assert len(custom_tags(test=path, spans="spans").read("test")) == 60 + left
+    assert len(tags_task(test=path, spans="spans").read("test")) == 60 + left
 
 
 def test_an_answer_of_another_kind_leaves_no_row_out(tmp_path):
@@ -248,26 +246,26 @@ def test_an_answer_of_another_kind_leaves_no_row_out(tmp_path):
     keys = ("text", "label", "answer")
     lines = (json.dumps(dict(zip(keys, row, strict=True))) for row in rows)
     path.write_text("\n".join(lines))
-    task = custom_task(str(path), str(path))
+    task = classify_task(str(path), str(path))
     assert [row.text for row in task.read("train")] == ["a", "b", "c"]
-    task = custom_task(str(path), str(path), label="answer")
+    task = classify_task(str(path), str(path), label="answer")
     assert task.labels == ["accept", "not sure", "reject"]
     path.write_text(path.read_text().replace("not sure", "accept"))
-    task = custom_task(str(path), str(path))
+    task = classify_task(str(path), str(path))
     assert [row.text for row in task.read("train")] == ["a", "c"]
 
 
 def test_a_table_with_a_word_a_row_is_read_by_sentences(tmp_path):
     path = str(shared("forms/word_a_row.csv"))
     columns = {"words": "Word", "tags": "Tag", "sentence": "Sentence #"}
-    found = custom_tags(dev=path, **columns).read("dev")
+    found = tags_task(dev=path, **columns).read("dev")
     labels = [label for text in found for label in text.labels]
     assert len(found) == 60 and {len(text.words) for text in found} == {7}
     assert sum(label.startswith("B-") for label in labels) == 120
     assert found[0].words == tuple("Ola Karisen lives in New Lund .".split())
     del columns["sentence"]
     with pytest.raises(InputError, match="each row has one word.*--sentence"):
-        custom_tags(dev=path, **columns).read("dev")
+        tags_task(dev=path, **columns).read("dev")
     rows = [  # numbered in each row, and anew in the second file
         ("New York", "B-LOC", "1"),
         ("['x']", "O", "1"),
@@ -277,14 +275,14 @@ def test_a_table_with_a_word_a_row_is_read_by_sentences(tmp_path):
     path = write_csv(tmp_path / "a.csv", rows, header)
     other = write_csv(tmp_path / "b.csv", [("ran", "O", "2")], header)
     asked = {"sentence": "sentence"}
-    task = custom_tags(dev=f"{path},{other}", test=path, **asked)
+    task = tags_task(dev=f"{path},{other}", test=path, **asked)
     words = [("New York", "['x']"), ("Oslo",), ("ran",)]
     assert [text.words for text in task.read("dev")] == words
     assert [text.labels for text in task.read("test")] == [None, None]
     assert [text.words for text in task.read("test")] == words[:2]
     for other in ({"spans": "spans"}, {"drop_unlabelled": True}):
         with pytest.raises(InputError, match="--sentence only applies without"):
-            custom_tags(dev=path, **asked, **other)
+            tags_task(dev=path, **asked, **other)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +307,7 @@ def test_a_sentence_a_line_is_no_file_of_columns(tmp_path, lines):
     # The advice of the message:
     rows = [(line,) for line in path.read_text().splitlines()]
     table = write_csv(tmp_path / "a.csv", rows, ("words",))
-    found = custom_tags(test=table).read("test")
+    found = tags_task(test=table).read("test")
     assert [" ".join(text.words) for text in found] == [row for (row,) in rows]
 
 
@@ -438,7 +436,7 @@ def test_annotations_without_columns_are_called_by_their_tool(
     line = re.search(r"\{.*\}\]\}", str(error.value))[0]
     path = tmp_path / "a.jsonl"
     path.write_text(line)
-    (text,) = custom_tags(dev=str(path), spans="spans").read("dev")
+    (text,) = tags_task(dev=str(path), spans="spans").read("dev")
     assert text.labels == ("B-PER", "O")
 
 
@@ -448,14 +446,14 @@ def test_a_table_without_names_and_a_quoted_tsv_get_the_advice(tmp_path):
     with pytest.raises(
         InputError, match="add a line of names: these look like"
     ):
-        custom_task(str(path)).read("train")
+        classify_task(str(path)).read("train")
     path.write_text("text,label\n" + path.read_text())
-    assert len(custom_task(str(path), str(path)).read("train")) == 2
+    assert len(classify_task(str(path), str(path)).read("train")) == 2
     content = 'text\tlabel\n"I\nloved"\t1\nI left\t0\n'
     path = tmp_path / "a.tsv"
     path.write_text(content)
     with pytest.raises(InputError, match="line 2: .*name the file .csv, and"):
-        custom_task(str(path)).read("train")
+        classify_task(str(path)).read("train")
     path = str(path.rename(tmp_path / "b.csv"))
-    (first, _) = custom_task(path, path, separator="tab").read("train")
+    (first, _) = classify_task(path, path, separator="tab").read("train")
     assert first.text == "I\nloved"

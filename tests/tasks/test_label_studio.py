@@ -8,7 +8,12 @@ from shared_data import shared
 
 from bert_keras import InputError, bounded_lines
 from official_tasks.engine.prediction import read_inputs
-from official_tasks.tasks.custom import custom_tags, custom_task
+from official_tasks.tasks.own_tasks import (
+    classify_task,
+    multilabel_task,
+    regress_task,
+    tags_task,
+)
 
 ANNA = {"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}
 OSLO = {"start": 14, "end": 18, "text": "Oslo", "labels": ["LOC"]}
@@ -61,7 +66,7 @@ def write_csv(path, rows):
 
 
 def tags(path, split="dev"):
-    return custom_tags(**{split: path}, spans="label").read(split)
+    return tags_task(**{split: path}, spans="label").read(split)
 
 
 def test_spans_are_read_from_every_export(tmp_path):
@@ -141,11 +146,11 @@ def test_choices_are_classes_or_lists_of_them(tmp_path):
     small = write_json(tmp_path / "min.json", rows)
     table = write_csv(tmp_path / "rows.csv", rows)
     for path in (full, small, table):
-        labelled = custom_task(path, path, label="topic")
+        labelled = classify_task(path, path, label="topic")
         assert labelled.labels == ["x, y", "z"]
         assert [row.label for row in labelled.read("dev")] == [0, 1]
         # With several labels a text, a name with a comma is one label.
-        several = custom_task(path, path, label="topic", problem="multi")
+        several = multilabel_task(path, path, label="topic")
         assert several.labels == ["x, y", "z"]
     two = [
         task("a", chosen("x", "y")),
@@ -161,7 +166,7 @@ def test_choices_are_classes_or_lists_of_them(tmp_path):
     small = write_json(tmp_path / "min2.json", rows)
     table = write_csv(tmp_path / "rows2.csv", rows)
     for path in (full, small, table):
-        several = custom_task(path, path, label="topic", problem="multi")
+        several = multilabel_task(path, path, label="topic")
         assert [row.label for row in several.read("dev")] == [
             {0, 1},
             {1},
@@ -170,12 +175,12 @@ def test_choices_are_classes_or_lists_of_them(tmp_path):
         with pytest.raises(
             InputError, match="[12]: expected one label .* got 'x, y'"
         ):
-            custom_task(path, label="topic").read("train")
+            classify_task(path, label="topic").read("train")
     # A damaged cell is text, and not a traceback.
     damaged = tmp_path / "damaged.csv"
     content = (tmp_path / "rows2.csv").read_text()
     damaged.write_text(content.replace('""y""]}', '""y""'))
-    several = custom_task(damaged, label="topic", problem="multi")
+    several = multilabel_task(damaged, label="topic")
     assert several.labels == ["y", '{"choices": ["x", "y"']
 
 
@@ -185,7 +190,7 @@ def test_a_number_is_a_rating(tmp_path):
         for n in (1, 5)
     ]
     path = write_json(tmp_path / "a.json", tasks)
-    graded = custom_task(dev=path, label="stars", problem="regression")
+    graded = regress_task(dev=path, label="stars")
     assert [row.label for row in graded.read("dev")] == [1.0, 5.0]
 
 
@@ -237,7 +242,7 @@ def test_json_is_a_list_of_objects_or_an_object_a_line(tmp_path, monkeypatch):
     listed = write_json(tmp_path / "a.json", rows)
     (tmp_path / "b.json").write_text("\n".join(map(json.dumps, rows)))
     for path in (listed, str(tmp_path / "b.json")):
-        assert custom_task(path, path).labels == ["x", "y"]
+        assert classify_task(path, path).labels == ["x", "y"]
         asked = read_inputs([path], None, ["text"], [False])
         assert list(asked) == [["a"], ["b"]]
 

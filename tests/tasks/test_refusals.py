@@ -10,16 +10,18 @@ from toy_words import preprocessor
 from bert_keras import InputError
 from official_tasks.engine import grid
 from official_tasks.tasks import encoding, glue
-from official_tasks.tasks.custom import (
-    custom_choices,
-    custom_spans,
-    custom_tags,
-    custom_task,
-)
-from official_tasks.tasks.embedding import embedding_task
+from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.multiple_choice import SWAG, choice_task
-from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.own_tasks import (
+    choices_task,
+    classify_task,
+    multilabel_task,
+    regress_task,
+    spans_task,
+    tags_task,
+)
+from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.table import read_rows
 from official_tasks.tasks.tagging import tag_task
@@ -40,7 +42,6 @@ CHOICES = "prompt,choice0,choice1,label\n"
 SPANS = "question,context,answer,start\n"
 PAIRS = "text,text_pair,score,word,one\na,b,1,high,1\nc,d,2,low,1\ne,f,0,,1\n"
 ROWS = "text,label\na,1\nb,2\n"
-REGRESSION = {"problem": "regression"}
 
 
 def squad(*questions):
@@ -57,49 +58,63 @@ ANSWER = {"text": "c", "answer_start": 0}
 # Task, name and content of its train file, a word of the message, options.
 FILES = [
     # Tables.
-    (custom_task, "a.txt", "text\n", "ends in .csv"),
-    (custom_task, "a.csv", "", "line of column names, got none"),
-    (custom_task, "a.csv", "\ntext,label\n", "got an empty line"),
-    (custom_task, "a.tsv", "\n", "got an empty line"),
-    (custom_task, "a.csv", "words,label\na,1\n", "no column 'text'.*'label'"),
+    (classify_task, "a.txt", "text\n", "ends in .csv"),
+    (classify_task, "a.csv", "", "line of column names, got none"),
+    (classify_task, "a.csv", "\ntext,label\n", "got an empty line"),
+    (classify_task, "a.tsv", "\n", "got an empty line"),
+    (classify_task, "a.csv", "words,label\na,1\n", "no column 'text'.*'label'"),
     (
-        custom_task,
+        classify_task,
         "a.csv",
         "text,label\na,1\nb\n",
         "line 3: expected 2 columns",
     ),
-    (custom_task, "a.csv", b"text,label\n\xffa,1\n", "got the byte 0xff"),
-    (custom_task, "a.jsonl", '{"text": "a"}\n', "line 1: expected a JSON obj"),
-    (custom_task, "a.jsonl", "[" * 100_000 + "\n", "line 1: expected a JSON"),
-    (custom_task, "a.csv.gz", "text,label\n", "not a complete gzip file"),
+    (classify_task, "a.csv", b"text,label\n\xffa,1\n", "got the byte 0xff"),
     (
-        custom_task,
+        classify_task,
+        "a.jsonl",
+        '{"text": "a"}\n',
+        "line 1: expected a JSON obj",
+    ),
+    (classify_task, "a.jsonl", "[" * 100_000 + "\n", "line 1: expected a JSON"),
+    (classify_task, "a.csv.gz", "text,label\n", "not a complete gzip file"),
+    (
+        classify_task,
         "a.csv.gz",
         gzip.compress(b"text,label\n", mtime=0)[:-9] + b"xyz",
         "not a complete gzip file",
     ),
     (
-        custom_task,
+        classify_task,
         "a.csv",
         "text\tlabel\na\t1\n",
         "tabs between .* name it .tsv",
     ),
-    (custom_task, "a.tsv", "text,label\na,1\n", "commas .* name it .csv"),
-    (custom_task, "a.csv", 'text,label\n"a,1\nb,2\n', "line 2: .*quote opens"),
-    (custom_task, "a.jsonl", '{"text": ["a"], "label": "x"}', "expected text"),
+    (classify_task, "a.tsv", "text,label\na,1\n", "commas .* name it .csv"),
+    (
+        classify_task,
+        "a.csv",
+        'text,label\n"a,1\nb,2\n',
+        "line 2: .*quote opens",
+    ),
+    (
+        classify_task,
+        "a.jsonl",
+        '{"text": ["a"], "label": "x"}',
+        "expected text",
+    ),
     # Labels in tables.
-    (custom_task, "a.csv", "text,label\n", "at least one row"),
-    (custom_task, "a.csv", "text,label\na,1\nb,1\n", "at least 2 classes"),
-    (custom_task, "a.csv", ROWS + "c,2\n", "'1' has one row"),
-    (custom_task, "a.csv", "text,label\na,1.5\nb,2\n", "1.5.*=regression"),
-    (custom_task, "a.csv", "text,label\na,1\nb, \n", "line 3: 1 row without"),
+    (classify_task, "a.csv", "text,label\n", "at least one row"),
+    (classify_task, "a.csv", "text,label\na,1\nb,1\n", "at least 2 classes"),
+    (classify_task, "a.csv", ROWS + "c,2\n", "'1' has one row"),
+    (classify_task, "a.csv", "text,label\na,1.5\nb,2\n", "1.5.*=regress"),
+    (classify_task, "a.csv", "text,label\na,1\nb, \n", "line 3: 1 row without"),
     *(
         (
-            custom_task,
+            regress_task,
             "a.csv",
             f"text,label\na,1\nb,{label}\n",
             word,
-            REGRESSION,
         )
         for label, word in {
             "nan": "without a label",
@@ -111,38 +126,38 @@ FILES = [
     ),
     # Spans, tags and choices in tables.
     (
-        custom_spans,
+        spans_task,
         "a.csv",
         f"{SPANS}q,c,c,{MANY}\n",
         "line 2: expected a whole number",
         {"start": "start"},
     ),
-    (custom_tags, "a.csv", "words,tags\na b,O\n", "line 2: .* of the 2 words"),
-    (custom_tags, "a.csv", "words,tags\na,X-B\n", "line 2: expected labels O"),
-    (custom_tags, "a.csv", "words,tags\n,O\n", "at least one word"),
+    (tags_task, "a.csv", "words,tags\na b,O\n", "line 2: .* of the 2 words"),
+    (tags_task, "a.csv", "words,tags\na,X-B\n", "line 2: expected labels O"),
+    (tags_task, "a.csv", "words,tags\n,O\n", "at least one word"),
     (
-        custom_tags,
+        tags_task,
         "a.jsonl",
         '{"words": ["a"], "tags": ["B-A\\nB"]}',
         r"line 1: expected labels .* got 'B-A\\nB'",
     ),
-    (custom_tags, "a.csv", "words,tags\na,O\n", "one context, text or prompt"),
-    (custom_choices, "a.csv", f"{CHOICES}p,a,b,{MANY}\n", "from 0 to 1"),
-    (custom_choices, "a.csv", f"{CHOICES}p,1,0,1\n", "text of choice 0 .* '0'"),
-    (custom_choices, "a.csv", f"{CHOICES}p,1,0,1.0\n", "text of choice 0 .*"),
+    (tags_task, "a.csv", "words,tags\na,O\n", "one context, text or prompt"),
+    (choices_task, "a.csv", f"{CHOICES}p,a,b,{MANY}\n", "from 0 to 1"),
+    (choices_task, "a.csv", f"{CHOICES}p,1,0,1\n", "text of choice 0 .* '0'"),
+    (choices_task, "a.csv", f"{CHOICES}p,1,0,1.0\n", "text of choice 0 .*"),
     # Pairs of texts.
-    (embedding_task, "a.csv", PAIRS, "no column 'b'", {"text_pair": "b"}),
+    (embed_task, "a.csv", PAIRS, "no column 'b'", {"text_pair": "b"}),
     (
-        embedding_task,
+        embed_task,
         "a.csv",
         PAIRS,
         "line 3: .* from 0 to 1 .*got '2'",
         {"label": "score"},
     ),
-    (ranking_task, "a.csv", PAIRS, "the score 1: ", {"label": "one"}),
-    (ranking_task, "a.csv", PAIRS, "line 2: .* 'high'", {"label": "word"}),
+    (rank_task, "a.csv", PAIRS, "the score 1: ", {"label": "one"}),
+    (rank_task, "a.csv", PAIRS, "line 2: .* 'high'", {"label": "word"}),
     (
-        ranking_task,
+        rank_task,
         "a.csv",
         "text,text_pair,no\na,b,c\nd,e,\n",
         "line 3: 1 row without a value in column 'no'.*--drop_unlabelled",
@@ -226,42 +241,39 @@ FILES = [
 ]
 # Task, its options, a word of the message.
 OPTIONS = [
-    (custom_task, {"problem": "ranking"}, "one of single, multi, regression"),
-    (custom_task, {"problem": "multi", "label_separator": ""}, "expected text"),
-    (custom_task, {"problem": "multi", "drop_unlabelled": True}, "=multi"),
-    (custom_task, {**REGRESSION, "min_rows_per_class": 2}, "is for classes"),
-    (custom_task, {"rare_class": "x"}, "--rare_class=x does nothing"),
-    (custom_task, {"separator": ";;"}, "--separator=;;: expected one char"),
-    (custom_task, {"encoding": "utf9"}, "no such encoding"),
-    (custom_task, {"encoding": "hex"}, "no such encoding"),
-    (custom_task, {"split_seed": -1}, "--split_seed=-1: expected 0"),
-    (custom_tags, {"spans": "s", "words": "w"}, "applies without --spans"),
-    (custom_tags, {"text": "t"}, "applies with --spans"),
-    (custom_choices, {"choices": "a"}, "at least 2 columns"),
+    (multilabel_task, {"label_separator": ""}, "expected text"),
+    (classify_task, {"rare_class": "x"}, "--rare_class=x does nothing"),
+    (classify_task, {"separator": ";;"}, "--separator=;;: expected one char"),
+    (classify_task, {"encoding": "utf9"}, "no such encoding"),
+    (classify_task, {"encoding": "hex"}, "no such encoding"),
+    (classify_task, {"split_seed": -1}, "--split_seed=-1: expected 0"),
+    (tags_task, {"spans": "s", "words": "w"}, "applies without --spans"),
+    (tags_task, {"text": "t"}, "applies with --spans"),
+    (choices_task, {"choices": "a"}, "at least 2 columns"),
     (SQUAD2, {"stride": 0}, "`stride` is 0: expected 1"),
     (tag_task, {"lstm_dim": 0}, "`lstm_dim` is 0"),
     (tag_task, {"recipe": "first"}, "no recipe 'first'"),
-    (custom_task, {"recipe": "first"}, "no recipe 'first'"),
-    (embedding_task, {"label": "score", "negative": "n"}, "give one of them"),
-    (embedding_task, {"objective": "cosine"}, "cosine: expected --label="),
-    (embedding_task, {"objective": "triplet"}, "expected --negative=COL"),
-    (embedding_task, {"objective": "best"}, "expected one of in_batch, "),
-    (embedding_task, {"max_score": 5.0}, "--max_score=5: expected a num"),
-    (embedding_task, {"label": "s", "max_score": -1.0}, "_score=-1: "),
-    (embedding_task, {"label": "s", "max_score": 1e39}, "max_score"),
-    (embedding_task, {"label": "s", "max_score": float("nan")}, "max_score"),
-    (embedding_task, {"id": "_id"}, "--id=_id only applies with --queries"),
-    (embedding_task, {"recall_at": "0"}, "--recall_at=0: expected whole"),
-    (embedding_task, {"recall_at": MANY}, "whole numbers"),
-    (embedding_task, {"recall_at": "1", "label": "s"}, "applies to a search"),
-    (embedding_task, {"drop_unlabelled": True}, "only applies with --label"),
-    (embedding_task, {"matryoshka": "64,x"}, "--matryoshka=64,x: expected"),
+    (classify_task, {"recipe": "first"}, "no recipe 'first'"),
+    (embed_task, {"label": "score", "negative": "n"}, "give one of them"),
+    (embed_task, {"objective": "cosine"}, "cosine: expected --label="),
+    (embed_task, {"objective": "triplet"}, "expected --negative=COL"),
+    (embed_task, {"objective": "best"}, "expected one of in_batch, "),
+    (embed_task, {"max_score": 5.0}, "--max_score=5: expected a num"),
+    (embed_task, {"label": "s", "max_score": -1.0}, "_score=-1: "),
+    (embed_task, {"label": "s", "max_score": 1e39}, "max_score"),
+    (embed_task, {"label": "s", "max_score": float("nan")}, "max_score"),
+    (embed_task, {"id": "_id"}, "--id=_id only applies with --queries"),
+    (embed_task, {"recall_at": "0"}, "--recall_at=0: expected whole"),
+    (embed_task, {"recall_at": MANY}, "whole numbers"),
+    (embed_task, {"recall_at": "1", "label": "s"}, "applies to a search"),
+    (embed_task, {"drop_unlabelled": True}, "only applies with --label"),
+    (embed_task, {"matryoshka": "64,x"}, "--matryoshka=64,x: expected"),
     (
-        ranking_task,
+        rank_task,
         {"drop_unlabelled": True, "passages": "a.csv"},
         "with --label or --negative. ",
     ),
-    (ranking_task, {"train": "a.csv"}, "expected --negative=COLUMN"),
+    (rank_task, {"train": "a.csv"}, "expected --negative=COLUMN"),
 ]
 
 
@@ -288,7 +300,7 @@ def test_a_start_below_0_is_no_position(tmp_path):
     row = {"question": "q", "context": "the cat sat", "answer": "sat"}
     rows = [{**row, "start": -3}, {**row, "answer": "t", "start": -1}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = custom_spans(train=str(path), dev=str(path), start="start")
+    task = spans_task(train=str(path), dev=str(path), start="start")
     train = task.read("train")  # "t" occurs three times
     (kept,) = train
     assert kept.start == -3 and "ambiguous" in train.notes[-1]

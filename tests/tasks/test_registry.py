@@ -18,14 +18,14 @@ from official_tasks.engine import leaderboard, models
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
 from official_tasks.tasks.base import Option
-from official_tasks.tasks.custom import (
-    custom_choices,
-    custom_spans,
-    custom_tags,
-    custom_task,
-)
-from official_tasks.tasks.embedding import embedding_task
+from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.glue import glue_task
+from official_tasks.tasks.own_tasks import (
+    choices_task,
+    classify_task,
+    spans_task,
+    tags_task,
+)
 from official_tasks.tasks.registry import (
     TASKS,
     define_task_flags,
@@ -33,7 +33,7 @@ from official_tasks.tasks.registry import (
     load_task_class,
     task_from_flags,
 )
-from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.retrieval import rank_task
 
 
 def parse(*words, define=define_task_flags):
@@ -51,7 +51,7 @@ def test_every_task_is_made_from_its_options():
 def test_names_are_taken_in_the_spelling_of_papers():
     assert find_task("SST-2") == find_task("sst2")
     assert find_task("MNLI").make().row is glue.MNLI
-    with pytest.raises(InputError, match="no task 'bert': expected one of co"):
+    with pytest.raises(InputError, match="no task 'bert': expected one of cl"):
         find_task("bert")
     with pytest.raises(InputError, match="--task is missing"):
         find_task(None)
@@ -66,28 +66,71 @@ def test_only_given_options_are_passed_and_tell_runs_apart():
         task_from_flags(parse("--task=rte", "--stride=64"))
 
 
-def test_spans_tags_and_choices_are_problems_of_custom_data():
-    for problem, cls in (
-        ("spans", custom_spans),
-        ("tags", custom_tags),
-        ("choices", custom_choices),
-    ):
-        assert find_task(f"custom_{problem}").make is cls
-    words = ("--task=custom", "--problem=choices", "--choices=a,b,c")
-    with pytest.raises(InputError, match="custom --problem=choices .*--train"):
+def test_an_option_of_another_task_is_refused_with_the_tasks_that_have_it():
+    words = ("--task=choices", "--choices=a,b,c")
+    with pytest.raises(InputError, match="The task choices .*--train"):
         task_from_flags(parse(*words))[0].read("train")
-    with pytest.raises(InputError, match="custom --problem=choices") as error:
+    with pytest.raises(InputError, match="choices, but for spans, squad1, "):
         task_from_flags(parse(*words, "--stride=64"))
-    assert "customchoices" not in str(error.value)
-    task, settings = task_from_flags(parse("--task=custom", "--problem=multi"))
-    assert task.problem == "multi" and settings == {"problem": "multi"}
+    for flag in ("--label_separator=;", "--classes=a,b"):
+        with pytest.raises(InputError, match="classify, but for multilabel. "):
+            task_from_flags(parse("--task=classify", flag))
+    task, settings = task_from_flags(parse("--task=multilabel"))
+    assert task.problem == "multi" and settings == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("custom", "classify, multilabel, regress, spans, tags, choices"),
+        ("Custom-Tags", "tags"),
+        ("embedding", "embed"),
+        ("ranking", "rank"),
+    ],
+)
+def test_the_name_that_a_task_had_leads_to_its_name(old, new):
+    with pytest.raises(InputError, match=f"^--task={old} is now --task={new}$"):
+        task_from_flags(parse(f"--task={old}"))
+
+
+@pytest.mark.parametrize(
+    ("task", "more", "new"),
+    [
+        ("custom", {}, "classify"),
+        ("custom", {"problem": "single"}, "classify"),
+        ("custom", {"problem": "multi", "label_separator": ";"}, "multilabel"),
+        ("custom", {"problem": "regression"}, "regress"),
+        ("customspans", {"stride": 64}, "spans"),
+        ("customtags", {}, "tags"),
+        ("customchoices", {"choices": "a,b,c"}, "choices"),
+        ("embedding", {"recall_at": "2"}, "embed"),
+        ("ranking", {}, "rank"),
+    ],
+)
+def test_runs_with_the_name_that_a_task_had_are_read_and_resumed(
+    tmp_path, task, more, new
+):
+    settings = {"task": task, "init": "tiny", **more}
+    with RunFolder(tmp_path, settings):
+        pass
+    values = parse(f"--model={tmp_path}", define=evaluate.define_flags)
+    registry.complete_flags(values)
+    made, found = task_from_flags(values)
+    assert made.name == new
+    assert found == {n: x for n, x in more.items() if n != "problem"}
+    again = {"task": new, "init": "tiny", **found}
+    with RunFolder(tmp_path, registry.keep_old_name(tmp_path, again)):
+        pass
+    other = {**again, "task": "sst2"}
+    with pytest.raises(InputError, match="task was"):
+        RunFolder(tmp_path, registry.keep_old_name(tmp_path, other))
 
 
 @pytest.mark.parametrize(
     ("name", "words", "stride"),
     [
-        ("customspans", ["--task=custom", "--problem=spans"], 64),
-        ("customspans", ["--task=Custom-Spans"], 64),
+        ("spans", ["--task=Spans"], 64),
+        ("customspans", ["--task=spans"], 64),
         ("squad2", ["--task=SQuAD-2"], 64),
         ("squad2", [], 64),
         ("squad2", ["--task=squad1"], 128),
@@ -197,8 +240,8 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
     run(predict, *rte, "--model=rte", "--output=test")
     lines = (place / "test" / "RTE.tsv").read_text().splitlines()
     assert len(lines) == 9 and lines[0] == "index\tprediction"
-    own = ("--task=custom", "--dev=glue/RTE/dev.tsv", "--text=sentence1")
-    with pytest.raises(InputError, match="custom cannot score files of pr"):
+    own = ("--task=classify", "--dev=glue/RTE/dev.tsv", "--text=sentence1")
+    with pytest.raises(InputError, match="classify cannot score files of pr"):
         run(evaluate, *own, "--predictions=glue/RTE/dev.tsv")
     with pytest.raises(InputError, match="Give either --model.*got neither"):
         run(evaluate, *rte)
@@ -220,9 +263,9 @@ def test_a_run_on_files_of_two_encodings_is_evaluated(
     (tmp_path / "train.csv").write_text(rows, encoding="cp1252")
     (tmp_path / "dev.csv").write_text(rows, encoding="utf-8-sig")
     model = load_model(
-        custom_task("train.csv", encoding="cp1252"), place / "init"
+        classify_task("train.csv", encoding="cp1252"), place / "init"
     )
-    settings = {"task": "custom", "train": "train.csv", "dev": "dev.csv"}
+    settings = {"task": "classify", "train": "train.csv", "dev": "dev.csv"}
     with RunFolder("run", {**settings, "encoding": "cp1252"}, ["train.csv"]):
         preprocess = BertPreprocessor.from_preset(place / "init")
         model.save_preset("run/model", preprocess)
@@ -247,9 +290,9 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
     (project / "train.csv").write_text(rows)
     (project / "dev.csv").write_text(rows + "newer,good\n")
     monkeypatch.chdir(project)
-    model = load_model(custom_task("train.csv"), place / "init")
+    model = load_model(classify_task("train.csv"), place / "init")
     paths = {"train": "train.csv", "dev": "dev.csv"}
-    settings = {"task": "custom", "init": "init", **paths, "label": "label"}
+    settings = {"task": "classify", "init": "init", **paths, "label": "label"}
     with RunFolder("runs/a", settings, paths.values()):
         preprocess = BertPreprocessor.from_preset(place / "init")
         model.save_preset("runs/a/model", preprocess)
@@ -260,7 +303,12 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
     assert "newer,good" in text and len(text.splitlines()) == 4
     words = ("--test=../project/dev.csv", "--output=p")
     with eager_functions():
-        run(predict, "--task=custom", "--model=../project/runs/a/model", *words)
+        run(
+            predict,
+            "--task=classify",
+            "--model=../project/runs/a/model",
+            *words,
+        )
     assert "newer,," in (other / "p" / "predictions.csv").read_text()
     # The same files under other names are the same settings.
     again = {n: f"../project/{path}" for n, path in paths.items()}
@@ -274,7 +322,7 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
     shutil.copy("../project/train.csv", "copy.csv")
     (project / "train.csv").unlink()  # its hash is recorded
     (note,) = evaluate._check_held_out(
-        custom_task(dev="copy.csv"), ["../project/runs/a"]
+        classify_task(dev="copy.csv"), ["../project/runs/a"]
     )
     assert "copy.csv" in note and "was trained on" in note
     # A project may be moved with its runs.
@@ -287,12 +335,12 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
 
 
 UNLABELLED = {
-    custom_task: ("text\na\nb\n", {}),
-    custom_spans: ("question,context\na,b\n", {}),
-    custom_tags: ("words\na b\n", {}),
-    custom_choices: ("prompt,a,b\nx,y,z\n", {"choices": "a,b"}),
-    embedding_task: ("text,text_pair\na,b\n", {"label": "score"}),
-    ranking_task: ("text,text_pair\na,b\n", {"label": "score"}),
+    classify_task: ("text\na\nb\n", {}),
+    spans_task: ("question,context\na,b\n", {}),
+    tags_task: ("words\na b\n", {}),
+    choices_task: ("prompt,a,b\nx,y,z\n", {"choices": "a,b"}),
+    embed_task: ("text,text_pair\na,b\n", {"label": "score"}),
+    rank_task: ("text,text_pair\na,b\n", {"label": "score"}),
 }
 
 
@@ -315,12 +363,12 @@ def test_a_file_without_labels_is_not_predicted_to_be_scored(
 
 def test_only_a_named_model_brings_its_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = {"task": "custom", "problem": "multi", "train": "t.csv"}
+    settings = {"task": "multilabel", "classes": "a,b", "train": "t.csv"}
     (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
     words = ("--label_separator=;", "--dev=d.csv")
     values = parse(*words, "--model=.", define=evaluate.define_flags)
     registry.complete_flags(values)
-    assert (values.problem, values.train) == ("multi", "t.csv")
+    assert (values.classes, values.train) == ("a,b", "t.csv")
     values = parse("--predictions=p.json", define=evaluate.define_flags)
     registry.complete_flags(values)
     assert values.task is values.train is None
@@ -328,7 +376,7 @@ def test_only_a_named_model_brings_its_options(tmp_path, monkeypatch):
 
 def test_a_deleted_file_of_the_run_is_named_with_a_fix(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = {"task": "custom", "train": "april.csv,may[1].csv"}
+    settings = {"task": "classify", "train": "april.csv,may[1].csv"}
     (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
     (tmp_path / "may[1].csv").write_text("text,label\na,b\n")
 
@@ -388,10 +436,10 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
             json.dumps({"settings": settings})
         )
     with pytest.raises(InputError, match="give --dev=d"):
-        evaluate._check_held_out(custom_task(train=name), ["dev"])
+        evaluate._check_held_out(classify_task(train=name), ["dev"])
     with pytest.raises(InputError, match="fold-1 of a cross-validation"):
-        evaluate._check_held_out(custom_task(train=name), ["fold/model"])
-    same = custom_task(train=name, split_seed=1)
+        evaluate._check_held_out(classify_task(train=name), ["fold/model"])
+    same = classify_task(train=name, split_seed=1)
     if name == "b.csv,a.csv":  # another tenth is drawn from other files
         with pytest.raises(InputError, match=r"give --train=\S*/a.csv\.$"):
             evaluate._check_held_out(same, ["run"])
@@ -399,10 +447,10 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         assert evaluate._check_held_out(same, ["run"]) == []
     for model in ("run", "run/model"):
         with pytest.raises(InputError, match="give .*--split_seed=1"):
-            evaluate._check_held_out(custom_task(train=name), [model])
-        notes = evaluate._check_held_out(custom_task(dev=name), [model])
+            evaluate._check_held_out(classify_task(train=name), [model])
+        notes = evaluate._check_held_out(classify_task(dev=name), [model])
         assert "was trained on" in notes[-1]
-        task = custom_task(train="c.csv")
+        task = classify_task(train="c.csv")
         assert evaluate._check_held_out(task, [model]) == []
         # A Hub data set and a user's own task have no files to compare.
         task = glue_task(glue.RTE, data_dir="hf:nyu-mll/glue/rte")
@@ -417,16 +465,16 @@ def test_a_training_file_that_changed_holds_out_other_rows(tmp_path):
         pass
     models = [tmp_path / "run" / "model"]
     models[0].mkdir()
-    assert evaluate._check_held_out(custom_task(train=path), models) == []
+    assert evaluate._check_held_out(classify_task(train=path), models) == []
     os.utime(path, (0, 0))  # as after `touch` or a copy
-    assert evaluate._check_held_out(custom_task(train=path), models) == []
+    assert evaluate._check_held_out(classify_task(train=path), models) == []
     with open(path, "a") as file:
         file.write("one more,good\n")
     for name in (path, os.path.relpath(path)):
         with pytest.raises(InputError, match="a.csv changed after the run"):
-            evaluate._check_held_out(custom_task(train=name), models)
+            evaluate._check_held_out(classify_task(train=name), models)
     new = write_reviews(tmp_path / "new.csv", 20, seed=1)
-    task = custom_task(train=path, dev=new)
+    task = classify_task(train=path, dev=new)
     assert evaluate._check_held_out(task, models) == []
     # The file was the run's dev file, so the model was not trained on it.
     settings = {"train": new, "dev": path}
@@ -436,5 +484,5 @@ def test_a_training_file_that_changed_holds_out_other_rows(tmp_path):
         file.write("two more,good\n")
     models = [tmp_path / "other"]
     for name in (path, os.path.relpath(path)):
-        task = custom_task(train=name)
+        task = classify_task(train=name)
         assert evaluate._check_held_out(task, models) == []

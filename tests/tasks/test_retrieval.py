@@ -12,8 +12,8 @@ from bert_keras import InputError
 from official_tasks.engine import finetuning
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks import embedding
-from official_tasks.tasks.embedding import embedding_task
-from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.embedding import embed_task
+from official_tasks.tasks.retrieval import rank_task
 
 PAIRS = [("is it", "it is"), ("was it", "it was"), ("is it", "yes it is")]
 
@@ -38,7 +38,7 @@ def vectors(task, examples):
 
 def test_the_texts_of_dev_search_all_its_partners(tmp_path):
     path = write(tmp_path / "dev.csv", [*PAIRS, ("no", "zzz")])
-    task = embedding_task(dev=path, recall_at="2,1,1,2")
+    task = embed_task(dev=path, recall_at="2,1,1,2")
     assert task.cutoffs == (1, 2)
     queries = task.read("dev")
     assert [q.text for q in queries] == ["is it", "was it", "no"]
@@ -64,7 +64,7 @@ def test_the_texts_of_dev_search_all_its_partners(tmp_path):
 def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(embedding, "MAX_COSINES", 4)  # one query at a time
     rows = [("a b", "a c"), ("a c", "c d"), ("e", "e")]
-    task = embedding_task(dev=write(tmp_path / "t.csv", rows))
+    task = embed_task(dev=write(tmp_path / "t.csv", rows))
     queries = task.read("dev")
     found = vectors(task, queries)
     assert queries[0].passages == ["a c", "c d", "e"]
@@ -88,7 +88,7 @@ def test_ids_that_are_stored_as_floats_are_found(tmp_path):
     header = ("query", "passage")
     passages = write(tmp_path / "p.csv", [("7", "it is")], ("id", "text"))
     pairs = write(tmp_path / "pairs.csv", [("is it", "7.0")], header)
-    task = embedding_task(
+    task = embed_task(
         dev=pairs, passages=passages, text=header[0], text_pair=header[1]
     )
     (query,) = task.read("dev")
@@ -115,7 +115,7 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     }
     dev = write(tmp_path / "dev.csv", rows, header)
     test = write(tmp_path / "test.csv", [("q2",)], header[:1])
-    task = embedding_task(train=dev, dev=dev, test=test, **columns)
+    task = embed_task(train=dev, dev=dev, test=test, **columns)
     assert {path.name for path in task.data_files()} == {
         "dev.csv",
         "queries.jsonl",
@@ -130,9 +130,9 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
         ("was it", "it was"),
     ]
     # `evaluate` reads dev even if the training file is gone.
-    task = embedding_task(train=tmp_path / "gone.csv", dev=dev, **columns)
+    task = embed_task(train=tmp_path / "gone.csv", dev=dev, **columns)
     assert [q.relevant for q in task.read("dev")] == [{0: 2.0}, {1: 1.0}]
-    task = embedding_task(train=dev, dev=dev, test=test, **columns)
+    task = embed_task(train=dev, dev=dev, test=test, **columns)
     (query,) = task.read("test")
     assert (query.text, query.relevant) == ("was it", {})
     with pytest.raises(
@@ -146,13 +146,13 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     with pytest.raises(
         InputError, match=r"wrong.csv, line 2: the id 'q7' is not in --queries"
     ):
-        embedding_task(dev=wrong, **columns).read("dev")
+        embed_task(dev=wrong, **columns).read("dev")
     again = write(tmp_path / "again.csv", [("p1", "a")] * 2, ("_id", "text"))
     with pytest.raises(InputError, match="line 3: the id 'p1' occurs twice"):
-        embedding_task(dev=dev, **columns | {"passages": again}).read("dev")
+        embed_task(dev=dev, **columns | {"passages": again}).read("dev")
     empty = write(tmp_path / "empty.csv", [], ("_id", "text"))
     with pytest.raises(InputError, match="empty.csv: expected at least one"):
-        embedding_task(dev=dev, **columns | {"passages": empty}).read("dev")
+        embed_task(dev=dev, **columns | {"passages": empty}).read("dev")
 
 
 def test_titles_and_unknown_ids_are_read_as_in_beir(tmp_path):
@@ -168,7 +168,7 @@ def test_titles_and_unknown_ids_are_read_as_in_beir(tmp_path):
         "objective": "in_batch",
     }
     dev = folder / "qrels" / "test.tsv"
-    queries = embedding_task(dev=str(dev), **columns).read("dev")
+    queries = embed_task(dev=str(dev), **columns).read("dev")
     assert len(queries) == 4
     assert queries[0].relevant == {0: 2.0, 4: 1.0}
     assert len(queries[0].passages) == 12
@@ -180,7 +180,7 @@ def test_titles_and_unknown_ids_are_read_as_in_beir(tmp_path):
     assert "line 14: the id 'd99' is not in --passages" in notes
     columns["queries"] = columns["passages"]
     with pytest.raises(InputError, match="line 2: the id 'q0' is not in"):
-        embedding_task(dev=str(dev), **columns).read("dev")
+        embed_task(dev=str(dev), **columns).read("dev")
 
 
 def test_a_row_may_have_several_negatives(tmp_path):
@@ -191,16 +191,16 @@ def test_a_row_may_have_several_negatives(tmp_path):
         "dev": write(tmp_path / "d.csv", [r[:2] for r in rows], header[:2]),
         "negative": "negative_1, negative_2",
     }
-    task = embedding_task(**asked)
+    task = embed_task(**asked)
     assert [pair.texts for pair in task.read("train")] == rows
     encoded = task.encode(task.read("train"), tiny.preprocessor())
     assert encoded.targets.tolist() == [[0, 1, 2, 3], [4, 2, 5, 6]]
     assert len(task.read("dev")[0].passages) == 2
-    task = embedding_task(**asked, objective="triplet")
+    task = embed_task(**asked, objective="triplet")
     triplets = [(*row[:2], n) for row in rows for n in row[2:]]
     assert [pair.texts for pair in task.read("train")] == triplets
     asked["dev"] = asked["train"]
-    pairs = ranking_task(**asked).read("train")
+    pairs = rank_task(**asked).read("train")
     assert [(*pair.texts, pair.label) for pair in pairs] == [
         (row[0], text, float(text == row[1]))
         for row in rows
@@ -211,7 +211,7 @@ def test_a_row_may_have_several_negatives(tmp_path):
 def test_scored_pairs_are_compared_by_their_cosines(tmp_path):
     rows = [("a b", "a b", "5"), ("a b", "b c", "2.5"), ("a", "z", "0")]
     path = write(tmp_path / "t.csv", rows, ("text", "text_pair", "label"))
-    task = embedding_task(dev=path, test=path, label="label", max_score=5.0)
+    task = embed_task(dev=path, test=path, label="label", max_score=5.0)
     assert (task.objective, task.metric.name) == ("cosine", "spearman")
     pairs = task.read("dev")
     cosines = vectors(task, pairs)
@@ -231,7 +231,7 @@ def test_a_query_ranks_the_passages_of_its_own_rows(tmp_path):
     header = ("text", "text_pair", "label")
     rows = [("q", "a", 0), ("q", "b", 3), ("q", "c", 1), ("r", "a", 0)]
     path = write(tmp_path / "t.csv", rows, header)
-    task = ranking_task(dev=path, label="label", max_score=3.0, recall_at="2")
+    task = rank_task(dev=path, label="label", max_score=3.0, recall_at="2")
     pairs = task.read("dev")
     logits = np.array([[2.0], [1.0], [-1.0], [5.0]])
     predictions = task.decode(pairs, None, logits)
@@ -248,14 +248,14 @@ def test_a_query_ranks_the_passages_of_its_own_rows(tmp_path):
 def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
     header = ("text", "text_pair", "no")
     path = write(tmp_path / "t.csv", [("q", "a", "b"), ("r", "b", "c")], header)
-    task = ranking_task(train=path, dev=path, negative="no")
+    task = rank_task(train=path, dev=path, negative="no")
     assert [(*pair.texts, pair.label) for pair in task.read("dev")] == [
         ("q", "a", 1.0),
         ("q", "b", 0.0),
         ("r", "b", 1.0),
         ("r", "c", 0.0),
     ]
-    triplets = embedding_task(train=path, negative="no", objective="triplet")
+    triplets = embed_task(train=path, negative="no", objective="triplet")
     assert len(triplets.read("train")[0].texts) == 3
     # Dev has one of the two queries, with its partner and negative as passages.
     (query,) = triplets.read("dev")
@@ -266,7 +266,7 @@ def test_a_partner_with_several_negatives_counts_once(tmp_path):
     header = ("text", "text_pair", "no")
     rows = [("q", "a", "b"), ("q", "a", "c"), ("q", "d", "b")]
     path = write(tmp_path / "t.csv", rows, header)
-    task = ranking_task(dev=path, negative="no", recall_at="1,2,4")
+    task = rank_task(dev=path, negative="no", recall_at="1,2,4")
     pairs = task.read("dev")
     logits = {"a": 2.0, "d": 1.0, "b": 0.0, "c": -1.0}
     outputs = np.array([[logits[pair.texts[1]]] for pair in pairs])
@@ -280,13 +280,13 @@ def test_a_partner_with_several_negatives_counts_once(tmp_path):
     task.write(pairs, task.decode(pairs, None, outputs), tmp_path)
     assert len(read_csv(tmp_path / "predictions.csv")) == 2 * len(rows)
     with pytest.raises(InputError, match="at most 4"):
-        ranking_task(dev=path, negative="no", recall_at="5").read("dev")
+        rank_task(dev=path, negative="no", recall_at="5").read("dev")
 
 
 def test_a_file_without_a_score_above_zero_has_no_metrics(tmp_path):
     rows = [("q", "a", "0"), ("q", "b", "0")]
     path = write(tmp_path / "z.csv", rows, ("text", "text_pair", "score"))
-    task = ranking_task(dev=path, label="score")
+    task = rank_task(dev=path, label="score")
     pairs = task.read("dev")
     outputs = task.decode(pairs, None, np.array([[1.0], [2.0]]))
     with pytest.raises(
@@ -308,30 +308,28 @@ def test_partners_to_score_on_need_no_wrong_text(tmp_path):
         ("text", "text_pair", "no"),
     )
     passages = [
-        embedding_task(train=train, dev=dev, negative="no")
-        .read("dev")[0]
-        .passages
+        embed_task(train=train, dev=dev, negative="no").read("dev")[0].passages
         for dev in (plain, mixed)
     ]
     assert passages == [["c", "d"], ["c", "d", "e"]]
     with pytest.raises(InputError, match="no column 'no'"):  # needs negatives
-        ranking_task(train=train, dev=plain, negative="no").read("dev")
+        rank_task(train=train, dev=plain, negative="no").read("dev")
     with pytest.raises(InputError, match="without a value"):
-        embedding_task(train=mixed, negative="no").read("train")
+        embed_task(train=mixed, negative="no").read("train")
 
 
 def test_equal_scores_count_against_the_model(tmp_path):
     header = ("text", "text_pair", "no")
     rows = [(f"q{i}", f"a{i}", f"b{i}") for i in range(3)]
     path = write(tmp_path / "t.csv", rows, header)
-    task = ranking_task(dev=path, negative="no")
+    task = rank_task(dev=path, negative="no")
     pairs = task.read("dev")
     scores = task.score(pairs, np.full(6, 0.5))
     assert (scores["mrr"], scores["recall_at_1"]) == (0.5, 0.0)
     scores = task.score(pairs, np.array([0.9, 0.1, 0.9, 0.1, np.nan, 0.1]))
     assert np.isnan([scores["mrr"], scores["ndcg_at_10"]]).all()
     assert scores["majority_baseline"] > 0.5
-    task = embedding_task(dev=path, negative="no")
+    task = embed_task(dev=path, negative="no")
     queries = task.read("dev")
     outputs = np.ones((9, 4), "float32")
     scores = task.score(queries, task.decode(queries, None, outputs))
@@ -343,7 +341,7 @@ def test_equal_scores_count_against_the_model(tmp_path):
 
 def test_texts_have_numbers_for_the_loss(tmp_path):
     path = write(tmp_path / "t.csv", PAIRS)
-    task = embedding_task(train=path, dev=path)
+    task = embed_task(train=path, dev=path)
     encoded = task.encode(task.read("train"), tiny.preprocessor())
     assert encoded.targets.tolist() == [[0, 1], [2, 3], [0, 4]]
 
@@ -351,7 +349,7 @@ def test_texts_have_numbers_for_the_loss(tmp_path):
 def test_the_greatest_gain_of_a_repeated_pair_counts(tmp_path):
     rows = [("a", "b", 1), ("a", "b", 3), ("a", "b", 2)]
     path = write(tmp_path / "t.csv", rows, ("text", "text_pair", "label"))
-    task = embedding_task(
+    task = embed_task(
         dev=path, label="label", max_score=3.0, objective="in_batch"
     )
     assert task.read("dev")[0].relevant == {0: 3.0}
@@ -362,26 +360,24 @@ def test_rows_without_a_partner_are_counted_and_not_learned(tmp_path):
     rows = [("a", "b", 1), ("c", "d", 0), ("e", "f", 0)]
     options = {"label": "score", "objective": "in_batch"}
     path = write(tmp_path / "t.csv", rows, header)
-    task = embedding_task(train=path, dev=path, **options)
+    task = embed_task(train=path, dev=path, **options)
     note = "t.csv: 2 rows have the score 0 in column 'score' and are left out"
     assert note in task.read("train").notes[0]
     path = write(tmp_path / "t.csv", rows[1:], header)
     with pytest.raises(InputError, match="t.csv: 2 rows .* no pairs are left"):
-        embedding_task(train=path, dev=path, **options).read("train")
+        embed_task(train=path, dev=path, **options).read("train")
 
 
 def test_rows_with_an_empty_cell_may_be_left_out(tmp_path):
     header = ("text", "text_pair", "no")
     path = write(tmp_path / "t.csv", [("a", "b", "c"), ("d", "e", "")], header)
-    task = ranking_task(
-        train=path, dev=path, negative="no", drop_unlabelled=True
-    )
+    task = rank_task(train=path, dev=path, negative="no", drop_unlabelled=True)
     assert len(task.read("train")) == 2
 
 
 def test_passages_of_a_data_set_are_no_file(tmp_path):
     path = write(tmp_path / "t.csv", [("a", "p")])
-    task = embedding_task(dev=path, passages="hf:some/corpus")
+    task = embed_task(dev=path, passages="hf:some/corpus")
     assert [str(file) for file in task.data_files()] == [path]
 
 
@@ -393,33 +389,33 @@ def test_a_repeated_id_of_a_parquet_file_is_named_by_its_row(tmp_path):
     parquet.write_table(pa.table(rows), passages)
     path = write(tmp_path / "t.csv", [("a", "1")])
     with pytest.raises(InputError, match="row 2: the id '1' occurs twice"):
-        embedding_task(dev=path, passages=passages).read("dev")
+        embed_task(dev=path, passages=passages).read("dev")
 
 
 def test_micro_batches_are_refused_before_the_run(tmp_path):
     path = write(tmp_path / "t.csv", PAIRS)
-    task = embedding_task(train=path, dev=path)
+    task = embed_task(train=path, dev=path)
     with pytest.raises(InputError, match="`accumulation` is 2, .* compares"):
         finetuning.run(task, "no weights", tmp_path / "run", accumulation=2)
     assert not (tmp_path / "run").exists()
 
 
 def test_several_embedders_are_not_averaged(tmp_path):
-    task = embedding_task(dev=write(tmp_path / "t.csv", PAIRS))
-    message = "Several models of --task=embedding cannot be averaged: name one."
+    task = embed_task(dev=write(tmp_path / "t.csv", PAIRS))
+    message = "Several models of --task=embed cannot be averaged: name one."
     with pytest.raises(InputError, match=message):
         predict_split(task, ["a", "b"], "dev")
 
 
 def test_more_passages_than_there_are_cannot_be_recalled(tmp_path):
     path = write(tmp_path / "t.csv", PAIRS)
-    task = embedding_task(dev=path)
+    task = embed_task(dev=path)
     queries = task.read("dev")
     assert "recall_at_10" not in task.score(queries, vectors(task, queries))
     message = "--recall_at=1,10: expected at most 3, the number of passages"
     with pytest.raises(InputError, match=message):
-        embedding_task(dev=path, recall_at="10,1").read("dev")
+        embed_task(dev=path, recall_at="10,1").read("dev")
     rows = [(*pair, 1) for pair in PAIRS]
     path = write(tmp_path / "r.csv", rows, ("text", "text_pair", "label"))
     with pytest.raises(InputError, match="expected at most 2, the number"):
-        ranking_task(dev=path, label="label", recall_at="3").read("dev")
+        rank_task(dev=path, label="label", recall_at="3").read("dev")

@@ -14,7 +14,7 @@ import zstandard
 from bert_keras import InputError, bounded_lines
 from bert_keras.data.corpus import read_documents
 from official_tasks.engine.prediction import find_kind, read_inputs
-from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.own_tasks import classify_task
 from official_tasks.tasks.table import (
     make_dialect,
     read_rows,
@@ -321,7 +321,7 @@ def test_a_pipe_and_a_folder_are_not_called_missing(tmp_path):
     for read in (
         lambda: rows(pipe, ["text"]),
         lambda: read_text(pipe),
-        lambda: custom_task(str(pipe), str(pipe)).read("train"),
+        lambda: classify_task(str(pipe), str(pipe)).read("train"),
         lambda: list(read_documents(str(pipe))),
     ):
         with pytest.raises(InputError, match="a.csv is a pipe, .* regular"):

@@ -13,7 +13,7 @@ from official_tasks.tasks.conll import (
     TaggedText,
     read_columns,
 )
-from official_tasks.tasks.custom import custom_tags
+from official_tasks.tasks.own_tasks import tags_task
 from official_tasks.tasks.tagging import Tags, tag_task
 
 CONLL = """\
@@ -97,9 +97,9 @@ def test_white_space_may_be_a_word(tmp_path, word, label):
     table = tmp_path / "a.tsv"
     table.write_text(f"words\na {word} b\n\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 3: expected at least one word"):
-        custom_tags(test=str(table)).read("test")
+        tags_task(test=str(table)).read("test")
     table.write_text(f"words\na {word} b\nc\n", encoding="utf-8")
-    texts = custom_tags(test=str(table)).read("test")
+    texts = tags_task(test=str(table)).read("test")
     assert [text.words for text in texts] == [("a", word, "b"), ("c",)]
 
 

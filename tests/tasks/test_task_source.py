@@ -10,20 +10,20 @@ from bert_keras import InputError
 from official_tasks.tasks import glue
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.conll import CONLL_2003, NER, TaggedText, TagRow
-from official_tasks.tasks.custom import (
-    custom_choices,
-    custom_spans,
-    custom_tags,
-    custom_task,
-)
-from official_tasks.tasks.embedding import embedding_task
+from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.multiple_choice import (
     SWAG,
     ChoiceExample,
     choice_task,
 )
-from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.own_tasks import (
+    choices_task,
+    classify_task,
+    spans_task,
+    tags_task,
+)
+from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.spans import Question
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
@@ -50,7 +50,7 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
     with pytest.raises(InputError, match=r"or give --test=FILE"):
         glue_task(glue.AX, data_dir=tmp_path).source.paths("diagnostic")
     with pytest.raises(InputError, match=r"no dev file: give --dev=FILE"):
-        custom_tags().read("dev")
+        tags_task().read("dev")
     with pytest.raises(InputError, match="no such folder"):
         tag_task(TOY, data_dir=str(tmp_path / "absent")).source.paths("dev")
     with pytest.raises(InputError, match=r"absent\.txt: no such file"):
@@ -79,7 +79,7 @@ def test_every_task_names_the_files_that_a_run_reads(tmp_path):
     assert [path.name for path in mnli.data_files()] == list(names[:3])
     one = glue_task(glue.MNLI, data_dir=folder, dev=file)
     assert [path.name for path in one.data_files()] == [names[0], names[3]]
-    own = custom_tags(train=f"{file}, {folder}/train.tsv", test=file)
+    own = tags_task(train=f"{file}, {folder}/train.tsv", test=file)
     assert [path.name for path in own.data_files()] == ["dev.json", "train.tsv"]
     assert not tag_task(NER, data_dir="hf:some/conll").data_files()
     with pytest.raises(InputError, match="give --data_dir=hf:nyu-mll/glue"):
@@ -187,15 +187,15 @@ def test_a_data_set_to_train_on_gives_labels_and_unanswered_questions(tmp_path):
         for split in ("train", "validation"):
             data_set.to_parquet(tmp_path / name / f"{split}.parquet")
     name = f"hf:{tmp_path}/tags"
-    assert custom_tags(train=name, dev=name).labels == ["O", "B-PER"]
-    assert custom_tags(dev=name).labels is None
+    assert tags_task(train=name, dev=name).labels == ["O", "B-PER"]
+    assert tags_task(dev=name).labels is None
     name = f"hf:{tmp_path}/spans"
     answers = [("Ada",), ()]
-    task = custom_spans(train=name, dev=name)
+    task = spans_task(train=name, dev=name)
     assert [question.answers for question in task.read("train")] == answers
-    assert [q.answers for q in custom_spans(dev=name).read("dev")] == answers
+    assert [q.answers for q in spans_task(dev=name).read("dev")] == answers
     # A trained model states `may_be_none`, so train and dev are not loaded.
-    task = custom_spans(train="hf:/no/such", dev="hf:/no/such", test=name)
+    task = spans_task(train="hf:/no/such", dev="hf:/no/such", test=name)
     task.take_arguments({"may_be_none": False})
     assert not task.may_be_none
 
@@ -249,25 +249,28 @@ SQUAD[1:1] = [
 ]
 # File name -> the function that makes its task, and lines of the file.
 FILES = {
-    "custom.csv": (custom_task, ["text,label", "Zoë ran.,yes", "She sat.,no"]),
-    "custom.tsv": (custom_task, ["text\tlabel", "Zoë ran.\tyes", "a\tno"]),
-    "custom.jsonl": (
-        custom_task,
+    "classify.csv": (
+        classify_task,
+        ["text,label", "Zoë ran.,yes", "She sat.,no"],
+    ),
+    "classify.tsv": (classify_task, ["text\tlabel", "Zoë ran.\tyes", "a\tno"]),
+    "classify.jsonl": (
+        classify_task,
         ['{"text": "Zoë", "label": "a"}', '{"text": "", "label": "b"}'],
     ),
     "spans.csv": (
-        custom_spans,
+        spans_task,
         ["context,question,answer", "Zoë ran.,Who?,Zoë"],
     ),
-    "tags.csv": (custom_tags, ["words,tags", "Zoë ran,B-PER O"]),
+    "tags.csv": (tags_task, ["words,tags", "Zoë ran,B-PER O"]),
     "entities.jsonl": (
-        functools.partial(custom_tags, spans="spans"),
+        functools.partial(tags_task, spans="spans"),
         [json.dumps({"text": "Zoë ran.", "spans": ENTITIES})],
     ),
-    "choices.csv": (custom_choices, CHOICES),
-    "pairs.csv": (embedding_task, ["text,text_pair", "Zoë?,ran."]),
+    "choices.csv": (choices_task, CHOICES),
+    "pairs.csv": (embed_task, ["text,text_pair", "Zoë?,ran."]),
     "ranking.csv": (
-        functools.partial(ranking_task, label="label"),
+        functools.partial(rank_task, label="label"),
         ["label,text,text_pair", "1,Zoë?,ran.", "0,Zoë?,sat."],
     ),
     "ner.txt": (functools.partial(tag_task, NER), ["Zoë B-PER", "ran O", ""]),

@@ -128,7 +128,7 @@ def test_the_file_is_one_that_finetune_reads(tmp_path):
     partner = dict(pairs)
     assert all(row["text_pair"] == partner[row["text"]] for row in rows)
     assert all(row["negative"] != partner[row["text"]] for row in rows)
-    words = ["--task=embedding", "--train=a.csv", "--negative=negative"]
+    words = ["--task=embed", "--train=a.csv", "--negative=negative"]
     words += ["--init=toy", "--output=run", "--epochs=1", "--matryoshka=16,4"]
     words += ["--sequence_length=16", "--batch_size=8"]
     done = call_script("-m", "official_tasks.finetune", *words, folder=tmp_path)

@@ -233,12 +233,12 @@ MISTAKES = {
         "runs/pretrain/model exists",
     ),
     "scores of another model": (
-        "-m official_tasks.evaluate --task=custom --dev=yours.csv "
+        "-m official_tasks.evaluate --task=classify --dev=yours.csv "
         "--model=runs/yours --output=runs/yours",
         "runs/yours/results.json exists, with other content",
     ),
     "predictions of another model": (
-        "-m official_tasks.predict --task=custom --dev=yours.csv --split=dev "
+        "-m official_tasks.predict --task=classify --dev=yours.csv --split=dev "
         "--model=runs/yours --output=runs/yours/predictions",
         "predictions.csv exists, with other content",
     ),
@@ -307,7 +307,7 @@ MISTAKES = {
         "absent.txt",
     ),
     "a split that no task has": (
-        "-m official_tasks.evaluate --task=custom --dev=yours.csv "
+        "-m official_tasks.evaluate --task=classify --dev=yours.csv "
         "--model=books --split=tset",
         "train|dev|test",
     ),
@@ -420,9 +420,9 @@ tools/publish.py --model=runs/yours/model --output=runs/yours/model
     --signature=classify --output=new.csv --overwrite
 -m official_tasks.predict --model=runs/served --input=new.csv --columns=text
     --signature=classify --output=runs/served/card.json --overwrite
--m official_tasks.predict --task=custom --dev=own/predictions.csv --split=dev
+-m official_tasks.predict --task=classify --dev=own/predictions.csv --split=dev
     --model=runs/yours --output=own --overwrite
--m official_tasks.evaluate --task=custom --dev=own/predictions.csv
+-m official_tasks.evaluate --task=classify --dev=own/predictions.csv
     --model=runs/yours --output=own --overwrite
 -m official_tasks.evaluate --task=mlm --input=own/results.json
     --model=runs/pretrain/model --output=own --overwrite

@@ -169,8 +169,8 @@ def table(columns, rows):
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-SHOWN_TASKS = ("custom", "customspans", "customtags", "customchoices")
-SHOWN_TASKS += ("embedding", "ranking", "squad2", "ner")
+SHOWN_TASKS = ("classify", "multilabel", "regress", "spans", "tags", "choices")
+SHOWN_TASKS += ("embed", "rank", "squad2", "ner")
 
 
 def scripts():

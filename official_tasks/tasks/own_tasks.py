@@ -3,7 +3,7 @@
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Option, fill_options
 from official_tasks.tasks.character_spans import tag_words
-from official_tasks.tasks.classify import METRICS, TextTask
+from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
@@ -18,93 +18,112 @@ from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
 from official_tasks.tasks.text_table import TextTable
 from official_tasks.tasks.word_table import WordTable
 
-TEXT_OPTIONS = {
+_TEXT_OPTIONS = {
     **TABLE_OPTIONS,
     "text": Option("text", "Column of the text."),
     "text_pair": Option(None, "Column of the second text."),
-    "label": Option(
-        "label",
-        "Column of the label. With --problem=multi also a column with 0 or 1 "
-        "for each label, separated by commas.",
-    ),
-    "problem": Option(
-        "single",
-        f"One of {', '.join(METRICS)}, spans, tags, choices. The last three "
-        "have other options: see --task=custom --problem=NAME --help.",
-    ),
-    "label_separator": Option(",", "Text between the labels in a cell."),
-    "classes": Option(
-        None,
-        "With --problem=multi: names of the labels, separated by commas, if "
-        "--label has a list with 0 or 1 for each of them.",
-    ),
-    "min_rows_per_class": Option(
-        1, "Leave out classes with fewer training rows than this number."
-    ),
-    "rare_class": Option(
-        None, "Class for the rows that --min_rows_per_class would leave out."
-    ),
+    "label": Option("label", "Column of the label."),
     "long_text": Option(
         None,
         "truncate: cut long texts; windows: split long texts into overlapping "
         "rows and average the predictions. By default, training truncates, and "
         "prediction uses the setting saved with the model.",
     ),
-    **DROP_UNLABELLED,
     **RECIPE_OPTIONS,
+}
+_RARE_OPTIONS = {
+    "min_rows_per_class": Option(
+        1, "Leave out classes with fewer training rows than this number."
+    ),
+    "rare_class": Option(
+        None, "Class for the rows that --min_rows_per_class would leave out."
+    ),
+}
+CLASSIFY_OPTIONS = {**_TEXT_OPTIONS, **DROP_UNLABELLED, **_RARE_OPTIONS}
+MULTILABEL_OPTIONS = {
+    **_TEXT_OPTIONS,
+    "label": Option(
+        "label",
+        "Column of the labels, or columns with 0 or 1 for each label, "
+        "separated by commas.",
+    ),
+    "label_separator": Option(",", "Text between the labels in a cell."),
+    "classes": Option(
+        None,
+        "Names of the labels, separated by commas, if --label has a list with "
+        "0 or 1 for each of them.",
+    ),
+    **_RARE_OPTIONS,
+}
+REGRESS_OPTIONS = {
+    **_TEXT_OPTIONS,
+    "label": Option("label", "Column of the number."),
+    **DROP_UNLABELLED,
 }
 
 
-def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
-    """Return a task that predicts a class, a set of labels or a number.
+def classify_task(train=None, dev=None, test=None, **options) -> TextTask:
+    """Return a task that predicts a class for each text.
 
     The labels are the sorted values of the label column in `train`. Without
     `train`, the labels come from the model. Without `dev`, a tenth of the
-    training texts becomes dev; for "single", a tenth of each class. The
-    arguments are `TEXT_OPTIONS`.
+    training texts of each class becomes dev. The arguments are
+    `CLASSIFY_OPTIONS`.
     """
-    files = {"train": train, "dev": dev, "test": test}
-    chosen = fill_options(TEXT_OPTIONS, {**files, **options})
-    _check_text_options(chosen)
-    return TextTask(
-        TextTable(chosen),
-        chosen.problem,
-        chosen.text_pair is not None,
-        chosen.label_separator,
-        standardises=chosen.problem == "regression",
-        recipe=chosen.recipe,
-        pooling=chosen.pooling,
-        long_text=chosen.long_text,
-    )
+    paths = {"train": train, "dev": dev, "test": test}
+    chosen = fill_options(CLASSIFY_OPTIONS, {**paths, **options})
+    _check_rare(chosen)
+    return _text_task("classify", "single", chosen)
 
 
-def _check_text_options(chosen):
-    problem = chosen.problem
-    if problem not in METRICS:
-        raise InputError(
-            f"`problem` is {problem!r}: expected one of {', '.join(METRICS)}. "
-            "--task=custom also has spans, tags and choices"
-        )
-    if problem == "multi" and not chosen.label_separator:
+def multilabel_task(train=None, dev=None, test=None, **options) -> TextTask:
+    """Return a task that predicts a set of labels for each text.
+
+    Labels and dev are as in `classify_task`, but dev is a tenth of all texts.
+    The arguments are `MULTILABEL_OPTIONS`.
+    """
+    paths = {"train": train, "dev": dev, "test": test}
+    chosen = fill_options(MULTILABEL_OPTIONS, {**paths, **options})
+    if not chosen.label_separator:
         raise InputError(
             "--label_separator is empty: expected text between labels, such as "
             "--label_separator=','"
         )
-    if chosen.classes and (problem != "multi" or "," in chosen.label):
+    if chosen.classes and "," in chosen.label:
         raise InputError(
-            "--classes only applies with --problem=multi, and with one column "
-            "as --label. Leave --classes out."
+            "--classes only applies with one column as --label. Leave "
+            "--classes out."
         )
-    if problem == "multi" and chosen.drop_unlabelled:
-        raise InputError(
-            "--drop_unlabelled does nothing with --problem=multi, because an "
-            "empty cell means no labels. Leave --drop_unlabelled out."
-        )
-    if problem == "regression" and chosen.min_rows_per_class > 1:
-        raise InputError(
-            "--min_rows_per_class is for classes, and --problem=regression "
-            "has none. Leave --min_rows_per_class out."
-        )
+    _check_rare(chosen)
+    return _text_task(
+        "multilabel", "multi", chosen, label_separator=chosen.label_separator
+    )
+
+
+def regress_task(train=None, dev=None, test=None, **options) -> TextTask:
+    """Return a task that predicts a number for each text.
+
+    Without `dev`, a tenth of the training texts becomes dev. The arguments are
+    `REGRESS_OPTIONS`.
+    """
+    paths = {"train": train, "dev": dev, "test": test}
+    chosen = fill_options(REGRESS_OPTIONS, {**paths, **options})
+    return _text_task("regress", "regression", chosen, standardises=True)
+
+
+def _text_task(name, problem, chosen, **arguments):
+    return TextTask(
+        TextTable(name, problem, chosen),
+        problem,
+        chosen.text_pair is not None,
+        recipe=chosen.recipe,
+        pooling=chosen.pooling,
+        long_text=chosen.long_text,
+        **arguments,
+    )
+
+
+def _check_rare(chosen):
     if chosen.rare_class is not None and chosen.min_rows_per_class < 2:
         raise InputError(
             f"--rare_class={chosen.rare_class} does nothing without "
@@ -126,7 +145,7 @@ SPANS_OPTIONS = {
 }
 
 
-def custom_spans(**options) -> SpanTask:
+def spans_task(**options) -> SpanTask:
     """Return a task that answers questions with spans of a context.
 
     Without `start`, training leaves out questions whose answer occurs several
@@ -153,7 +172,7 @@ def custom_spans(**options) -> SpanTask:
         )
 
     columns = Columns(
-        "customspans",
+        "spans",
         [question, context],
         [answer, *([start] if start else [])],
         parse,
@@ -186,7 +205,7 @@ TAGS_OPTIONS = {
 }
 
 
-def custom_tags(**options) -> TagTask:
+def tags_task(**options) -> TagTask:
     """Return a task that predicts a label for each word.
 
     A cell of words or tags is a list, or a string that is split at blanks. With
@@ -219,7 +238,7 @@ def _span_columns(chosen) -> Columns:
         return tag_words(cells[chosen.text], cells.get(chosen.spans), where)
 
     return Columns(
-        "customtags",
+        "tags",
         [chosen.text],
         [chosen.spans],
         parse,
@@ -243,7 +262,7 @@ CHOICES_OPTIONS = {
 }
 
 
-def custom_choices(**options) -> ChoiceTask:
+def choices_task(**options) -> ChoiceTask:
     """Return a task that chooses the best continuation of a text.
 
     The label is the index, from 0, or the text of the right choice. The
@@ -264,7 +283,7 @@ def custom_choices(**options) -> ChoiceTask:
         index = None if cell is None else _choose(where, cell, texts)
         return ChoiceExample(cells[prompt], texts, index)
 
-    columns = Columns("customchoices", [prompt, *names], [label], parse)
+    columns = Columns("choices", [prompt, *names], [label], parse)
     table = Table(columns, chosen)
     return ChoiceTask(table, len(names), chosen.recipe, chosen.pooling)
 

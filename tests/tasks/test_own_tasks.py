@@ -10,12 +10,14 @@ from task_samples import write_csv as write
 
 from bert_keras import InputError
 from official_tasks.engine.splits import encode_splits
-from official_tasks.tasks.classify import METRICS, score_classes
-from official_tasks.tasks.custom import (
-    custom_choices,
-    custom_spans,
-    custom_tags,
-    custom_task,
+from official_tasks.tasks.classify import score_classes
+from official_tasks.tasks.own_tasks import (
+    choices_task,
+    classify_task,
+    multilabel_task,
+    regress_task,
+    spans_task,
+    tags_task,
 )
 
 
@@ -30,7 +32,7 @@ def reviews(tmp_path):
 
 
 def test_a_tenth_of_each_class_is_held_out_as_it_always_was(reviews):
-    task = custom_task(reviews, split_seed=1)
+    task = classify_task(reviews, split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert task.labels == ["bad", "good"]
     assert [sum(row.label == k for row in dev) for k in (0, 1)] == [2, 4]
@@ -38,7 +40,7 @@ def test_a_tenth_of_each_class_is_held_out_as_it_always_was(reviews):
     assert not {row.text for row in train} & {row.text for row in dev}
     drawn = "3 30 37 38 52 58".split()
     assert [row.text.removeprefix("text ") for row in dev] == drawn
-    assert custom_task(reviews, split_seed=2).read("dev") != dev
+    assert classify_task(reviews, split_seed=2).read("dev") != dev
 
 
 def test_the_labels_of_a_model_do_not_need_the_training_file(reviews, tmp_path):
@@ -48,7 +50,7 @@ def test_the_labels_of_a_model_do_not_need_the_training_file(reviews, tmp_path):
             write(reviews, [(f"text {i}", "abc"[i % 3]) for i in range(9)])
         else:
             Path(reviews).rename(tmp_path / "moved.csv")
-        task = custom_task(reviews, dev, test=dev)
+        task = classify_task(reviews, dev, test=dev)
         task.take_arguments({"labels": ["bad", "good"]})
         assert task.labels == ["bad", "good"]
         assert [row.label for row in task.read("dev")] == [1, 0]
@@ -57,14 +59,14 @@ def test_the_labels_of_a_model_do_not_need_the_training_file(reviews, tmp_path):
 
 def test_equal_texts_are_held_out_together(tmp_path):
     rows = [(f"text {i % 20}", "xy"[i // 3 % 2]) for i in range(60)]
-    task = custom_task(write(tmp_path / "train.csv", rows), split_seed=1)
+    task = classify_task(write(tmp_path / "train.csv", rows), split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert (len(train), len(dev)) == (54, 6)  # 2 of 20 texts, 3 rows each
     assert not {row.text for row in train} & {row.text for row in dev}
 
 
 def test_scores_and_predictions_name_the_classes(reviews, tmp_path):
-    task = custom_task(reviews)
+    task = classify_task(reviews)
     dev = task.read("dev")
     outputs = np.array([[0.0, 2.0]] * len(dev))  # always "good"
     scores = task.score(dev, outputs)
@@ -80,7 +82,7 @@ def test_scores_and_predictions_name_the_classes(reviews, tmp_path):
 def test_several_labels_of_a_text_are_read_scored_and_written(tmp_path):
     rows = [("a", "x; y"), ("b", ""), ("c", "y"), ("d", "x")]
     file = write(tmp_path / "t.csv", rows)
-    task = custom_task(file, file, problem="multi", label_separator=";")
+    task = multilabel_task(file, file, label_separator=";")
     dev = task.read("dev")
     assert [sorted(row.label) for row in dev] == [[0, 1], [], [1], [0]]
     outputs = np.array([[1, 1], [-1, -1], [-1, -1], [1, 2]], "float32")
@@ -118,20 +120,20 @@ def test_several_labels_are_a_list_in_jsonl_and_text_in_csv(tmp_path):
     ]
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    task = custom_task(path, path, problem="multi")
+    task = multilabel_task(path, path)
     assert task.labels == ["true", "x", "x, y", "z"]
     dev = [sorted(row.label) for row in task.read("dev")]
     assert dev == [[2, 3], [], [], [1, 3], [0], [0]]
     path.write_text('{"text": "a", "label": ["x", ["y"]]}')
     with pytest.raises(InputError, match=r"line 1: expected text .* \[\"y\"\]"):
-        custom_task(path, path, problem="multi").read("train")
+        multilabel_task(path, path).read("train")
     file = write(tmp_path / "t.csv", [("a", "[x], y"), ("b", "y")])
-    assert custom_task(file, file, problem="multi").labels == ["[x]", "y"]
+    assert multilabel_task(file, file).labels == ["[x]", "y"]
 
 
 def test_numbers_are_scored_by_correlation_and_written(tmp_path):
     file = write(tmp_path / "t.csv", [(str(i), str(i / 4)) for i in range(8)])
-    task = custom_task(file, file, problem="regression")
+    task = regress_task(file, file)
     dev = task.read("dev")
     outputs = np.array([[2.0 * row.label + 1] for row in dev])
     scores = task.score(dev, outputs)
@@ -149,12 +151,12 @@ def test_numbers_are_scored_by_correlation_and_written(tmp_path):
 
 def test_a_test_file_needs_no_labels(tmp_path, reviews):
     path = write(tmp_path / "test.csv", [("some words",)], header=["text"])
-    rows = custom_task(reviews, test=path).read("test")
+    rows = classify_task(reviews, test=path).read("test")
     assert [(row.text, row.label) for row in rows] == [("some words", None)]
     with pytest.raises(InputError, match="give --test=FILE"):
-        custom_task(reviews).read("test")
-    for problem in METRICS:
-        task = custom_task(test=path, problem=problem)
+        classify_task(reviews).read("test")
+    for make in (classify_task, multilabel_task, regress_task):
+        task = make(test=path)
         task.labels = ["bad", "good"]
         with pytest.raises(InputError, match="labels as --dev=FILE"):
             task.score(rows, np.zeros((1, 2)))
@@ -165,7 +167,7 @@ def test_several_files_are_read_as_one_and_blanks_are_no_part_of_labels(
 ):
     first = write(tmp_path / "a.csv", [("a", " x"), ("b", "y ")])
     second = write(tmp_path / "b.csv", [("c", "x "), ("d", "z")])
-    task = custom_task(f"{first}, {second}", dev=first)
+    task = classify_task(f"{first}, {second}", dev=first)
     assert [row.text for row in task.read("train")] == list("abcd")
     assert task.labels == ["x", "y", "z"]
 
@@ -174,14 +176,14 @@ def test_labels_of_a_dev_file_are_those_of_training(tmp_path):
     train = write(tmp_path / "train.csv", [("a", "1"), ("b", "2")])
     dev = write(tmp_path / "dev.csv", [("c", "3")])
     with pytest.raises(InputError, match="line 2: .* got '3'"):
-        custom_task(train, dev).read("dev")
-    many = custom_task(dev=dev)
+        classify_task(train, dev).read("dev")
+    many = classify_task(dev=dev)
     many.labels = [f"class {i}" for i in range(5000)]
     with pytest.raises(InputError, match="labels class 0, .*, ..., got") as bad:
         many.read("dev")
     assert len(str(bad.value)) < 1000
     with pytest.raises(InputError, match="line 2: .* labels .* --model"):
-        custom_task(dev=dev).read("dev")
+        classify_task(dev=dev).read("dev")
 
 
 def test_whole_numbers_that_are_stored_as_floats_are_the_same_labels(tmp_path):
@@ -192,7 +194,7 @@ def test_whole_numbers_that_are_stored_as_floats_are_the_same_labels(tmp_path):
     parquet.write_table(pa.table(table), stored)
     whole = write(tmp_path / "whole.csv", zip("efg", "012", strict=True))
     text = write(tmp_path / "text.csv", [("h", "2.0"), ("i", "1.00")])
-    task = custom_task(stored, whole, drop_unlabelled=True)
+    task = classify_task(stored, whole, drop_unlabelled=True)
     assert task.labels == ["0", "1", "2"]
     assert [row.label for row in task.read("train")] == [0, 1, 2]
     assert [row.label for row in task.read("dev")] == [0, 1, 2]
@@ -200,18 +202,18 @@ def test_whole_numbers_that_are_stored_as_floats_are_the_same_labels(tmp_path):
     assert [note in x for x in task.read("train").notes].count(True) == 1
     assert not any("whole numbers" in x for x in task.read("dev").notes)
     for train in (whole, f"{stored},{whole}"):
-        task = custom_task(train, text, drop_unlabelled=True)
+        task = classify_task(train, text, drop_unlabelled=True)
         assert task.labels == ["0", "1", "2"]
         assert [row.label for row in task.read("dev")] == [2, 1]
-    task = custom_task(dev=whole)
+    task = classify_task(dev=whole)
     task.take_arguments({"labels": ["0.0", "1.0", "2.0"]})  # an older model
     assert [row.label for row in task.read("dev")] == [0, 1, 2]
     mixed = write(tmp_path / "m.csv", [("a", "1.0"), ("b", "2.5"), ("c", "x")])
-    assert custom_task(mixed, mixed).labels == ["1.0", "2.5", "x"]
+    assert classify_task(mixed, mixed).labels == ["1.0", "2.5", "x"]
     lists = tmp_path / "lists.jsonl"
     rows = [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [1]}]
     lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = custom_task(str(lists), str(lists), problem="multi")
+    task = multilabel_task(str(lists), str(lists))
     assert task.labels == ["0", "1"]
     assert [row.label for row in task.read("dev")] == [{0, 1}, {1}]
 
@@ -226,15 +228,15 @@ def test_the_message_on_another_encoding_or_separator_names_its_flag(
     )
     path.write_text(lines, encoding=encoding)
     with pytest.raises(InputError, match=f"give --encoding={encoding}, or"):
-        custom_task(path).read("train")
+        classify_task(path).read("train")
     with pytest.raises(InputError, match="semicolons .* --separator=';'"):
-        custom_task(path, encoding=encoding).read("train")
-    task = custom_task(path, separator=";", encoding=encoding)
+        classify_task(path, encoding=encoding).read("train")
+    task = classify_task(path, separator=";", encoding=encoding)
     assert task.labels == ["ja", "nein"]
     assert task.read("train")[0].text == "caf\u00e9, gut 0"
     path = path.rename(tmp_path / "t.tsv")
     with pytest.raises(InputError, match="--separator=; is for files that end"):
-        custom_task(path, separator=";").read("train")
+        classify_task(path, separator=";").read("train")
 
 
 def test_rows_without_a_label_may_be_left_out(tmp_path):
@@ -242,8 +244,8 @@ def test_rows_without_a_label_may_be_left_out(tmp_path):
     rows[3], rows[7] = ("lost", ""), ("lost too", " ")
     path = write(tmp_path / "t.csv", rows)
     with pytest.raises(InputError, match="5, 9: 2 rows without a label.*by"):
-        custom_task(path).read("train")
-    task = custom_task(path, drop_unlabelled=True)
+        classify_task(path).read("train")
+    task = classify_task(path, drop_unlabelled=True)
     assert "line 5, 9: 2 rows without a label in column 'label', left" in (
         " | ".join(read_notes(task))
     )
@@ -254,49 +256,49 @@ def test_rows_without_a_label_may_be_left_out(tmp_path):
 def test_what_deserves_a_look_in_labels_and_columns_is_noted(tmp_path):
     rows = [("a", "Good"), ("b", "good"), ("c", "very  bad"), ("d", "very bad")]
     path = write(tmp_path / "t.csv", rows)
-    advice = " | ".join(read_notes(custom_task(path, path)))
+    advice = " | ".join(read_notes(classify_task(path, path)))
     assert "the labels 'Good', 'good' in column 'label' differ in" in advice
     assert "the labels 'very  bad', 'very bad' in" in advice
     Path(path).write_text("text,label,text\na,x,b\nc,y,d\n")
-    task = custom_task(path, path)
+    task = classify_task(path, path)
     assert (
         f"{path}: 2 columns are called 'text'; the first" in read_notes(task)[0]
     )
     assert [row.text for row in task.read("train")] == ["a", "c"]
     path = write(tmp_path / "n.csv", [("a", "1.5"), ("b", "2"), ("c", "3")])
-    advice = read_notes(custom_task(path, path))
-    assert "give --problem=regression" in " | ".join(advice)
+    advice = read_notes(classify_task(path, path))
+    assert "give --task=regress" in " | ".join(advice)
     stars = write(
         tmp_path / "s.csv", [(f"t{i}", f"{i % 5}") for i in range(50)]
     )
-    assert read_notes(custom_task(stars)) == []
+    assert read_notes(classify_task(stars)) == []
     rows = [("x", "b"), *((f"t{i}", "a") for i in range(44))]
     dev = write(tmp_path / "dev.csv", [("new", "b")])
-    rare = custom_task(write(tmp_path / "r.csv", rows), dev)
+    rare = classify_task(write(tmp_path / "r.csv", rows), dev)
     assert "the class 'b' has 2.2%" in " | ".join(read_notes(rare))
     rows = [("a", "100"), ("b", "100")] * 5
-    task = custom_task(write(tmp_path / "c.csv", rows), problem="regression")
+    task = regress_task(write(tmp_path / "c.csv", rows))
     advice = " | ".join(read_notes(task))
     assert "line 4, 5, 6, 7, 8, ...: 8 rows repeat" in advice
     assert "every training row has the number 100" in advice
 
 
 # Task function -> header and rows. The second row repeats the first row with
-# another label. The third row, which `custom_tags` lacks, has an empty text.
+# another label. The third row, which `tags_task` lacks, has an empty text.
 NOTED = {
-    custom_task: (
+    classify_task: (
         ("text", "label"),
         [("so it is", "a"), ("so it is", "b"), (" ", "a")],
     ),
-    custom_spans: (
+    spans_task: (
         ("question", "context", "answer"),
         [("Who?", "Ada.", "Ada"), ("Who?", "Ada.", ""), ("Who?", " ", "")],
     ),
-    custom_tags: (
+    tags_task: (
         ("words", "tags"),
         [("Ada is", "B-PER O"), ("Ada is", "O O")],
     ),
-    custom_choices: (
+    choices_task: (
         ("prompt", "choice0", "choice1", "label"),
         [
             ("It is", "so", "or", "0"),
@@ -321,19 +323,19 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
         f"score is too high; the first is {rows[0][0]!r}",
     ]
     noted = [note for note in read_notes(task) if "line" in note]
-    assert noted == expected[cls is custom_tags :]
+    assert noted == expected[cls is tags_task :]
 
 
 def test_numbers_in_the_column_of_texts_are_noted(tmp_path):
     rows = [("17", "a"), ("2.5", "b"), ("4", "a"), ("-1e3", "b")]
-    task = custom_task(train=write(tmp_path / "t.csv", rows))
+    task = classify_task(train=write(tmp_path / "t.csv", rows))
     note = next(n for n in read_notes(task) if "every text" in n)
     assert "17" in note and "column 'text'" in note
-    task = custom_task(train=write(tmp_path / "u.csv", [*rows, ("so", "b")]))
+    task = classify_task(train=write(tmp_path / "u.csv", [*rows, ("so", "b")]))
     assert not [n for n in read_notes(task) if "every text" in n]
     header = ("question", "context", "answer")
     file = write(tmp_path / "s.csv", [("7", "7 a", "7")], header)
-    (note,) = custom_spans(dev=file).read("dev").notes
+    (note,) = spans_task(dev=file).read("dev").notes
     assert "column 'question'" in note
 
 
@@ -347,25 +349,25 @@ def spans_file(path, answers, start=None):
 
 def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     file = spans_file(tmp_path / "t.csv", ["Ada", "Eve"] * 10)
-    task = custom_spans(train=file, split_seed=1)
+    task = spans_task(train=file, split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert len(train) == 18
     assert len(dev) == 2  # both questions of one context
     assert not {q.context for q in train} & {q.context for q in dev}
     assert not task.may_be_none
     assert "unanswerable_f1" not in task.score(dev, [None, None])
-    assert custom_spans(train=file, split_seed=2).read("dev") != dev
+    assert spans_task(train=file, split_seed=2).read("dev") != dev
     file = spans_file(tmp_path / "d.csv", ["Ada", " "], start="11")
-    task = custom_spans(train=file, dev=file, start="at")
+    task = spans_task(train=file, dev=file, start="at")
     first, second = task.read("dev")
     assert (first.start, first.answers, second.answers) == (11, ("Ada",), ())
     assert task.may_be_none
-    task = custom_spans(test=file, answer="none")
+    task = spans_task(test=file, answer="none")
     assert task.read("test")[0].answers is None
     with pytest.raises(InputError, match="labels as --dev=FILE"):
         task.score(task.read("test"), [None, None])
     file = spans_file(tmp_path / "a.csv", ["Ada", "Ann", "Bo"])
-    task = custom_spans(train=file, dev=file)
+    task = spans_task(train=file, dev=file)
     notes = task.read("train").notes
     assert f"not found; the first is {file}, line 3" in notes[-1]
 
@@ -373,12 +375,12 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
 def test_starts_that_the_context_contradicts_are_noted(tmp_path):
     # The positions of this file count from 1, not from 0.
     file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "12")
-    notes = custom_spans(train=file, dev=file, start="at").read("train").notes
+    notes = spans_task(train=file, dev=file, start="at").read("train").notes
     assert "2 answers not at the start" in notes[-1]
     assert notes[-1].endswith(f"{file}, line 2")
     # pandas writes a column with gaps as floats.
     file = spans_file(tmp_path / "t.csv", ["Ada", "Ada"], "11.0")
-    train = custom_spans(train=file, dev=file, start="at").read("train")
+    train = spans_task(train=file, dev=file, start="at").read("train")
     assert [question.start for question in train] == [11, 11]
     assert not [note for note in train.notes if "at their start" in note]
 
@@ -387,7 +389,7 @@ def test_starts_that_the_context_contradicts_are_noted(tmp_path):
 def test_an_unanswered_question_may_be_held_out(tmp_path, unanswered):
     answers = ["Ada"] * 4
     answers[unanswered] = ""
-    task = custom_spans(train=spans_file(tmp_path / "t.csv", answers))
+    task = spans_task(train=spans_file(tmp_path / "t.csv", answers))
     questions = [*task.read("train"), *task.read("dev")]
     assert [q.answers for q in questions].count(()) == 1
 
@@ -399,14 +401,14 @@ def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
     ]
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    task = custom_tags(train=str(path), dev=str(path))
+    task = tags_task(train=str(path), dev=str(path))
     first, second = task.read("train")
     assert first.words == ("New York", "is")
     assert second.labels == ("B-PER",)
     assert task.labels == ["O", "B-LOC", "B-PER"]
     header = ("words", "tags")
     file = write(tmp_path / "t.csv", [("[ 1 ]", "B-PER O O")], header)
-    (text,) = custom_tags(dev=file).read("dev")
+    (text,) = tags_task(dev=file).read("dev")
     assert text.words == ("[", "1", "]")
     assert text.labels == ("B-PER", "O", "O")
 
@@ -418,17 +420,17 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
         ("It pours,", "so", "but", "or", "or"),
     ]
     file = write(tmp_path / "t.csv", rows, header)
-    task = custom_choices(train=file, dev=file, choices="a, b,c")
+    task = choices_task(train=file, dev=file, choices="a, b,c")
     assert [e.label for e in task.read("train")] == [1, 2]
     assert task.read("dev")[0].choices == ("so", "but", "or")
     scores = task.score(task.read("dev"), np.eye(3)[[1, 1]])
     assert scores["accuracy"] == 0.5
-    test = custom_choices(test=file, choices="a,b,c", label="absent")
+    test = choices_task(test=file, choices="a,b,c", label="absent")
     assert test.read("test")[0].label is None
     # The label "1" is both the index and the text of one choice.
     row = ("0 + 1 is", "0", "1", "7", "1")
     file = write(tmp_path / "n.csv", [row], header)
-    own = custom_choices(dev=file, choices="a,b,c")
+    own = choices_task(dev=file, choices="a,b,c")
     assert [e.label for e in own.read("dev")] == [1]
 
 
@@ -440,7 +442,7 @@ def test_labels_of_choices_are_read_with_blanks_and_as_floats(tmp_path):
         ("It is", "1.0", "2.0", "1.0"),
     ]
     file = write(tmp_path / "t.csv", rows, ("prompt", "a", "b", "label"))
-    task = custom_choices(dev=file, choices="a,b")
+    task = choices_task(dev=file, choices="a,b")
     assert [e.label for e in task.read("dev")] == [0, 1, 1, 0]
 
 
@@ -451,31 +453,35 @@ def test_all_faults_of_both_files_are_listed_with_their_lines(tmp_path):
     )
     dev = write(tmp_path / "dev.csv", [*rows, ("alone",)])
     with pytest.raises(InputError) as error:
-        encode_splits(custom_task(str(train), str(dev)), None)
+        encode_splits(classify_task(str(train), str(dev)), None)
     for place in (f"{train}, line {line}:" for line in (8, 9, 10)):
         assert place in str(error.value)
     assert f"{dev}, line 8: expected 2 columns" in str(error.value)
     train = write(tmp_path / "train.csv", rows)
     dev = write(tmp_path / "dev.csv", [("a", "new"), ("b", "newer")] * 15)
     with pytest.raises(InputError, match="'new'\n.*'newer'\n") as error:
-        custom_task(str(train), str(dev)).read("dev")
+        classify_task(str(train), str(dev)).read("dev")
     assert str(error.value).endswith("and 10 more faults")
 
 
-@pytest.mark.parametrize("problem", ["single", "multi"])
-def test_a_model_is_scored_on_the_rows_whose_labels_it_knows(tmp_path, problem):
+@pytest.mark.parametrize("make_task", [classify_task, multilabel_task])
+def test_a_model_is_scored_on_the_rows_whose_labels_it_knows(
+    tmp_path, make_task
+):
     rows = [("a", "x"), ("b", "new"), ("c", "y"), ("d", "newer"), ("e", "x")]
     dev = write(tmp_path / "dev.csv", rows)
     train = write(tmp_path / "train.csv", [("t", "x"), ("u", "y")])
 
     def make(path=dev):
-        task = custom_task(dev=path, problem=problem)
+        task = make_task(dev=path)
         task.take_arguments({"labels": ["x", "y"]})
         return task
 
     found = make().read("dev")
     known = [(row.text, row.label) for row in found if row.label != frozenset()]
-    labels = [0, 1, 0] if problem == "single" else [{0}, {1}, {0}]
+    labels = [0, 1, 0]
+    if make_task is multilabel_task:
+        labels = [{0}, {1}, {0}]
     assert known == list(zip("ace", labels, strict=True))
     assert (
         "2 rows of the dev file with rare or unknown classes, which are left "
@@ -486,14 +492,14 @@ def test_a_model_is_scored_on_the_rows_whose_labels_it_knows(tmp_path, problem):
         make(none).read("dev")
     # In training, an unknown label is a fault of the files.
     with pytest.raises(InputError, match="line 3: expected one of the labels"):
-        custom_task(train, dev, problem=problem).read("dev")
+        make_task(train, dev).read("dev")
 
 
 def test_a_stray_quote_hides_no_fault_before_it(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('text,label\nab,1\n,\n"x" y,0\nc,1\n')
     with pytest.raises(InputError) as error:
-        custom_task(str(path)).read("train")
+        classify_task(str(path)).read("train")
     assert f"{path}, line 3: 1 row without a label" in str(error.value)
     assert f"{path}, line 4: the row that begins here" in str(error.value)
 
@@ -502,7 +508,7 @@ def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
     rows = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"), ("e", "rare")]
     train = str(write(tmp_path / "train.csv", rows))
     dev = str(write(tmp_path / "dev.csv", [*rows, ("f", "unseen")]))
-    left = custom_task(train, dev, min_rows_per_class=2)
+    left = classify_task(train, dev, min_rows_per_class=2)
     assert left.labels == ["x", "y"]
     assert [e.text for e in left.read("dev")] == ["a", "b", "c", "d"]
     assert "'rare' (1)" in "".join(read_notes(left))
@@ -511,19 +517,19 @@ def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
     assert note.endswith("left out: 'rare', 'unseen'")
     many = [("g", f"z{i:02}") for i in range(21)]
     train = str(write(tmp_path / "many.csv", [*rows, *many]))
-    text = "".join(read_notes(custom_task(train, dev, min_rows_per_class=2)))
+    text = "".join(read_notes(classify_task(train, dev, min_rows_per_class=2)))
     assert "22 classes" in text and "'z18' (1), ..." in text
     train = str(tmp_path / "train.csv")
-    merged = custom_task(train, dev, min_rows_per_class=2, rare_class="other")
+    merged = classify_task(train, dev, min_rows_per_class=2, rare_class="other")
     assert merged.labels == ["other", "x", "y"]
     assert [e.label for e in merged.read("dev")] == [1, 2, 1, 2, 0, 0]
     train = str(write(tmp_path / "frequent.csv", 2 * rows[:4]))
-    none = custom_task(train, dev, min_rows_per_class=2, rare_class="other")
+    none = classify_task(train, dev, min_rows_per_class=2, rare_class="other")
     with pytest.raises(InputError, match="labels x, y, got 'rare'"):
         none.read("dev")
     rows = [("a", "x,rare"), ("b", "y"), ("c", "x"), ("d", "y,x")]
     train = str(write(tmp_path / "train.csv", rows))
-    multi = custom_task(train, train, problem="multi", min_rows_per_class=2)
+    multi = multilabel_task(train, train, min_rows_per_class=2)
     assert [set(e.label) for e in multi.read("train")] == [
         {0},
         {1},
@@ -562,12 +568,12 @@ def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
     path = tmp_path / "train.parquet"
     parquet.write_table(pa.table(table), path)
     rows = zip(table["text"], table["label"], strict=True)
-    as_csv = custom_task(write(tmp_path / "train.csv", rows))
-    task = custom_task(str(path))
+    as_csv = classify_task(write(tmp_path / "train.csv", rows))
+    task = classify_task(str(path))
     assert task.read("train") == as_csv.read("train")
     assert task.read("dev") == as_csv.read("dev")
     assert [p.name for p in task.data_files()] == ["train.parquet"]
-    multi = custom_task(str(path), label="kinds", problem="multi")
+    multi = multilabel_task(str(path), label="kinds")
     assert multi.labels == ["a", "b"]
     # The same rows as a Hugging Face data set, with named classes.
     folder = tmp_path / "set"
@@ -583,12 +589,12 @@ def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
         data_set = datasets.Dataset.from_dict(part, features=features)
         data_set.to_parquet(folder / f"{split}.parquet")
     name = f"hf:{folder}"
-    assert custom_task(name).read("train") == as_csv.read("train")
-    both = custom_task(f"{name},{path}", name, name)
+    assert classify_task(name).read("train") == as_csv.read("train")
+    both = classify_task(f"{name},{path}", name, name)
     assert len(both.read("train")) == 80
     assert [len(both.read(split)) for split in ("dev", "test")] == [9, 5]
     assert [p.name for p in both.data_files()] == ["train.parquet"]
     part = {"text": ["a", "b", " "], "label": ["bad", "good", "bad"]}
     parquet.write_table(pa.table(part), path)
-    notes = read_notes(custom_task(str(path), str(path)))
+    notes = read_notes(classify_task(str(path), str(path)))
     assert any(note.startswith(f"{path}, row 3: a text") for note in notes)
