@@ -153,5 +153,5 @@ def note_labels(problem, examples, labels) -> list[str]:
     return [
         f"the class {labels[rare]!r} has {fraction:.1%} of the rows. Select "
         "the best weights by --metric=macro_f1, and add or repeat rows of this "
-        "class"
+        "class, or merge it with another class in the file"
     ]

@@ -31,15 +31,7 @@ _TEXT_OPTIONS = {
     ),
     **RECIPE_OPTIONS,
 }
-_RARE_OPTIONS = {
-    "min_rows_per_class": Option(
-        1, "Leave out classes with fewer training rows than this number."
-    ),
-    "rare_class": Option(
-        None, "Class for the rows that --min_rows_per_class would leave out."
-    ),
-}
-CLASSIFY_OPTIONS = {**_TEXT_OPTIONS, **DROP_UNLABELLED, **_RARE_OPTIONS}
+CLASSIFY_OPTIONS = {**_TEXT_OPTIONS, **DROP_UNLABELLED}
 MULTILABEL_OPTIONS = {
     **_TEXT_OPTIONS,
     "label": Option(
@@ -53,7 +45,6 @@ MULTILABEL_OPTIONS = {
         "Names of the labels, separated by commas, if --label has a list with "
         "0 or 1 for each of them.",
     ),
-    **_RARE_OPTIONS,
 }
 REGRESS_OPTIONS = {
     **_TEXT_OPTIONS,
@@ -72,7 +63,6 @@ def classify_task(train=None, dev=None, test=None, **options) -> TextTask:
     """
     paths = {"train": train, "dev": dev, "test": test}
     chosen = fill_options(CLASSIFY_OPTIONS, {**paths, **options})
-    _check_rare(chosen)
     return _text_task("classify", "single", chosen)
 
 
@@ -94,7 +84,6 @@ def multilabel_task(train=None, dev=None, test=None, **options) -> TextTask:
             "--classes only applies with one column as --label. Leave "
             "--classes out."
         )
-    _check_rare(chosen)
     return _text_task(
         "multilabel", "multi", chosen, label_separator=chosen.label_separator
     )
@@ -121,14 +110,6 @@ def _text_task(name, problem, chosen, **arguments):
         long_text=chosen.long_text,
         **arguments,
     )
-
-
-def _check_rare(chosen):
-    if chosen.rare_class is not None and chosen.min_rows_per_class < 2:
-        raise InputError(
-            f"--rare_class={chosen.rare_class} does nothing without "
-            "--min_rows_per_class of 2 or more. Give both, or neither."
-        )
 
 
 SPANS_OPTIONS = {

@@ -2,7 +2,6 @@
 
 import functools
 import re
-from collections import Counter
 
 from bert_keras.errors import (
     InputError,
@@ -102,7 +101,7 @@ class TextTable(Table):
         """
         if self.problem == "regression" or "train" not in self.files:
             return None
-        rows = self._replace_rare("train")
+        rows = self.read_files("train")
         names = set().union(*(self._get_names(example) for _, example in rows))
         names.update(self.classes)
         if len(names) < 2:
@@ -211,21 +210,20 @@ class TextTable(Table):
     def prepare(self, split, rows):
         """Return the rows with class indices in place of class names.
 
-        Rare classes are first replaced or left out, and notes are added. For
-        regression and for the test split, return `rows` unchanged.
+        A model is scored on the classes that it knows; other classes are left
+        out. For regression and for the test split, return `rows` unchanged.
         """
         if self.problem == "regression" or split == "test":
             return rows
-        notes = list(rows.notes)
+        notes = []
         if split == "train":
-            notes += self._note_rare()
-            notes += note_names(self.labels, self.options.label)
-        elif self._leaves_out_unknown(split) and self.labels:
-            notes += self._note_others(split, rows)
+            notes = note_names(self.labels, self.options.label)
+        if self.has_model_labels:
+            rows = self._leave_out_unknown(split, rows)
         index = {name: i for i, name in enumerate(self.labels or [])}
-        numbered = Examples(notes=notes)
+        numbered = Examples(notes=rows.notes + notes)
         faults: list[str] = []
-        for location, example in self._replace_rare(split):
+        for location, example in rows:
             with collect_faults(faults):
                 where = format_lines([location])
                 label = self._find_index(where, example, index)
@@ -249,84 +247,31 @@ class TextTable(Table):
         numbers = frozenset(index[name] for name in names)
         return numbers if self.problem == "multi" else index[names[0]]
 
-    @functools.cached_property
-    def _rare(self) -> dict[str, int]:
-        """Label -> number of training rows, if below `min_rows_per_class`."""
-        if "train" not in self.files:
-            return {}
-        counts = Counter(
-            name
-            for _, example in self.read_files("train")
-            for name in self._get_names(example)
-        )
-        return {
-            name: n
-            for name, n in counts.items()
-            if n < self.options.min_rows_per_class
-        }
+    def _leave_out_unknown(self, split, rows) -> Examples:
+        """Return the rows without classes that the model lacks, and a note.
 
-    def _note_rare(self) -> list[str]:
-        if not self._rare:
-            return []
-        rare = [f"{name!r} ({self._rare[name]})" for name in sorted(self._rare)]
-        return [
-            f"{format_count(len(self._rare), 'class', 'classes')} with fewer "
-            f"than {self.options.min_rows_per_class} rows {self._rare_fate()}: "
-            f"{_join(rare)}"
-        ]
-
-    def _note_others(self, split, rows) -> list[str]:
-        """Return a note on the rows with a class that is rare or unknown."""
-        labels = {*self.labels}
-        each = [self._get_names(row) - labels for _, row in rows]
-        others = set().union(*each)
-        if not others:
-            return []
-        return [
-            f"{format_count(sum(map(bool, each)), 'row')} of the {split} file "
-            f"with rare or unknown classes, which are {self._rare_fate()}: "
-            f"{_join(map(repr, sorted(others)))}"
-        ]
-
-    def _leaves_out_unknown(self, split):
-        """Return True if rows of rare or unknown classes are not refused."""
-        # A model is scored on the classes that it knows.
-        is_scored = self.has_model_labels and split != "train"
-        return is_scored or self.options.min_rows_per_class > 1
-
-    def _rare_fate(self):
-        name = self.options.rare_class
-        return "left out" if name is None else f"merged into {name!r}"
-
-    def _replace_rare(self, split) -> list[tuple]:
-        rows = self.read_files(split)
-        if not self._leaves_out_unknown(split):
+        A text with one class is left out with it. If no class is known, return
+        the rows, so that `_find_index` raises an error that names a class.
+        """
+        known = {*self.labels}
+        unknown = [self._get_names(example) - known for _, example in rows]
+        found = set().union(*unknown)
+        names = set().union(*(self._get_names(row) for _, row in rows))
+        if not found or found == names:
             return rows
-        if split == "train":
-            rare = set(self._rare)
-        else:
-            names = (self._get_names(example) for _, example in rows)
-            known = set(self.labels or ())
-            # If `rare_class` is no label of the model, keep unknown classes.
-            # `_find_index` then raises an error that names an unknown class.
-            is_label = self.options.rare_class in (None, *known)
-            found = set().union(*names)
-            rare = found - known if known & found and is_label else set()
-        result = []
-        for location, example in rows:
-            names = self._get_names(example)
-            if names & rare:
-                names = names - rare | {self.options.rare_class} - {None}
-                if self.problem == "single" and not names:
-                    continue
-                label = (
-                    names
-                    if self.problem == "multi"
-                    else self.options.rare_class
-                )
-                example = example._replace(label=label)
-            result.append((location, example))
-        return result
+        kept = Examples(notes=rows.notes)
+        for (location, example), lacking in zip(rows, unknown, strict=True):
+            if self.problem == "multi":
+                example = example._replace(label=example.label - lacking)
+            elif lacking:
+                continue
+            kept.append((location, example))
+        kept.notes.append(
+            f"{format_count(sum(map(bool, unknown)), 'row')} of the {split} "
+            "file with classes that the model lacks, which are left out: "
+            f"{_join(map(repr, sorted(found)))}"
+        )
+        return kept
 
 
 def _split(names) -> list[str]:

@@ -484,9 +484,13 @@ def test_a_model_is_scored_on_the_rows_whose_labels_it_knows(
         labels = [{0}, {1}, {0}]
     assert known == list(zip("ace", labels, strict=True))
     assert (
-        "2 rows of the dev file with rare or unknown classes, which are left "
-        "out: 'new', 'newer'" in found.notes
+        "2 rows of the dev file with classes that the model lacks, which are "
+        "left out: 'new', 'newer'" in found.notes
     )
+    # A tenth of the training file is dev, without the classes left out of it.
+    task = make_task(write(tmp_path / "more.csv", [*rows, ("f", "y")]))
+    task.take_arguments({"labels": ["x", "y"]})
+    assert len(task.read("dev")) == 1 + (make_task is classify_task)
     none = write(tmp_path / "none.csv", [("b", "new"), ("d", "newer")])
     with pytest.raises(InputError, match="expected one of the labels x, y"):
         make(none).read("dev")
@@ -504,38 +508,12 @@ def test_a_stray_quote_hides_no_fault_before_it(tmp_path):
     assert f"{path}, line 4: the row that begins here" in str(error.value)
 
 
-def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
-    rows = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"), ("e", "rare")]
+def test_the_note_on_a_rare_class_says_what_to_do(tmp_path):
+    rows = [(f"t{i}", "ab"[i % 2]) for i in range(30)] + [("x", "rare")]
     train = str(write(tmp_path / "train.csv", rows))
-    dev = str(write(tmp_path / "dev.csv", [*rows, ("f", "unseen")]))
-    left = classify_task(train, dev, min_rows_per_class=2)
-    assert left.labels == ["x", "y"]
-    assert [e.text for e in left.read("dev")] == ["a", "b", "c", "d"]
-    assert "'rare' (1)" in "".join(read_notes(left))
-    (note,) = (n for n in left.read("dev").notes if "unknown" in n)
-    assert note.startswith("2 rows of the dev file")
-    assert note.endswith("left out: 'rare', 'unseen'")
-    many = [("g", f"z{i:02}") for i in range(21)]
-    train = str(write(tmp_path / "many.csv", [*rows, *many]))
-    text = "".join(read_notes(classify_task(train, dev, min_rows_per_class=2)))
-    assert "22 classes" in text and "'z18' (1), ..." in text
-    train = str(tmp_path / "train.csv")
-    merged = classify_task(train, dev, min_rows_per_class=2, rare_class="other")
-    assert merged.labels == ["other", "x", "y"]
-    assert [e.label for e in merged.read("dev")] == [1, 2, 1, 2, 0, 0]
-    train = str(write(tmp_path / "frequent.csv", 2 * rows[:4]))
-    none = classify_task(train, dev, min_rows_per_class=2, rare_class="other")
-    with pytest.raises(InputError, match="labels x, y, got 'rare'"):
-        none.read("dev")
-    rows = [("a", "x,rare"), ("b", "y"), ("c", "x"), ("d", "y,x")]
-    train = str(write(tmp_path / "train.csv", rows))
-    multi = multilabel_task(train, train, min_rows_per_class=2)
-    assert [set(e.label) for e in multi.read("train")] == [
-        {0},
-        {1},
-        {0},
-        {0, 1},
-    ]
+    notes = " | ".join(read_notes(classify_task(train, train)))
+    assert "'rare' has 3.2% of the rows" in notes
+    assert "add or repeat rows of this class, or merge it" in notes
 
 
 def test_of_many_classes_the_most_frequent_errors_are_kept():

@@ -242,7 +242,6 @@ FILES = [
 # Task, its options, a word of the message.
 OPTIONS = [
     (multilabel_task, {"label_separator": ""}, "expected text"),
-    (classify_task, {"rare_class": "x"}, "--rare_class=x does nothing"),
     (classify_task, {"separator": ";;"}, "--separator=;;: expected one char"),
     (classify_task, {"encoding": "utf9"}, "no such encoding"),
     (classify_task, {"encoding": "hex"}, "no such encoding"),
