@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
 from official_tasks.tasks.base import Examples
@@ -57,8 +58,10 @@ class TaggedText(NamedTuple):
         ]
 
 
-def read_tagged_file(row, path, split, notes):
-    """Return a `TaggedText` for each sentence of a file; see `Source`."""
+def read_tags(row, path, split, notes):
+    """Return the `TaggedText`s of a file or of a data set; see `Source`."""
+    if is_data_set(path):
+        return _read_data_set(path, split)
     labelled = None if split == "test" else True
     return [
         sentence._replace(document=(path, sentence.document))
@@ -66,8 +69,8 @@ def read_tagged_file(row, path, split, notes):
     ]
 
 
-def read_tagged_data_set(row, source, split, notes):
-    """Return a `TaggedText` for each row of a data set; see `Source`."""
+def _read_data_set(source, split):
+    """Return a `TaggedText` for each row of a data set."""
     from bert_keras.data.data_sets import data_set_features
 
     features = data_set_features(source, split)
@@ -399,8 +402,7 @@ class TagRow(NamedTuple):
     name: str
     files: dict = {}
     tfds: str | None = None
-    read_file: Callable = read_tagged_file
-    read_data_set: Callable = read_tagged_data_set
+    read: Callable = read_tags
     columns: tuple[int | None, int | None] = (None, None)  # see `read_columns`
 
 

@@ -11,10 +11,9 @@ from official_tasks.tasks import metrics
 from official_tasks.tasks.base import SPLITS, Metric
 from official_tasks.tasks.classify import TextTask, score_classes
 from official_tasks.tasks.glue_files import (
-    read_data_set,
+    read_glue,
     read_label,
     read_lines,
-    read_tsv,
     wrong_width,
 )
 from official_tasks.tasks.source import Source
@@ -69,8 +68,7 @@ class GlueRow(NamedTuple):
     raw: dict[str, str] = {}
     index: str = "index"
     may_be_ragged: bool = False
-    read_file: Callable = read_tsv
-    read_data_set: Callable = read_data_set
+    read: Callable = read_glue
 
     @property
     def tfds(self) -> str:

@@ -2,17 +2,21 @@
 
 from pathlib import Path
 
+from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError, format_count
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.table import read_number, read_text
 
 
-def read_tsv(row, path, split, notes, part=0):
-    """Return the examples of an official file of GLUE.
+def read_glue(row, path, split, notes, part=0):
+    """Return the examples of an official file or of a data set of GLUE.
 
-    Notes for the user are added to `notes`. Each `Example` gets the index of
-    the part that has the file's name, or `part` if no part has this name.
+    Notes for the user are added to `notes`. Each `Example` of a file gets the
+    index of the part that has the file's name, or `part` if no part has this
+    name.
     """
+    if is_data_set(path):
+        return _read_data_set(row, path, split, part)
     parts = row.parts.get(split, ())
     name = Path(path).stem
     part = parts.index(name) if name in parts else part
@@ -49,7 +53,7 @@ def read_tsv(row, path, split, notes, part=0):
     return examples
 
 
-def read_data_set(row, source, split, notes, part=0):
+def _read_data_set(row, source, split, part):
     """Return the examples of a data set, such as "tfds:glue", by their idx."""
     from bert_keras.data.data_sets import data_set_rows
 

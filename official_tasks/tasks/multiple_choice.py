@@ -100,8 +100,7 @@ class ChoiceRow(NamedTuple):
     choices: tuple[str, ...]
     label: str
     lead: str | None = None
-    read_file: Callable = read_choices
-    read_data_set: Callable = read_choices
+    read: Callable = read_choices
 
 
 SWAG = ChoiceRow(

@@ -46,10 +46,10 @@ class Source:
     Args:
         row: NamedTuple that describes the task's data. `name` is the name of
             the task. `files` maps a split or part to possible names of its
-            official file. `read_file(row, path, split, notes)` returns examples
-            and appends to the list of notes. `read_data_set` does the same. In
-            place of `path`, it gets the name of a data set. `tfds` names the
-            data set to read if no file or folder is given; it may be missing.
+            official file. `read(row, path, split, notes)` returns examples and
+            appends to the list of notes; `path` is a file or the name of a data
+            set. `tfds` names the data set to read if no file or folder is
+            given; it may be missing.
         data_dir: folder of the official files, or the name of a data set.
         train, dev, test: a path, or several paths separated by commas, to read
             instead of the split's files in `data_dir`.
@@ -81,17 +81,16 @@ class Source:
     def read(self, split) -> Examples:
         """Return the examples of the split's files, or of the data set.
 
-        If the split has several parts, `read_file` or `read_data_set` also gets
-        the index of the part.
+        If the split has several parts, the row's `read` also gets the index of
+        the part.
         """
         notes: list[str] = []
         examples: list = []
         data_set, parts = self.data_set(split), self.parts(split)
         for number, part in enumerate(parts):
             which = (number,) if len(parts) > 1 else ()
-            read = self.row.read_data_set if data_set else self.row.read_file
             for path in [data_set] if data_set else self.paths(part):
-                examples += read(self.row, path, split, notes, *which)
+                examples += self.row.read(self.row, path, split, notes, *which)
         if not examples:
             raise InputError(f"The {split} split of {self.title} has no rows.")
         return Examples(examples, notes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.base import Defaults, Option
@@ -11,12 +12,14 @@ from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
 from official_tasks.tasks.table import read_json
 
 
-def read_squad_file(row, path, split, notes):
-    """Return the list of `Question`s in a JSON file of SQuAD's form."""
+def read_squad(row, path, split, notes):
+    """Return the `Question`s of a JSON file or of a data set; see `Source`."""
+    if is_data_set(path):
+        return list(_read_data_set(path, split))
     return read_questions(path)
 
 
-def read_squad_data_set(row, source, split, notes):
+def _read_data_set(source, split):
     """Yield the questions of a data set such as "tfds:squad/v1.1"."""
     from bert_keras.data.data_sets import data_set_rows
 
@@ -109,8 +112,7 @@ class SquadRow(NamedTuple):
     defaults: Defaults
     may_be_none: bool
     tfds: str | None = None
-    read_file: Callable = read_squad_file
-    read_data_set: Callable = read_squad_data_set
+    read: Callable = read_squad
 
 
 SQUAD_1 = SquadRow(

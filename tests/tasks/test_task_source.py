@@ -229,7 +229,7 @@ def test_a_new_format_is_one_function_and_one_row(
         notes.append(f"read {split}")
         return [make(*fields) for fields in json.loads(path.read_text())]
 
-    mine = row._replace(name="mine", read_file=read)
+    mine = row._replace(name="mine", read=read)
     (tmp_path / "a.json").write_text(json.dumps([fields, fields]))
     task = make_task(mine, train=str(tmp_path / "a.json"))
     train = task.read("train")
