@@ -643,7 +643,6 @@ WITHOUT_EFFECT = [
     (FINETUNE, "--distribution=mirrored", "--tpu=mine"),
     (FINETUNE, "--distribution=auto", "--tpu=mine"),
     (FINETUNE, "--task=ner", "--lstm_dim=8"),
-    (FINETUNE, "--train=t.csv", "--label_separator=;"),
     (FINETUNE, "--train=t.csv --dev=d.csv", "--split_seed=3"),
     (FINETUNE, "--task=squad2", "--null_odds=null_odds.json"),
     (PRETRAIN, "", "--tpu=mine"),
