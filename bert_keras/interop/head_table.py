@@ -18,7 +18,6 @@ class Head:
         task: the Hub's `pipeline_tag`.
         layer: name of the head's only dense layer in bert_keras; None without
             a head or with a masked-LM head.
-        outputs: number of outputs of the layer; None for one per label.
         tensors: dict of format -> name of the layer in that format.
         parts: parts of the head that a file may lack, as weight-name prefixes.
         has_labels: True if the layer has one output for each label.
@@ -32,7 +31,6 @@ class Head:
     auto_class: str
     task: str
     layer: str | None = None
-    outputs: int | None = None
     tensors: dict = dataclasses.field(default_factory=dict)
     parts: tuple[str, ...] = ()
     has_labels: bool = False
@@ -99,7 +97,6 @@ HEADS = {
         "AutoModelForQuestionAnswering",
         "question-answering",
         layer="span",
-        outputs=2,
         tensors={"huggingface": "qa_outputs", "google": "cls/squad/output"},
         signatures=("answer",),
         peft_task="QUESTION_ANS",
@@ -109,7 +106,6 @@ HEADS = {
         "AutoModelForMultipleChoice",
         "multiple-choice",
         layer="chooser",
-        outputs=1,
         tensors={"huggingface": "classifier"},
         has_dropout=True,
         signatures=("choose",),
@@ -140,8 +136,3 @@ def layers_in(format):
         for name, head in HEADS.items()
         if format in head.tensors
     }
-
-
-def count_outputs(head, labels):
-    """Return `head.outputs`, or else the number of labels (1 if none)."""
-    return head.outputs or len(labels or "1")

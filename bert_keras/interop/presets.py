@@ -7,6 +7,7 @@ import dataclasses
 import glob
 import logging
 import os
+import re
 from numbers import Integral
 
 import numpy as np
@@ -33,9 +34,10 @@ from bert_keras.interop.text_settings import resolve_case
 from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import list_argument_names
+from bert_keras.modeling.keras_adapter import values_after_checks
 from bert_keras.modeling.layers import make_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
-from bert_keras.modeling.weights import POOLER, published_weights
+from bert_keras.modeling.weights import POOLER, in_encoder, published_weights
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ FILES = {
     ".h5": f"{_LOAD}; if it has weights only, a model's load_weights.",
     **dict.fromkeys((".safetensors", ".json", ".txt"), _FOLDER),
 }
+_LAYER = re.compile(r"encoder/layer_(\d+)/")
 SEQUENCE_LENGTH = 128  # default, if the preset states no length
 
 
@@ -100,16 +103,12 @@ def load_model(cls, preset, *, revision=None, **arguments):
         found, new_labels = select_labels(
             found, checkpoint.head_arguments, head_arguments
         )
-    check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
-    tensors.run_checks(found)
-    checkpoint, old_positions = tensors.add_positions(
-        checkpoint, encoder_arguments
+    positions = checkpoint.encoder["max_sequence_length"]
+    _check_positions(positions, encoder_arguments)
+    model = _make_checked_model(
+        cls, checkpoint, found, encoder_arguments, head_arguments, why
     )
-    encoder_class = getattr(cls, "encoder_class", cls)
-    encoder = _make_encoder(encoder_class, checkpoint, encoder_arguments)
-    if checkpoint.embedding:
-        encoder.sentence_embedding = checkpoint.embedding
-    model = encoder if cls is encoder_class else cls(encoder, **head_arguments)
+    encoder = getattr(model, "encoder", model)
     if getattr(model, "recipe", None):
         # A recipe's model does not train its encoder. No other model shares
         # this encoder, so no optimizer needs variables for it.
@@ -119,7 +118,9 @@ def load_model(cls, preset, *, revision=None, **arguments):
     report = _assign(model, checkpoint, found)
     if any(tensor.source is None for tensor in found.values()):
         _check_unchanged(checkpoint)
-    report.new_labels, report.old_positions = new_labels, old_positions
+    report.new_labels = new_labels
+    if encoder.max_sequence_length > positions:
+        report.old_positions = positions
     model.load_report = encoder.load_report = report
     if not why:
         _check_complete(model, checkpoint, report)
@@ -131,16 +132,80 @@ def load_model(cls, preset, *, revision=None, **arguments):
     return model
 
 
-def _make_encoder(cls, checkpoint, arguments):
-    names = list_argument_names(cls)
+def _make_checked_model(cls, checkpoint, found, encoder, head, why):
+    """Return a model whose weights have the shapes of the tensors `found`.
+
+    The shapes come from a model without values, so nothing is allocated before
+    they are checked.
+    """
+    _check_sizes(checkpoint)
+    # The constructor of a user's class may compute with its weights. So only
+    # the encoder's shapes are checked before the user's model is made.
+    is_ours = cls.__module__.startswith("bert_keras.")
+    with values_after_checks():
+        model = (
+            _make_model(cls, checkpoint, encoder, head)
+            if is_ours
+            else _make_model(_find_encoder(cls), checkpoint, {}, {})
+        )
+        _check_tensors(model, checkpoint, found, why)
+        tensors.run_checks(found)
+    return model if is_ours else _make_model(cls, checkpoint, encoder, head)
+
+
+def _make_model(cls, checkpoint, encoder_arguments, head_arguments):
+    encoder_class = getattr(cls, "encoder_class", cls)
+    names = list_argument_names(encoder_class)
     stored = checkpoint.encoder_arguments.items()
     stored = {name: value for name, value in stored if name in names}
     with modes.use(draw_weights=False):
-        encoder = cls(**{**checkpoint.encoder, **stored, **arguments})
-        if any(base.__name__ == "BertEncoder" for base in cls.__mro__[1:]):
+        encoder = encoder_class(
+            **{**checkpoint.encoder, **stored, **encoder_arguments}
+        )
+        if encoder_class is not _find_encoder(cls):
             # Build the layers that a subclass builds when it is called.
             encoder(np.zeros((1, 1), "int32"))
-    return encoder
+    if checkpoint.embedding:
+        encoder.sentence_embedding = checkpoint.embedding
+    is_encoder = cls is encoder_class
+    return encoder if is_encoder else cls(encoder, **head_arguments)
+
+
+def _find_encoder(cls):
+    """Return `BertEncoder`, which this file cannot import."""
+    bases = getattr(cls, "encoder_class", cls).__mro__
+    return next(base for base in bases if base.__name__ == "BertEncoder")
+
+
+def _check_positions(stored, arguments):
+    number = arguments.get("max_sequence_length", stored)
+    if not isinstance(number, Integral) or number < stored:
+        raise InputError(
+            f"`max_sequence_length` is {number!r}. Expected a whole number of "
+            f"at least {stored}, the positions of the weights. For shorter "
+            "rows, set `sequence_length` of the preprocessor."
+        )
+
+
+def _check_sizes(checkpoint):
+    """Raise `WeightsError` for settings that no model can be made of.
+
+    The layers are counted first, because a model takes time for each of them.
+    """
+    numbers = map(_LAYER.match, checkpoint.tensors)
+    count = 1 + max((int(match[1]) for match in numbers if match), default=-1)
+    if checkpoint.encoder["num_layers"] > count:
+        name = f"encoder/layer_{count}/attention/query/kernel"
+        _refuse_missing(checkpoint, name, "a tensor")
+    hidden, heads = (checkpoint.encoder[k] for k in ("hidden_dim", "num_heads"))
+    if hidden % heads:
+        raise WeightsError(
+            checkpoint.source,
+            "the number of heads does not divide the hidden size",
+            "Put the settings that belong to these weights into the folder",
+            expected=f"a divisor of {hidden}",
+            found=heads,
+        )
 
 
 def _check_labels_argument(cls, arguments):
@@ -205,6 +270,7 @@ def _set_preprocessor(
     if preprocessor != "auto":
         model.preprocessor = preprocessor
         return
+    longest = model.encoder.max_sequence_length
     try:
         text = _read_text(checkpoint)
     except InputError:  # such as a checkpoint without a vocabulary
@@ -212,12 +278,13 @@ def _set_preprocessor(
             return
         raise
     if sequence_length is not None:
-        _choose_length(checkpoint, text, sequence_length)  # refuse it now
+        # Refuse it now.
+        _choose_length(checkpoint, text, sequence_length, longest)
 
     def load(cls, tokenizer_class):
         arguments = {"sequence_length": sequence_length}
         return _make_preprocessor(
-            cls, tokenizer_class, checkpoint, text, arguments
+            cls, tokenizer_class, checkpoint, text, arguments, longest
         )
 
     model.load_preprocessor_with(load)
@@ -230,19 +297,22 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """
     checkpoint = open_checkpoint(preset, revision)
     text = _read_text(checkpoint)
+    longest = checkpoint.encoder["max_sequence_length"]
     return _make_preprocessor(
-        cls, tokenizer_class, checkpoint, text, dict(arguments)
+        cls, tokenizer_class, checkpoint, text, dict(arguments), longest
     )
 
 
-def _make_preprocessor(cls, tokenizer_class, checkpoint, text, arguments):
+def _make_preprocessor(
+    cls, tokenizer_class, checkpoint, text, arguments, longest
+):
     known = list_argument_names(tokenizer_class)
     of_tokenizer = {k: arguments.pop(k) for k in [*arguments] if k in known}
     tokenizer = _make_tokenizer(
         tokenizer_class, checkpoint.source, text, of_tokenizer
     )
     arguments["sequence_length"] = _choose_length(
-        checkpoint, text, arguments.get("sequence_length")
+        checkpoint, text, arguments.get("sequence_length"), longest
     )
     if text.prompts:
         prompts = arguments.get("prompts", text.prompts)
@@ -462,25 +532,22 @@ def _check_head(cls, checkpoint):
         raise checkpoint.head_fault
 
 
-def check_tensors(head, checkpoint, found, head_arguments, why=None):
+def _check_tensors(model, checkpoint, found, why):
     """Raise `WeightsError` if a tensor is missing or its shape is wrong.
 
-    The pooler may be missing. A pre-training head (a head with `mlm/bias`) may
-    be missing too. `why` is the reason why the stored head is not used. If it
-    is given, any head may be missing. The expected shapes are computed from
-    the settings, without a model.
+    The pooler may be missing: some heads do not use it. A pre-training head (a
+    head with `mlm/bias`) may be missing too. `why` is the reason why the stored
+    head is not used. If it is given, any head may be missing.
     """
-    needed = tensors.encoder_shapes(checkpoint.encoder)
-    for name in POOLER:  # may be missing: some heads do not use it
-        if name not in found:
-            del needed[name]
-    head_shapes = tensors.head_shapes(head, head_arguments, checkpoint.encoder)
-    if not why and "mlm/bias" not in head_shapes:
-        needed |= head_shapes
-    for name, shape in needed.items():
-        if name not in found:
+    expected = {k: tuple(w.shape) for k, w in published_weights(model).items()}
+    # The model may have more positions; see `_assign`.
+    rows = checkpoint.encoder["max_sequence_length"]
+    expected[POSITIONS] = rows, *expected[POSITIONS][1:]
+    needs_head = not why and "mlm/bias" not in expected
+    for name, shape in expected.items():
+        is_needed = in_encoder(name) or needs_head
+        if name not in found and is_needed and name not in POOLER:
             _refuse_missing(checkpoint, name, f"a tensor of shape {shape}")
-    expected = needed | head_shapes
     for name, tensor in found.items():
         _check_shape(tensor, expected.get(name, tensor.shape))
 
@@ -526,12 +593,10 @@ def _assign(model, checkpoint, found):
             report.skipped.append(tensor.name)
     report.initialised = sorted(set(variables) - set(report.loaded))
     # The head was built with random weights, but BERT's encoder with zeros. So
-    # its missing kernels get random values here.
-    known = tensors.encoder_shapes(checkpoint.encoder)
-    for name in report.initialised:
-        if name in known and name.endswith("/kernel"):
-            weight = variables[name]
-            weight.assign(make_initializer()(weight.shape))
+    # its pooler, if missing, gets random values here.
+    if POOLER[0] in report.initialised:
+        kernel = variables[POOLER[0]]
+        kernel.assign(make_initializer()(kernel.shape))
     return report
 
 
@@ -576,10 +641,9 @@ def _read_text(checkpoint):
     return text
 
 
-def _choose_length(checkpoint, text, requested):
+def _choose_length(checkpoint, text, requested, longest):
     from bert_keras.text.packing import check_length  # needs TensorFlow
 
-    longest = checkpoint.encoder["max_sequence_length"]
     if requested is None:
         return min(text.sequence_length or SEQUENCE_LENGTH, longest)
     check_length(requested)

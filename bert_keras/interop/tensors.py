@@ -2,25 +2,21 @@
 
 A reader reads only headers and settings. It returns each tensor with its name
 and shape in bert_keras, and the arguments of the encoder and the head. Values
-are read later, one tensor at a time. This file also reads licenses, makes
-tables of names, and computes shapes from the settings.
+are read later, one tensor at a time. This file also reads licenses and makes
+tables of names.
 """
 
-import copy
 import dataclasses
 import math
 import os
 import re
 from collections.abc import Callable
-from numbers import Integral
 
 import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
-from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
-from bert_keras.modeling.recipes import find_recipe
 
 # Forms: `license: mit`, `license: [mit, gpl]`, or a list with lines `- mit`.
 LICENSE_LINE = re.compile(
@@ -363,108 +359,6 @@ def rename_tensors(tensors, table, source, normalize=lambda name: name):
             )
         found[name] = tensor
     return found, skipped
-
-
-# Names and shapes of BERT's weights in bert_keras. Shapes follow from the
-# settings, so a file is checked before a model is built. Names are the paths in
-# the models' docstrings. A kernel has the shape (inputs, outputs).
-
-
-def add_positions(checkpoint, arguments):
-    """Move a larger `max_sequence_length` from the arguments to a checkpoint.
-
-    Returns:
-        The checkpoint or its changed copy, and the number of positions of the
-        weights if the copy has more, else None.
-    """
-    old = checkpoint.encoder["max_sequence_length"]
-    number = arguments.pop("max_sequence_length", old)
-    if not isinstance(number, Integral) or number < old:
-        raise InputError(
-            f"`max_sequence_length` is {number!r}. Expected a whole number of "
-            f"at least {old}, the positions of the weights. For shorter rows, "
-            "set `sequence_length` of the preprocessor."
-        )
-    if number == old:
-        return checkpoint, None
-    checkpoint = copy.copy(checkpoint)
-    sizes = {"max_sequence_length": int(number)}
-    checkpoint.encoder = {**checkpoint.encoder, **sizes}
-    return checkpoint, old
-
-
-def encoder_shapes(encoder):
-    """Return dict of weight name -> shape for an encoder's arguments."""
-    hidden, wide = encoder["hidden_dim"], encoder["intermediate_dim"]
-    tables = {
-        "token": encoder["vocabulary_size"],
-        "position": encoder["max_sequence_length"],
-        "segment": encoder["num_segments"],
-    }
-    shapes = {
-        f"encoder/embeddings/{name}/embeddings": (rows, hidden)
-        for name, rows in tables.items()
-    }
-    shapes |= _norm("encoder/embeddings/norm", hidden)
-    for index in range(encoder["num_layers"]):
-        layer = f"encoder/layer_{index}"
-        for part in ("query", "key", "value", "output"):
-            shapes |= _dense(f"{layer}/attention/{part}", hidden, hidden)
-        shapes |= _norm(f"{layer}/attention_norm", hidden)
-        shapes |= _dense(f"{layer}/intermediate", hidden, wide)
-        shapes |= _dense(f"{layer}/output", wide, hidden)
-        shapes |= _norm(f"{layer}/output_norm", hidden)
-    return shapes | _dense("encoder/pooler", hidden, hidden)
-
-
-def head_shapes(head, arguments, encoder):
-    """Return dict of weight name -> shape for the head of a model class.
-
-    The dict is empty for a class without a head or outside `HEADS`.
-
-    Args:
-        head: name of the model class.
-        arguments: dict of the class's arguments, without the encoder.
-        encoder: dict of the encoder's arguments.
-    """
-    hidden = encoder["hidden_dim"]
-    row = HEADS.get(head)
-    if row is not None and row.is_tied:
-        return {
-            **_dense("mlm/dense", hidden, hidden),
-            **_norm("mlm/norm", hidden),
-            "mlm/bias": (encoder["vocabulary_size"],),
-            **_dense("nsp", hidden, 2),
-        }
-    if row is None or row.layer is None:
-        return {}
-    layer, outputs = row.layer, count_outputs(row, arguments.get("labels"))
-    if arguments.get("recipe"):
-        recipe = find_recipe(arguments["recipe"])
-        count = len(recipe.find_layers(encoder["num_layers"]))
-        width = recipe.width(encoder["num_layers"], hidden)
-        shapes = _dense(layer, width, outputs)
-        if recipe.how == "weighted_sum":
-            shapes |= {"features/mix": (count,), "features/scale": ()}
-        return shapes
-    units = arguments.get("bilstm_dim")
-    if not units:
-        return _dense(layer, hidden, outputs)
-    shapes = _dense(layer, 2 * units, outputs)
-    for direction in ("forward", "backward"):
-        # The kernels of the LSTM's four gates are side by side in one array.
-        cell = f"bilstm/both/{direction}_lstm/lstm_cell"
-        shapes |= _dense(cell, hidden, 4 * units)
-        shapes[f"{cell}/recurrent_kernel"] = (units, 4 * units)
-    return shapes
-
-
-def _norm(prefix, size):
-    return {f"{prefix}/gamma": (size,), f"{prefix}/beta": (size,)}
-
-
-def _dense(prefix, inputs, outputs):
-    return {f"{prefix}/kernel": (inputs, outputs), f"{prefix}/bias": (outputs,)}
 
 
 _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")

@@ -11,12 +11,35 @@ from typing import Any
 
 import keras
 from keras import tree
+from keras.src.backend.common import global_state
 
 from bert_keras.modeling.gradients import tf
 
 # Argument of `evaluate` that `fit` sets. `fit` keeps an iterator of the
 # validation data, so the data must not be read again.
 CACHED_EVALUATION = "_use_cached_eval_dataset"
+
+
+@contextlib.contextmanager
+def values_after_checks():
+    """Make variables without values inside the `with` block.
+
+    The variables have names and shapes, but no memory, so a check can compare
+    them with a file first. The end of the block initializes them, in the order
+    in which they were made. After an error they never get values: Keras would
+    initialize them later, at the end of any other `StatelessScope`.
+    """
+    name = "uninitialized_variables"  # Keras appends to this list
+    before = len(global_state.get_global_attribute(name) or ())
+    scope = keras.StatelessScope(initialize_variables=False)
+    try:
+        with scope:
+            yield
+            scope.initialize_variables = True
+    except BaseException:
+        del (global_state.get_global_attribute(name) or [])[before:]
+        raise
+
 
 # Keras averages the loss over the rows of one replica. The models of this
 # package average the loss over the global batch. So `training/step.py` reads

@@ -17,11 +17,7 @@ from tiny import CLASSES
 from weight_samples import write_data_samples, write_samples
 
 from bert_keras.errors import InputError
-from bert_keras.interop.presets import (
-    check_tensors,
-    load_model,
-    open_checkpoint,
-)
+from bert_keras.interop.presets import load_model, open_checkpoint
 from bert_keras.text.preprocessor import BertPreprocessor
 
 # Memory limits beyond twice the file's size: `SLACK_BYTES` for Python objects,
@@ -103,12 +99,6 @@ def _read(path, build):
     """Read all weights; return "refused" after an `InputError`, or "loaded"."""
     try:
         checkpoint = open_checkpoint(path)
-        check_tensors(
-            checkpoint.head,
-            checkpoint,
-            checkpoint.tensors,
-            checkpoint.head_arguments,
-        )
         for tensor in checkpoint.tensors.values():
             if tensor.check is not None:
                 tensor.check()

@@ -7,10 +7,9 @@ import types
 from unittest import mock
 
 import huggingface_hub
+import keras
 import pytest
 from weight_samples import write_samples
-
-from bert_keras.modeling.encoder import BertEncoder
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +19,14 @@ def samples(tmp_path_factory):
 
 
 @pytest.fixture
-def no_model(monkeypatch):
-    """Fail a test that builds an encoder: its error must come earlier."""
+def no_memory(monkeypatch):
+    """Fail a test that allocates a weight: its error must come earlier."""
 
-    def built(*args, **arguments):
-        raise AssertionError("a model was built")
+    def allocated(*args, **arguments):
+        raise AssertionError("a weight was allocated")
 
-    monkeypatch.setattr(BertEncoder, "__init__", built)
+    for name in ("_initialize", "_initialize_with_initializer"):
+        monkeypatch.setattr(keras.Variable, name, allocated)
 
 
 class Hub:

@@ -12,10 +12,12 @@ import pytest
 import tiny
 
 from bert_keras.interop.huggingface import names
-from bert_keras.interop.tensors import encoder_shapes, map_name
+from bert_keras.interop.tensors import map_name
 from bert_keras.manifest import describe_file
+from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
+from bert_keras.modeling.weights import published_weights
 
 MEASURE = """
 import sys
@@ -39,8 +41,11 @@ print(megabytes("VmHWM") - before)
 def sparse_weights(path, size):
     """Write a sparse file of zero weights; return name -> end offset."""
     header, ends, end = {}, {}, 0
-    for name, shape in encoder_shapes(size).items():
+    with modes.use(draw_weights=False):
+        weights = published_weights(BertEncoder(**size))
+    for name, weight in weights.items():
         stored = map_name(name, names("BertEncoder"))
+        shape = tuple(weight.shape)
         shape = shape[::-1] if name.endswith("/kernel") else shape
         start, end = end, end + 4 * math.prod(shape)
         entry = {"dtype": "F32", "shape": shape}

@@ -95,6 +95,8 @@ SETTINGS = [
     (OWN, CONFIG, {"format": OWN, OWN: None}, "earlier version.*convert"),
     # Sizes that contradict the tensors.
     (HF, CONFIG, {"hidden_size": 8}, "shape"),
+    (HF, CONFIG, {"num_attention_heads": 3}, "a divisor of 4, found 3"),
+    (HF, CONFIG, {"hidden_size": 2**31 - 1, "num_attention_heads": 1}, "shape"),
     (HF, CONFIG, {"vocab_size": 10**9}, "shape"),
     (HF, CONFIG, {"intermediate_size": 10**9}, "shape"),
     (HF, CONFIG, {"max_position_embeddings": 10**9}, "shape"),
@@ -164,7 +166,7 @@ def load(path):
 
 @pytest.mark.parametrize(("name", "file", "change", "word"), SETTINGS)
 def test_settings_that_cannot_be_obeyed_are_refused_by_name(
-    tmp_path, samples, no_model, name, file, change, word
+    tmp_path, samples, no_memory, name, file, change, word
 ):
     folder = shutil.copytree(samples[name], tmp_path / "a")
     if (name, file) == (OWN, CONFIG):
@@ -265,7 +267,7 @@ def test_a_header_that_lies_is_refused(tmp_path, samples, change):
 @pytest.mark.parametrize("fraction", [0.0, 0.001, 0.01, 0.5, 0.99])
 @pytest.mark.parametrize("name", [HF, HUB, GOOGLE])
 def test_a_file_of_weights_that_was_cut_is_refused(
-    tmp_path, samples, no_model, name, fraction
+    tmp_path, samples, no_memory, name, fraction
 ):
     folder = shutil.copytree(samples[name], tmp_path / "a")
     (path,) = [

@@ -114,7 +114,7 @@ def embedder(tmp_path_factory):
     ],
 )
 def test_a_damaged_file_of_our_folder_is_refused_by_name(
-    tmp_path, no_model, embedder, file, damage
+    tmp_path, no_memory, embedder, file, damage
 ):
     if (file, damage) == ("config.json", "deleted"):
         pytest.skip("without config.json it is another format")

@@ -29,6 +29,26 @@ def test_a_compiled_model_has_its_losses_and_trackers():
     assert names == ["loss", "a_loss", "b_loss"], VERSION
 
 
+def test_variables_of_a_failed_check_never_get_values():
+    drawn = []
+
+    def draw(shape, dtype=None):
+        drawn.append(tuple(shape))
+        return keras.ops.zeros(shape, dtype)
+
+    with keras_adapter.values_after_checks():
+        kept = keras.layers.Dense(3, kernel_initializer=draw)
+        kept.build((None, 2))
+        assert not drawn and kept.kernel.shape == (2, 3), VERSION
+    assert drawn == [(2, 3)] and kept.kernel.numpy().shape == (2, 3), VERSION
+    with pytest.raises(KeyError), keras_adapter.values_after_checks():
+        keras.layers.Dense(5, kernel_initializer=draw).build((None, 2))
+        raise KeyError
+    with keras.StatelessScope():  # its end initializes what waits
+        pass
+    assert drawn == [(2, 3)], VERSION
+
+
 def test_fit_tells_evaluate_that_the_validation_data_are_kept():
     told = []
 
