@@ -11,10 +11,11 @@ which reads a pipe. All files but Parquet may be compressed (.gz). --separator
 is for CSV, and --encoding is for all text files.
 
 Out: a record for each row, in the order of the rows. A record has the row's
-inputs, the columns of --keep, and the answer. The ending of --output decides
-the format: .jsonl (input of tools/compare.py), .csv, .tsv, .parquet, and for
-vectors .npy. With an output file, the same command resumes an interrupted run;
-after a finished one it ends at once, by the hidden record .NAME.answered.
+inputs, its "id" if the input has this column, the columns of --keep, and the
+answer. The ending of --output decides the format: .jsonl (input of
+tools/compare.py), .csv, .tsv, .parquet, and for vectors .npy. With an output
+file, the same command resumes an interrupted run; after a finished one it ends
+at once, by the hidden record .NAME.answered.
 Progress and the fraction of truncated texts go to standard error, so --output=-
 can write to a pipe:
 
@@ -167,13 +168,17 @@ def _answer(values):
     if values.output.lower().endswith((".csv", ".tsv", ".parquet")):
         prediction.check_kept(entry, columns, values.keep)
     notes: list[str] = []
+    names = [*columns, *values.keep, *entry["input_order"]]
+    ids = prediction.find_id(paths, values.format, names)
+    kept = [*values.keep, *ids]
     rows = prediction.Rows(
         paths,
         values.format,
-        [*columns, *values.keep],
-        [*prediction.list_types(entry), *(False for _ in values.keep)],
+        [*columns, *kept],
+        [*prediction.list_types(entry), *(False for _ in kept)],
         make_dialect(values.separator, values.encoding),
         notes,
+        ids,
     )
     progress.print_notes(notes)
     printed = len(notes)

@@ -140,7 +140,7 @@ def _read_parquet(file, source, columns, optional):
 def _select_columns(source, schema, columns, optional):
     _check_columns(source, schema.names, columns, optional)
     for name in columns:
-        if schema.names.count(name) > 1:
+        if name not in optional and schema.names.count(name) > 1:
             raise InputError(
                 f"{source}: {schema.names.count(name)} columns are called "
                 f"{name!r}. Rename all but one"
@@ -150,7 +150,8 @@ def _select_columns(source, schema, columns, optional):
                 f"{source}: expected values in {name!r}, got a column of type "
                 "null, in which every row is empty"
             )
-    return [name for name in dict.fromkeys(columns) if name in schema.names]
+    # An optional column of which there are two counts as missing.
+    return [n for n in dict.fromkeys(columns) if schema.names.count(n) == 1]
 
 
 def _check_columns(source, names, columns, optional, fix="Name one of them"):

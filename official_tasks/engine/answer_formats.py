@@ -65,6 +65,7 @@ class Table:
 
     def __init__(self, keep, entry):
         labels = entry.get("labels", ())
+        self._keep = keep
         self._by_label = {
             name: [f"{start}_{label}" for label in labels]
             for name, start in BY_LABEL.items()
@@ -83,7 +84,7 @@ class Table:
         An output gets the prefix "predicted_" if an earlier column has its
         name. An input with the name of a kept column is left out.
         """
-        row = {**record.get("keep", {})}
+        row = dict.fromkeys(self._keep, "") | record.get("keep", {})
         row |= {k: v for k, v in record["inputs"].items() if k not in row}
         for output, value in record["answer"].items():
             names = self._by_label.get(output)

@@ -27,6 +27,7 @@ from official_tasks.engine.answer_formats import (
     write_npy,
 )
 from official_tasks.engine.prediction import encode_row
+from official_tasks.tasks.table import ID
 
 try:
     import fcntl
@@ -70,7 +71,8 @@ class Answers:
             for standard output, which get JSONL lines.
         served: a `ServedModel`.
         signature: name of the signature.
-        keep: columns of the input to write next to the answers.
+        keep: columns of the input to write next to the answers. A row may have
+            one value more, its id, which is also kept.
         overwrite: True to answer all rows again and replace `path` at the end.
 
     Raises:
@@ -90,8 +92,9 @@ class Answers:
         self.path, self.served, self.signature = path, served, signature
         entry = served.card["signatures"][signature]
         self.inputs, self.keep = entry["input_order"], list(keep)
-        self._labels = entry.get("labels", ())
-        self._table = Table(self.keep, entry)
+        self._entry, self._labels = entry, entry.get("labels", ())
+        # Earlier versions kept no ids, and their outputs are continued so.
+        self._has_ids, self._drops_ids = False, False
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
         self.done, self.truncated = 0, 0  # answered rows, truncated rows
@@ -176,8 +179,9 @@ class Answers:
             files.flush(self.lines)
             os.replace(self.lines, self.path)
             return
+        table = Table([ID] * self._has_ids + self.keep, self._entry)
         with files.atomic_output(self.path) as partial:
-            self._write(self.lines, partial, self._table)
+            self._write(self.lines, partial, table)
         record = self._make_record(
             self.done, self.truncated, self.inputs_hash.hexdigest()
         )
@@ -197,6 +201,7 @@ class Answers:
                     record = json.loads(line)
                     answer = record["answer"]
                     row = [record["inputs"], record.get("keep", {})]
+                    self._note_id(row)
                     is_valid = line == self._format_line(*row, answer)
                     truncated = bool(answer.get("truncated"))
                 except FOREIGN:
@@ -250,6 +255,7 @@ class Answers:
             )
             for row, answer in zip(group, answers[len(before) :], strict=True):
                 values = self._name_values(row)
+                self._note_id(values)
                 self._file.write(self._format_line(*values, answer))
                 self.inputs_hash.update(encode_row(values))
                 self.done += 1
@@ -265,15 +271,18 @@ class Answers:
             list of the answered rows of an incomplete last group; [] if the
             group is complete.
         """
-        inputs_hash, group = hashlib.sha256(), []
+        with_ids, without, group = hashlib.sha256(), hashlib.sha256(), []
         for row in islice(rows, self.done):
-            inputs_hash.update(encode_row(self._name_values(row)))
+            with_ids.update(encode_row(self._name_values(row)))
+            without.update(encode_row(self._name_values(row, False)))
             group.append(row)
             if len(group) == size:
                 group = []
         answered = self._record.get("inputs", self.inputs_hash.hexdigest())
-        if inputs_hash.hexdigest() != answered:
-            self._refuse_rows()
+        if with_ids.hexdigest() != answered:
+            if without.hexdigest() != answered:
+                self._refuse_rows()
+            self._drops_ids = True
         return group
 
     def _refuse_rows(self):
@@ -283,11 +292,18 @@ class Answers:
             "--output, or add --overwrite to replace it."
         )
 
-    def _name_values(self, row):
-        """Return a row as two dicts: input -> value, `keep` column -> value."""
-        count = len(self.inputs)
+    def _name_values(self, row, has_id=True):
+        """Return a row as two dicts: input -> value, kept column -> value."""
+        count, end = len(self.inputs), len(self.inputs) + len(self.keep)
         inputs = dict(zip(self.inputs, row[:count], strict=True))
-        return [inputs, dict(zip(self.keep, row[count:], strict=True))]
+        keep = dict(zip(self.keep, row[count:end], strict=True))
+        if has_id and not self._drops_ids and any(row[end:]):
+            keep = {ID: row[end], **keep}
+        return [inputs, keep]
+
+    def _note_id(self, values):
+        is_kept = ID in values[1] and ID not in self.keep
+        self._has_ids = self._has_ids or is_kept
 
     def _format_line(self, inputs, keep, answer):
         """Return the next line: a str for a pipe, bytes for a file."""

@@ -92,7 +92,7 @@ def _add_columns(folder, names, rows):
             "--test. Leave --keep out."
         )
     header = found[0]
-    inputs = {"text", "text_pair", "label"} & {*names}
+    inputs = {table.ID, "text", "text_pair", "label"} & {*names}
     others = [i for i, name in enumerate(header) if name not in inputs]
     header = [f"predicted_{n}" if n in names else n for n in header]
     cells = [header, *found[1:]]

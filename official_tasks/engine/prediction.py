@@ -11,6 +11,7 @@ from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import split_ending
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.table import (
+    ID,
     KINDS,
     Dialect,
     is_columnar,
@@ -62,6 +63,18 @@ def check_kept(entry, columns, keep):
                 f"this name. Rename the column {name!r} in --input, or name a "
                 ".jsonl file as --output."
             )
+
+
+def find_id(paths, kind, names) -> list[str]:
+    """Return ["id"] if this column is to be read from tables, or [].
+
+    Args:
+        paths: see `read_inputs`.
+        kind: see `read_inputs`.
+        names: names of the columns and inputs, which may include "id".
+    """
+    has_lines = any(find_kind(path, kind) == "lines" for path in paths)
+    return [] if has_lines or ID in names else [ID]
 
 
 def list_types(entry):
@@ -147,7 +160,9 @@ def encode_row(row) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
-def read_inputs(paths, kind, columns, lists, dialect=None, notes=None):
+def read_inputs(
+    paths, kind, columns, lists, dialect=None, notes=None, optional=()
+):
     """Yield each row as a list that holds a str or a list for each column.
 
     Args:
@@ -160,13 +175,16 @@ def read_inputs(paths, kind, columns, lists, dialect=None, notes=None):
             lists of integers, False if they are str.
         dialect: `Dialect` of the files; None means UTF-8 and commas.
         notes: list to which notes for the user are added.
+        optional: columns that may be missing; their cells are then "".
     """
     for path in paths:
         form = dialect or Dialect()
-        yield from _read_file(path, kind, columns, lists, form, notes)
+        wanted = columns, lists, optional
+        yield from _read_file(path, kind, wanted, form, notes)
 
 
-def _read_file(path, kind, columns, lists, dialect, notes):
+def _read_file(path, kind, wanted, dialect, notes):
+    columns = wanted[0]
     kind = find_kind(path, kind)
     if kind == "lines" and len(columns) > 1:
         raise InputError(
@@ -181,7 +199,7 @@ def _read_file(path, kind, columns, lists, dialect, notes):
             "--format=csv works too."
         )
     if kind == "columns":
-        yield from _read_table(path, None, None, columns, lists, dialect, notes)
+        yield from _read_table(path, None, None, wanted, dialect, notes)
         return
     text, dialect = _open(path, kind, dialect, notes)
     with text:
@@ -190,7 +208,7 @@ def _read_file(path, kind, columns, lists, dialect, notes):
                 yield from _read_lines(path, text, dialect, notes)
         else:
             yield from _read_table(
-                path, text, f".{kind}", columns, lists, dialect, notes
+                path, text, f".{kind}", wanted, dialect, notes
             )
 
 
@@ -211,12 +229,14 @@ def _read_lines(path, lines, dialect, notes):
         )
 
 
-def _read_table(path, stream, kind, columns, lists, dialect, notes):
+def _read_table(path, stream, kind, wanted, dialect, notes):
+    columns, lists, optional = wanted
     listed = [c for c, is_list in zip(columns, lists, strict=True) if is_list]
     for number, row in read_rows(
         path,
         columns,
         listed,
+        optional,
         dialect=dialect,
         notes=notes,
         stream=stream,

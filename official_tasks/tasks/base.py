@@ -25,6 +25,7 @@ class Example(NamedTuple):
             for regression, or None if unknown.
         index: for GLUE, the index of the row in a submission.
         part: for MNLI, 0 in the matched part and 1 in the mismatched part.
+        row_id: of a row of a table that has the column "id", its cell.
     """
 
     text: str
@@ -32,6 +33,7 @@ class Example(NamedTuple):
     label: Any
     index: str = ""
     part: int = 0
+    row_id: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from official_tasks.tasks.encoding import (
     encode_windows,
 )
 from official_tasks.tasks.source import Problem
-from official_tasks.tasks.table import write_csv
+from official_tasks.tasks.table import add_ids, write_csv
 
 # Value of `problem` -> name of the metric that compares runs.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
@@ -270,7 +270,8 @@ class TextTask(Problem):
         ):
             label = self._spell(example.label)
             rows.append([*example.texts, label, *row, *cells])
-        write_csv(Path(folder) / "predictions.csv", rows)
+        path = Path(folder) / "predictions.csv"
+        write_csv(path, add_ids(rows, examples))
 
     def _prediction_columns(self, predictions):
         """Return (score headings, rows); a row has a prediction and scores."""

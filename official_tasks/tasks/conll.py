@@ -23,6 +23,7 @@ class TaggedText(NamedTuple):
         offsets: (start, end) of each word in `text`, end exclusive; or None.
         num_inexact: number of spans that begin or end inside a word.
         is_utf16: True if the file's spans count UTF-16 units of `text`.
+        row_id: see `Example`.
     """
 
     words: tuple[str, ...]
@@ -33,6 +34,7 @@ class TaggedText(NamedTuple):
     offsets: tuple[tuple[int, int], ...] | None = None
     num_inexact: int = 0
     is_utf16: bool = False
+    row_id: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from official_tasks.tasks.pairs import (
     parse_numbers,
 )
 from official_tasks.tasks.retrieval import RetrievalTask
-from official_tasks.tasks.table import write_csv
+from official_tasks.tasks.table import add_ids, write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
@@ -58,11 +58,13 @@ class Query(NamedTuple):
     Attributes:
         relevant: index of each relevant passage -> gain of the passage.
         passages: the texts to search; all queries share one list.
+        row_id: that of the first row of the query; see `Example`.
     """
 
     text: str
     relevant: dict[int, float]
     passages: list[str]
+    row_id: str = ""
 
 
 def embed_task(**options):
@@ -187,7 +189,10 @@ class EmbeddingTask(RetrievalTask):
             if gain and len(pair.texts) > 1:
                 passage = number[pair.texts[1]]
                 gains[passage] = max(gain, gains.get(passage, 0.0))
-        queries = (Query(q, gains, passages) for q, gains in relevant.items())
+        ids = {pair.texts[0]: pair.row_id for pair in reversed(pairs)}
+        queries = (
+            Query(q, gains, passages, ids[q]) for q, gains in relevant.items()
+        )
         return Examples(queries, pairs.notes)
 
     def encode(self, examples, preprocess):
@@ -352,8 +357,8 @@ class EmbeddingTask(RetrievalTask):
         if not isinstance(examples[0], Query):
             self._write_pairs(examples, predictions, folder)
             return
-        rows = (
-            [query.text, rank, query.passages[number], f"{cosine:.6g}"]
+        rows = [
+            (query, [query.text, rank, query.passages[number], f"{cosine:.6g}"])
             for query, order, cosines in zip(
                 examples, predictions.order, predictions.cosine, strict=True
             )
@@ -362,9 +367,11 @@ class EmbeddingTask(RetrievalTask):
             )
             # Leave out the query's own text, unless it is relevant.
             if number in query.relevant or query.passages[number] != query.text
-        )
+        ]
+        queries, cells = zip(*rows, strict=True) if rows else ((), ())
         header = ["text", "rank", "passage", "cosine"]
-        write_csv(Path(folder) / "predictions.csv", [header, *rows])
+        path = Path(folder) / "predictions.csv"
+        write_csv(path, add_ids([header, *cells], queries))
 
 
 def _skips_own_text(query, number):

@@ -84,9 +84,9 @@ def _read_task(task, columns, counts) -> dict | None:
         for annotation in _list_annotations(task)
         if not annotation.get(CANCELLED)
     ]
-    row = dict(task["data"])
+    row = {key: task[key] for key in {"id"} & task.keys()} | task["data"]
     if not annotations:
-        needs_label = bool({*columns} - {*row})
+        needs_label = bool({*columns} - {*row, "id"})
         counts[UNLABELLED] += needs_label
         return None if needs_label else row
     counts[SEVERAL] += len(annotations) > 1

@@ -15,6 +15,8 @@ from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.source import Problem, Source
 from official_tasks.tasks.table import (
+    ID,
+    add_ids,
     plain_errors,
     read_index,
     read_rows,
@@ -29,6 +31,7 @@ class ChoiceExample(NamedTuple):
     prompt: str
     choices: tuple[str, ...]
     label: int | None
+    row_id: str = ""  # see `Example`
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -186,14 +189,15 @@ class ChoiceTask(Problem):
     def write(self, examples, predictions, folder):
         chosen = np.argmax(predictions, axis=-1).tolist()
         rows = [HEADER, *([index] for index in chosen)]
-        write_csv(Path(folder) / "predictions.csv", rows)
+        path = Path(folder) / "predictions.csv"
+        write_csv(path, add_ids(rows, examples))
 
     def read_predictions(self, path, examples):
         """Return float64 `(R, K)`: 1 at the predicted choice, 0 elsewhere."""
         reader = csv.reader(io.StringIO(read_text(path), newline=""))
         with plain_errors(path):
             rows = [(reader.line_num, row) for row in reader if row]
-        if rows and rows[0][1] == HEADER:
+        if rows and rows[0][1] in (HEADER, [ID, *HEADER]):
             del rows[0]
         if len(rows) != len(examples):
             raise InputError(

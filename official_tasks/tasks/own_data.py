@@ -23,6 +23,7 @@ from official_tasks.tasks.data_notes import (
 )
 from official_tasks.tasks.source import FILE_OPTIONS, Source
 from official_tasks.tasks.table import (
+    ID,
     make_dialect,
     read_rows,
     to_text,
@@ -61,7 +62,8 @@ class Columns(NamedTuple):
         required: names of the columns that each file must have.
         labels: names of the columns that a test file may lack.
         parse: function that returns the example of a row. The example has the
-            attributes `texts`, `label` and `group` of `Example`. Arguments: the
+            attributes `texts`, `label`, `group` and `row_id` of `Example`, and
+            is a NamedTuple. Arguments: the
             location, such as "a.csv, line 4", the index of the row in the
             split, and a dict of column -> cell, without labels for a test file.
         lists: columns that may hold lists; see `read_rows`.
@@ -184,14 +186,16 @@ class Table(Source):
         labels = self.columns.labels if split != "test" else []
         names = [*self.columns.required, *labels]
         optional = self.columns.optional if split == "dev" else ()
+        ids = [] if ID in names else [ID]
         for path in self.paths(split):
             self.record_version(path)
             for line, values in self._read_accepted(
-                path, names, optional, split, notes, faults
+                path, [*names, *ids], [*optional, *ids], split, notes, faults
             ):
                 location = (str(path), line)
                 where = format_lines([location])
                 with collect_faults(faults):
+                    row_id = values.pop() if ids else ""
                     cells = _to_cells(
                         where, names, values, self.columns.objects
                     )
@@ -207,6 +211,8 @@ class Table(Source):
                     for name in empty:
                         del cells[name]
                     example = self.columns.parse(where, len(rows), cells)
+                    if row_id and example is not None:
+                        example = example._replace(row_id=row_id)
                     rows.append((location, example))
         with collect_faults(faults):
             notes += self._drop_or_refuse(unlabelled)

@@ -47,6 +47,7 @@ class Pair(NamedTuple):
 
     texts: tuple[str, ...]
     label: float | None
+    row_id: str = ""  # see `Example`
 
     @property
     def group(self):

@@ -17,12 +17,11 @@ from official_tasks.tasks.base import (
 from official_tasks.tasks.encoding import encode_texts
 from official_tasks.tasks.pairs import (
     PAIR_OPTIONS,
-    Pair,
     PairTable,
     parse_numbers,
 )
 from official_tasks.tasks.source import RECIPE_OPTIONS, Problem
-from official_tasks.tasks.table import write_csv
+from official_tasks.tasks.table import add_ids, write_csv
 
 RANK_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
 
@@ -120,7 +119,8 @@ class RetrievalTask(Problem):
             for p, value in zip(pairs, predictions, strict=True)
         )
         header = ["text", "text_pair", "label", "predicted"]
-        write_csv(Path(folder) / "predictions.csv", [header, *rows])
+        path = Path(folder) / "predictions.csv"
+        write_csv(path, add_ids([header, *rows], pairs))
 
 
 def rank_task(**options):
@@ -150,9 +150,10 @@ class RankingTask(RetrievalTask):
         pairs = Examples(notes=rows.notes)
         for row in rows:
             if len(row.texts) > 2:
-                pairs.append(Pair(row.texts[:2], best))
+                pairs.append(row._replace(texts=row.texts[:2], label=best))
                 for negative in row.texts[2:]:
-                    pairs.append(Pair((row.texts[0], negative), 0.0))
+                    texts = row.texts[0], negative
+                    pairs.append(row._replace(texts=texts, label=0.0))
             else:
                 pairs.append(row)
         if split == "train" and len({pair.label for pair in pairs}) == 1:

@@ -44,6 +44,8 @@ class Question(NamedTuple):
             context. None without an answer; None or negative if unknown. It may
             be wrong; see `answer_span`.
         title: title of the article that contains the context.
+        row_id: see `Example`. If those of a split differ, they take the place
+            of `id` in files of predictions.
     """
 
     id: str
@@ -52,6 +54,7 @@ class Question(NamedTuple):
     answers: tuple[str, ...] | None
     start: int | None
     title: str = ""
+    row_id: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -146,7 +149,7 @@ class SpanTask(Problem):
         if not self.may_be_none or self.is_threshold_fixed:
             return {}
         answers = {question.id: question.answers for question in examples}
-        predicted = _index_by_id(examples, predictions)
+        predicted = _index_answers([q.id for q in examples], predictions)
         texts = {key: answer.text for key, answer in predicted.items()}
         odds = {key: answer.odds for key, answer in predicted.items()}
 
@@ -281,7 +284,7 @@ class SpanTask(Problem):
     def score(self, examples, predictions):
         self.check_labels(examples)
         answers = {q.id: q.answers for q in examples}
-        predicted = _index_by_id(examples, predictions)
+        predicted = _index_answers([q.id for q in examples], predictions)
         texts = {key: answer.text for key, answer in predicted.items()}
         if self.may_be_none:
             odds = {key: answer.odds for key, answer in predicted.items()}
@@ -322,7 +325,7 @@ class SpanTask(Problem):
         With `may_be_none`, write null_odds.json too. The files leave out
         questions whose prediction is None.
         """
-        answers = _index_by_id(examples, predictions)
+        answers = _index_answers(_list_keys(examples), predictions)
         files = {
             "predictions.json": {k: self._final(a) for k, a in answers.items()},
             "nbest_predictions.json": {
@@ -345,7 +348,13 @@ class SpanTask(Problem):
     def read_predictions(self, path, examples):
         """Return each question's `Answer`, or None if the file lacks it."""
         texts = _read_by_id(path, str, '{"question id": "answer", ...}')
-        ids = {q.id for q in examples}
+        keys = _list_keys(examples)
+        ids = {*keys}
+        if not texts.keys() <= ids and texts.keys() <= {q.id for q in examples}:
+            raise InputError(
+                f"{path} names questions by the number of their row, and the "
+                "questions have ids: predict them again"
+            )
         if not ids & texts.keys():
             raise InputError(
                 f"{path}: expected answers to questions such as "
@@ -364,14 +373,22 @@ class SpanTask(Problem):
                     f"question, got none for {absent[0]!r}"
                 )
         return [
-            Answer(texts[q.id], odds.get(q.id)) if q.id in texts else None
-            for q in examples
+            Answer(texts[key], odds.get(key)) if key in texts else None
+            for key in keys
         ]
 
 
-def _index_by_id(examples, predictions):
-    pairs = zip(examples, predictions, strict=True)
-    return {q.id: answer for q, answer in pairs if answer is not None}
+def _list_keys(questions) -> list[str]:
+    """Return the name of each question in files of predictions."""
+    ids = [question.row_id for question in questions]
+    if all(ids) and len({*ids}) == len(ids):
+        return ids
+    return [question.id for question in questions]
+
+
+def _index_answers(keys, predictions) -> dict:
+    pairs = zip(keys, predictions, strict=True)
+    return {key: answer for key, answer in pairs if answer is not None}
 
 
 def _read_by_id(path, kind, form) -> dict:

@@ -32,6 +32,7 @@ from official_tasks.tasks.list_cells import parse_list
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl", ".json")
+ID = "id"  # column that predictions repeat, so that rows can be joined
 BLOCK = 1 << 20  # bytes to decode at once
 # UTF-32's mark begins with that of UTF-16, so it comes first.
 MARKS = {
@@ -191,7 +192,8 @@ def read_rows(
         columns: names of the columns to read, in the order of the cells.
         lists: columns with cells that may be lists, also written as text; see
             `parse_list`. Their elements are yielded unchanged.
-        optional: columns that may be missing; their cells are then "".
+        optional: columns that may be missing; their cells are then "". Of an
+            optional column "id", any value is accepted.
         dialect: `Dialect` of a user's file; messages then suggest --separator
             and --encoding.
         notes: list to which notes for the user are added.
@@ -220,6 +222,8 @@ def read_rows(
                 if column in lists and isinstance(value, str):
                     items = parse_list(value)
                     value = value if items is None else items
+                if column == ID and column in optional:
+                    value = _show_id(value)
                 is_list = isinstance(value, list) and column in lists
                 cells.append(
                     value if is_list else to_text(where, column, value)
@@ -537,6 +541,13 @@ def to_text(where, column, value) -> str:
     return json.dumps(value) if is_json else str(value)  # str() for dates
 
 
+def _show_id(value):
+    """Return a value that `to_text` accepts."""
+    if isinstance(value, dict | list | bytes):
+        value = json.dumps(value, default=str).strip('"')
+    return value
+
+
 def read_number(text: str) -> float | None:
     """Return a cell as a float; None for other text, NaN and huge numbers."""
     try:
@@ -560,6 +571,17 @@ def read_index(text: str, count: int) -> int | None:
     is_short = len(text) <= 9  # int() raises for thousands of digits
     number = int(text) if is_short and text.isdecimal() else count
     return number if number < count else None
+
+
+def add_ids(rows, examples) -> list:
+    """Return rows of predictions, with the column "id" if examples have ids.
+
+    The first of the rows is the header; each other row is of an example.
+    """
+    ids = [example.row_id for example in examples]
+    if not any(ids):
+        return rows
+    return [[key, *row] for key, row in zip([ID, *ids], rows, strict=True)]
 
 
 def write_csv(path, rows) -> None:

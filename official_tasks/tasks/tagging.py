@@ -301,15 +301,16 @@ class TagTask(Problem):
         blank. A tab or line break in a word becomes "_". Without labels, the
         column of truth is left out. For texts with character spans, also write
         predictions.jsonl, with each text and its predicted spans, in characters
-        (Unicode code points).
+        (Unicode code points). For rows with ids, this file has the ids, and the
+        words and predicted labels of texts without character spans.
         """
-        if examples and examples[0].offsets:
+        if any(example.offsets or example.row_id for example in examples):
             with open(
                 Path(folder) / "predictions.jsonl", "w", encoding="utf-8"
             ) as file:
                 for example, tags in zip(examples, predictions, strict=True):
-                    spans = find_spans(example, tags.labels)
-                    row = {"text": example.text, "spans": spans}
+                    row = {"id": example.row_id} if example.row_id else {}
+                    row |= _describe_row(example, tags.labels)
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
         tables = []
         for example, tags in zip(examples, predictions, strict=True):
@@ -373,6 +374,12 @@ def _note_texts(texts, split) -> list[str]:
             "file count UTF-16 units, and are converted to characters"
         )
     return notes
+
+
+def _describe_row(example, labels) -> dict:
+    if example.offsets is None:
+        return {"words": example.words, "tags": labels}
+    return {"text": example.text, "spans": find_spans(example, labels)}
 
 
 def _as_cell(word):

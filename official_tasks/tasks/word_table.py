@@ -70,7 +70,8 @@ class WordTable(Table):
             if texts[0].labels is not None:
                 labels = tuple(text.labels[0] for text in texts)
             words = tuple(text.words[0] for text in texts)
-            joined.append((sentence[0][0], TaggedText(words, labels)))
+            whole = TaggedText(words, labels, row_id=texts[0].row_id)
+            joined.append((sentence[0][0], whole))
         return joined
 
 

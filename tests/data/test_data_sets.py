@@ -44,6 +44,15 @@ def test_columns_come_as_they_are_whatever_else_the_file_holds(tmp_path):
     ]
 
 
+def test_an_optional_column_that_occurs_twice_counts_as_missing(tmp_path):
+    arrays = [pa.array(["a"]), pa.array([1]), pa.array([2])]
+    table = pa.Table.from_arrays(arrays, names=["text", "id", "id"])
+    path = write(tmp_path / "a.parquet", table)
+    assert list(column_rows(path, ["text", "id"], ["id"])) == [(1, ["a", None])]
+    with pytest.raises(InputError, match="2 columns are called 'id'"):
+        list(column_rows(path, ["text", "id"]))
+
+
 def test_what_cannot_be_read_is_named(tmp_path):
     path = write(tmp_path / "a.parquet", {"text": ["a", "b"], "label": [0, 1]})
 

@@ -17,7 +17,7 @@ from bert_keras.serving.load import load_saved_model
 from official_tasks import predict, progress, script
 from official_tasks.engine import prediction
 from official_tasks.engine.answers import Answers, _as_json, _find_best
-from official_tasks.engine.prediction import read_inputs
+from official_tasks.engine.prediction import find_id, read_inputs
 from official_tasks.engine.training import Meter
 from official_tasks.tasks.table import make_dialect
 from tools.compare import compare, read_records
@@ -347,6 +347,53 @@ def test_answers_are_jsonl_with_the_columns_that_are_kept(tmp_path):
     assert '"scores": 0.3' in path.read_text()
     assert first["answer"]["embedding"] == [1.0, -3.0]
     assert second["answer"]["words"] == []
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_answers_have_the_ids_of_their_rows(tmp_path, name):
+    if name == "a.parquet":
+        pytest.importorskip("pyarrow")
+    path, source = tmp_path / name, tmp_path / "in.jsonl"
+    source.write_text('{"text": "ab"}\n{"text": "c", "id": 7}\n')
+    ids = find_id([str(source)], None, ["text"])
+    assert ids == ["id"] and find_id([str(source)], None, ["id"]) == []
+    assert find_id(["a.txt"], None, ["text"]) == find_id(["-"], None, []) == []
+    lists = [False, False]
+    rows = [
+        *read_inputs([str(source)], None, ["text", *ids], lists, None, [], ids)
+    ]
+    assert rows == [["ab", ""], ["c", "7"]]
+    answered(path, rows=rows)
+    if name == "a.csv":
+        assert path.read_text().splitlines()[:2] == [
+            "id,text,letters,truncated",
+            ",ab,2,false",
+        ]
+    elif name == "a.jsonl":
+        assert [r.get("keep") for r in records(path)] == [None, {"id": "7"}]
+    else:
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(path).to_pydict()
+        assert table["id"] == ["", "7"] and table["letters"] == [2, 1]
+    served = Served()
+    assert answered(path, served, rows).done == 2 and served.batches == []
+    with pytest.raises(InputError, match="answers to other rows"):
+        answered(path, served, [["ab", "1"], ["c", "8"]])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_outputs_that_began_without_ids_are_continued_so(tmp_path, name):
+    path = tmp_path / name
+    with_ids = [[text, f"r{n}"] for n, (text,) in enumerate(TEXTS)]
+    answered(path, stop_after=0)
+    answered(path, rows=with_ids)
+    whole = answered(tmp_path / f"whole{name}")
+    assert whole.done == len(TEXTS)
+    assert path.read_bytes() == (tmp_path / f"whole{name}").read_bytes()
+    served = Served()
+    assert answered(path, served, with_ids).done == len(TEXTS)
+    assert served.batches == []
 
 
 @pytest.mark.parametrize(

@@ -17,3 +17,25 @@ def write(name, splits):
         writer.add_examples({split: rows})
     writer.close_all()
     return builder
+
+
+def store(folder, rows, features):
+    """Write rows, a list of dicts, as the train split of a data set.
+
+    Args:
+        folder: folder to write to.
+        rows: list of dicts with the same keys.
+        features: dict of key -> TFDS feature.
+
+    Returns:
+        the name of the rows, `tfds:FOLDER#train`.
+    """
+    builder = tfds.dataset_builders.store_as_tfds_dataset(
+        "toy",
+        "1.0.0",
+        features=tfds.features.FeaturesDict(features),
+        split_datasets={"train": list(enumerate(rows))},
+        data_dir=folder,
+        disable_shuffling=True,
+    )
+    return f"tfds:{builder.data_dir}#train"

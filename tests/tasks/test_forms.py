@@ -4,18 +4,26 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from shared_data import shared
 from task_samples import read_csv, write_csv
+from tfds_samples import store
 
 from bert_keras import InputError
 from official_tasks.engine.prediction import read_inputs
+from official_tasks.tasks.embedding import Ranking, embed_task
 from official_tasks.tasks.list_cells import parse_list
 from official_tasks.tasks.own_tasks import (
+    choices_task,
     classify_task,
     multilabel_task,
+    spans_task,
     tags_task,
 )
+from official_tasks.tasks.retrieval import rank_task
+from official_tasks.tasks.spans import Answer
 from official_tasks.tasks.tagging import Tags, tag_task
 
 
@@ -457,3 +465,147 @@ def test_a_table_without_names_and_a_quoted_tsv_get_the_advice(tmp_path):
     path = str(path.rename(tmp_path / "b.csv"))
     (first, _) = classify_task(path, path, separator="tab").read("train")
     assert first.text == "I\nloved"
+
+
+FORMS = ("csv", "tsv", "jsonl", "json", "parquet", "tfds", "hf")
+
+
+def write_form(form, folder, rows, features):
+    """Write rows, a list of dicts, in a form; return the name to read.
+
+    `features` has a TFDS feature for each column, for the form "tfds".
+    """
+    path = folder / f"rows.{form}"
+    if form == "tfds":
+        return store(folder / "tfds", rows, features)
+    if form == "hf":
+        datasets = pytest.importorskip("datasets")
+        (folder / "hf").mkdir()
+        labels = {
+            name: datasets.ClassLabel(names=one.names)
+            for name, one in features.items()
+            if isinstance(one, tfds.features.ClassLabel)
+        }
+        data_set = datasets.Dataset.from_list(rows)
+        for name, feature in labels.items():
+            data_set = data_set.cast_column(name, feature)
+        data_set.to_parquet(folder / "hf" / "train.parquet")
+        return f"hf:{folder}/hf:train"
+    if form == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif form == "json":
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    elif form == "jsonl":
+        lines = (json.dumps(row) + "\n" for row in rows)
+        path.write_text("".join(lines), encoding="utf-8")
+    else:
+        between = {"csv": ",", "tsv": "\t"}[form]
+        lines = [rows[0], *(row.values() for row in rows)]
+        lines = (between.join(map(str, line)) + "\n" for line in lines)
+        path.write_text("".join(lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predictions_have_the_ids_of_their_rows(tmp_path, form):
+    rows = [
+        {"id": f"r{n}", "text": f"text {n}", "label": "xy"[n % 2]}
+        for n in range(4)
+    ]
+    text = tfds.features.Text()
+    features = dict.fromkeys(("id", "text", "label"), text)
+    name = write_form(form, tmp_path, rows, features)
+    task = custom_task(name, name)
+    examples = task.read("dev")
+    task.write(examples, np.eye(2)[[0, 1, 1, 0]], tmp_path)
+    found = read_csv(tmp_path / "predictions.csv")
+    assert list(found[0])[:2] == ["id", "text"]
+    assert [(row["id"], row["text"]) for row in found] == [
+        (row["id"], row["text"]) for row in rows
+    ]
+    # A column of this name that the task reads is not repeated.
+    for asked in ({"text": "id"}, {"label": "id"}):
+        task = custom_task(name, name, **asked)
+        examples = task.read("dev")
+        task.write(examples, np.eye(4)[:, : len(task.labels)], tmp_path)
+        assert "id" not in read_csv(tmp_path / "predictions.csv")[0]
+
+
+def test_rows_may_lack_an_id_or_repeat_it(tmp_path):
+    ids = [7, None, {"$oid": "5f"}, 7]
+    rows = [
+        {"question": f"q{n}", "context": "Ada ran.", "answer": "Ada"}
+        for n in range(4)
+    ]
+    lines = [{**row, "id": key} for row, key in zip(rows, ids, strict=True)]
+    del lines[1]["id"]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    task = custom_spans(dev=str(path))
+    answers = [Answer(f"a{n}") for n in range(4)]
+    task.write(task.read("dev"), answers, tmp_path)
+    expected = {str(n): f"a{n}" for n in range(4)}
+    written = tmp_path / "predictions.json"
+    assert json.loads(written.read_text()) == expected
+    task = custom_task(dev=str(path), text="question", label="answer")
+    task.take_arguments({"labels": ["Ada", "Bo"]})
+    task.write(task.read("dev"), np.eye(2)[[0, 1, 1, 0]], tmp_path)
+    found = [row["id"] for row in read_csv(tmp_path / "predictions.csv")]
+    assert found == ["7", "", '{"$oid": "5f"}', "7"]
+
+
+def test_each_task_of_a_table_writes_the_ids_of_the_rows(tmp_path):
+    def write(name, **columns):
+        columns = {"id": ["a", "b"], **columns}
+        rows = zip(*columns.values(), strict=True)
+        return write_csv(tmp_path / name, rows, list(columns))
+
+    def ids(name):
+        return [row["id"] for row in read_csv(tmp_path / name)]
+
+    path = write("c.csv", prompt="pp", choice0="xx", choice1="yz", label="01")
+    task = custom_choices(dev=path)
+    examples = task.read("dev")
+    task.write(examples, np.eye(2), tmp_path)
+    assert ids("predictions.csv") == ["a", "b"]
+    read = task.read_predictions(tmp_path / "predictions.csv", examples)
+    assert read.tolist() == np.eye(2).tolist()
+    path = write("p.csv", text="xy", text_pair="vw", label="01")
+    for make in (ranking_task, embedding_task):
+        task = make(train=path, dev=path, label="label")
+        task.write(task.read("dev"), np.zeros(2), tmp_path)
+        assert ids("predictions.csv") == ["a", "b"]
+    task = embedding_task(dev=path)
+    queries = task.read("dev")
+    ranking = Ranking.best(np.array([[0.9, 0.1], [0.1, 0.9]]), 2)
+    task.write(queries, ranking, tmp_path)
+    assert ids("predictions.csv") == ["a", "a", "b", "b"]
+    rows = {"question": "xy", "context": ["Ada", "Bo"], "answer": ["Ada", ""]}
+    task = custom_spans(dev=write("s.csv", **rows))
+    examples = task.read("dev")
+    task.write(examples, [Answer("Ada", -1.0), Answer("", 1.0)], tmp_path)
+    path = tmp_path / "predictions.json"
+    assert json.loads(path.read_text()) == {"a": "Ada", "b": ""}
+    assert [a.text for a in task.read_predictions(path, examples)] == [
+        "Ada",
+        "",
+    ]
+    path.write_text('{"0": "Ada", "1": ""}')  # as earlier versions wrote it
+    with pytest.raises(InputError, match="number of their row"):
+        task.read_predictions(path, examples)
+    for rows, spans in (
+        ({"words": ["Ada ran", "Bo"], "tags": ["B-P O", "O"]}, None),
+        ({"text": ["Ada ran", "Bo"], "s": ['[[0,3,"P"]]', "[]"]}, "s"),
+    ):
+        task = custom_tags(dev=write("t.csv", **rows), spans=spans)
+        examples = task.read("dev")
+        predicted = [Tags(["B-P", "O"]), Tags(["O"])]
+        task.write(examples, predicted, tmp_path)
+        lines = (tmp_path / "predictions.jsonl").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        assert [row["id"] for row in found] == ["a", "b"]
+        if not spans:
+            assert found[0]["words"] == ["Ada", "ran"]
+            assert found[0]["tags"] == ["B-P", "O"]
