@@ -128,7 +128,8 @@ def read_columns(
         path: the file.
         labelled: True if the file has labels. None: the file has labels if
             all lines end in a label.
-        columns: numbers, from 1, of the columns of words and labels, or None.
+        columns: the columns of words and labels: a number, from 1; a name in
+            the first line, which then is no word; or None.
 
     Raises:
         InputError: the file is missing, empty, not UTF-8 or without labels; the
@@ -244,10 +245,14 @@ def _select_columns(path, numbered, columns, labelled):
         if not words or words[0] == DOCUMENT:
             selected.append((number, line))
             continue
+        is_first = split is None
         split = split or (
             (lambda x: x.split("\t")) if "\t" in line else split_words
         )
         row = split(line.rstrip("\r \t"))
+        if is_first and any(isinstance(column, str) for column in columns):
+            word, label = _find_columns(path, row, columns, labelled)
+            continue
         if word not in (None, 1) and _NOT_A_WORD.fullmatch(row[0]):
             continue
         wanted = [word or 1, label or len(row)]
@@ -261,6 +266,23 @@ def _select_columns(path, numbered, columns, labelled):
         line = "\t".join(row[i - 1] for i in wanted)
         selected.append((number, line))
     return selected
+
+
+def _find_columns(path, header, columns, labelled):
+    """Return the numbers of columns, which may be names in the first line."""
+    numbers = [
+        header.index(column) + 1 if column in header else column
+        for column in columns
+    ]
+    if labelled is None and isinstance(numbers[1], str):
+        numbers[1] = len(header) + 1  # a test file may lack it
+    for flag, number in zip(("words", "tags"), numbers, strict=True):
+        if isinstance(number, str):
+            raise InputError(
+                f"{path}: --{flag}={number} is no number of a column, from 1, "
+                f"and no name in the first line: {', '.join(header)[:60]!r}"
+            )
+    return numbers
 
 
 def _sentences(path, numbered, labelled):
@@ -405,7 +427,7 @@ class TagRow(NamedTuple):
     files: dict = {}
     tfds: str | None = None
     read: Callable = read_tags
-    columns: tuple[int | None, int | None] = (None, None)  # see `read_columns`
+    columns: tuple = (None, None)  # see `read_columns`
 
 
 NER = TagRow("ner")  # reads any files that --train, --dev and --test name

@@ -51,10 +51,14 @@ TAG_OPTIONS = {
         False, "Let each word see the other sentences of its document."
     ),
     "words": Option(
-        None, "Number of the column of words, from 1. By default the first."
+        None,
+        "Column of words: its number, from 1, or its name in the first line. "
+        "By default the first.",
     ),
     "tags": Option(
-        None, "Number of the column of labels, from 1. By default the last."
+        None,
+        "Column of labels: its number, from 1, or its name in the first line. "
+        "By default the last.",
     ),
     **FEATURE_OPTIONS,
 }
@@ -71,21 +75,14 @@ def tag_task(
     **options,
 ):
     """Return the task of a `TagRow`; see `Source` and `TagTask`."""
-    columns = _read_column("words", words), _read_column("tags", tags)
+    columns = _read_column(words), _read_column(tags)
     row = row._replace(columns=columns)
     return TagTask(Source(row, data_dir, train, dev, test), **options)
 
 
-def _read_column(flag, value):
-    if value is None:
-        return None
-    number = read_index(str(value).strip(), 10**6)
-    if not number:
-        raise InputError(
-            f"--{flag}={value}: expected the number of a column, from 1. "
-            "Columns with names need --task=tags"
-        )
-    return number
+def _read_column(value) -> int | str | None:
+    name = value and str(value).strip()
+    return (name and read_index(name, 10**6)) or name
 
 
 class Tags(NamedTuple):
@@ -360,7 +357,8 @@ def _note_texts(texts, split) -> list[str]:
     if len(words) > 1 and all(map(str.isdecimal, words)):
         notes.append(
             f"every word of the {split} file is a number, such as "
-            f"{words[0]!r}. Name the column of the words by --words"
+            f"{words[0]!r}. If other columns have the words and the labels, "
+            "name them, as in --words=2 --tags=3"
         )
     if inexact := sum(text.num_inexact for text in texts):
         notes.append(

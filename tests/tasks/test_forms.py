@@ -372,6 +372,9 @@ def test_words_that_are_all_numbers_are_noted(tmp_path):
     path.write_text("1\tAnna\tB-PER\n2\tran\tO\n")
     (note,) = tag_task(train=str(path)).read("train").notes
     assert "every word of the train file is a number, such as '1'" in note
+    advice = dict(re.findall(r"--(\w+)=(\d)", note))
+    (text,) = tag_task(train=str(path), **advice).read("train")
+    assert (text.words, text.labels) == (("Anna", "ran"), ("B-PER", "O"))
 
 
 def test_words_and_labels_may_be_in_other_columns(tmp_path):
@@ -385,14 +388,28 @@ def test_words_and_labels_may_be_in_other_columns(tmp_path):
         assert sum(label.startswith("B-") for label in labels) == 120
         assert found[0].words[:2] == ("Ola", "Karisen")
     for asked in ({"words": "Word"}, {"tags": "0"}):
-        with pytest.raises(InputError, match="number of a column, from 1"):
-            tag_task(train=path, **asked)
+        with pytest.raises(InputError, match="no number of a column, from 1"):
+            tag_task(train=path, **asked).read("train")
     with pytest.raises(InputError, match="line 1: expected 5 columns or more"):
         tag_task(dev=path, tags="5").read("dev")
     path = tmp_path / "test.tsv"
     path.write_text("1\tOla\n2\tran\n")
     (text,) = tag_task(test=str(path), words="2", tags="3").read("test")
     assert (text.words, text.labels) == (("Ola", "ran"), None)
+    named = tmp_path / "named.tsv"
+    lines = Path(shared("forms/index_first.tsv")).read_text()
+    named.write_text("id\tword\ttag\tother\n\n" + lines)
+    asked = {"words": "word", "tags": "tag"}
+    task = tag_task(train=str(named), dev=str(named), **asked)
+    assert task.read("dev") == [
+        text._replace(document=(named, text.document[1])) for text in found
+    ]
+    path.write_text("id word\n1 Ola\n2 ran\n")
+    (text,) = tag_task(test=str(path), **asked).read("test")
+    assert (text.words, text.labels) == (("Ola", "ran"), None)
+    asked["tags"] = "Tag"
+    with pytest.raises(InputError, match="--tags=Tag .* 'id, word, tag, other"):
+        tag_task(train=str(named), **asked).read("train")
 
 
 def test_conll_u_is_read_by_columns_without_its_joined_words(tmp_path):
