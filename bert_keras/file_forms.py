@@ -1,4 +1,8 @@
-"""Forms of files, known by their endings and first bytes."""
+"""Forms of files, known by their endings and first bytes.
+
+Also a reader of bytes that refuses a line of more than `MAX_LINE_BYTES`.
+Without a limit, a file without line ends would be read into memory as a whole.
+"""
 
 import bz2
 import contextlib
@@ -34,6 +38,9 @@ _MARKS = {
 }
 # Control characters, except those that may stand in text.
 _CONTROL = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})
+# A line of JSONL or CSV may hold a document. The longest books have 10 MB.
+MAX_LINE_BYTES = 2**26
+_BUFFER = 2**20  # bytes that are read at once
 _CHUNK = 4_096  # bytes to unpack at once; Zstandard makes at most 128 MB of it
 
 
@@ -99,7 +106,45 @@ def may_be_text(head: bytes) -> bool:
     return 50 * (len(head) - len(head.translate(None, _CONTROL))) <= len(head)
 
 
-class _Zstandard(io.RawIOBase):
+def bound_lines(stream, path) -> io.BufferedReader:
+    """Return a reader of a binary stream that refuses too long lines.
+
+    Args:
+        stream: buffered binary stream. Closing the reader closes it.
+        path: name of the stream in the message.
+
+    Raises:
+        InputError: when a line is read that has more than `MAX_LINE_BYTES`.
+    """
+    return io.BufferedReader(_Bounded(stream, path), _BUFFER)
+
+
+class _Reader(io.RawIOBase):
+    """Base class of readers of a stream, which seek to its start only."""
+
+    def __init__(self, stream):
+        self._stream = stream
+        self._start()
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return self._stream.seekable()
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        if (offset, whence) != (0, io.SEEK_SET):
+            raise io.UnsupportedOperation("seek is possible to the start only")
+        self._stream.seek(0)
+        self._start()
+        return 0
+
+    def close(self):
+        self._stream.close()
+        super().close()
+
+
+class _Zstandard(_Reader):
     """Unpack a stream of Zstandard frames; refuse a truncated frame.
 
     The package's own reader returns the start of such a frame without an error.
@@ -116,25 +161,11 @@ class _Zstandard(io.RawIOBase):
         self._error = zstandard.ZstdError
         # Large dumps are packed with --long=31.
         self._unpacker = zstandard.ZstdDecompressor(max_window_size=2**31)
-        self._stream = stream
-        self._start()
+        super().__init__(stream)
 
     def _start(self):
         self._frame = None
         self._packed, self._unpacked = b"", memoryview(b"")
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return self._stream.seekable()
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        if (offset, whence) != (0, io.SEEK_SET):
-            raise io.UnsupportedOperation("seek is possible to the start only")
-        self._stream.seek(0)
-        self._start()
-        return 0
 
     def tell(self):
         raise io.UnsupportedOperation("tell")
@@ -159,6 +190,40 @@ class _Zstandard(io.RawIOBase):
         self._unpacked = self._unpacked[count:]
         return count
 
-    def close(self):
-        self._stream.close()
-        super().close()
+
+class _Bounded(_Reader):
+    """Count the bytes of each line; raise if they are too many."""
+
+    def __init__(self, stream, path):
+        super().__init__(stream)
+        self._path = path
+
+    def _start(self):
+        self._lines = self._length = 0  # full lines, bytes of the last line
+
+    def readinto(self, buffer):
+        # `read1` gives the rows of a pipe as soon as they come. It reads at
+        # most the limit, so a line that begins and ends in it is not longer.
+        data = self._stream.read1(min(len(buffer), MAX_LINE_BYTES))
+        buffer[: len(data)] = data
+        # In a file with the line ends of old Macs, "\r" ends a line.
+        end = b"\n" if b"\n" in data else b"\r"
+        first = data.find(end)
+        if first < 0:
+            self._length += len(data)
+        else:
+            self._length += first
+            self._check()
+            self._length = len(data) - 1 - data.rfind(end)
+            self._lines += data.count(end)
+        self._check()
+        return len(data)
+
+    def _check(self):
+        if self._length > MAX_LINE_BYTES:
+            raise InputError(
+                f"{self._path}, line {self._lines + 1} has more than "
+                f"{MAX_LINE_BYTES:,} bytes, the most that a line may have. "
+                "Split its text into several lines, or check that the file is "
+                "text."
+            )

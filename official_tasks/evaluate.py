@@ -40,7 +40,7 @@ from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
 from official_tasks.tasks.own_data import Table
 from official_tasks.tasks.source import Source
-from official_tasks.tasks.table import make_dialect
+from official_tasks.tasks.text_files import make_dialect
 
 MLM = "mlm"
 

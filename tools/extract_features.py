@@ -31,13 +31,13 @@ from absl import flags
 
 import bert_keras
 from bert_keras import files
-from bert_keras.bounded_lines import bound_lines
 from bert_keras.errors import InputError, format_count
+from bert_keras.file_forms import bound_lines
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
 from official_tasks.engine.features import PER, Extractor, write_features
 from official_tasks.tasks.conll import read_columns
-from official_tasks.tasks.table import plain_errors
+from official_tasks.tasks.text_files import plain_errors
 
 
 def define_flags():

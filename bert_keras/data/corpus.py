@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bert_keras import files
-from bert_keras.bounded_lines import bound_lines
 from bert_keras.data.data_sets import (
     PARQUET,
     column_rows,
@@ -31,6 +30,7 @@ from bert_keras.errors import InputError
 from bert_keras.file_forms import (
     HEAD,
     PACKED,
+    bound_lines,
     may_be_text,
     open_packed,
     packing_errors,

@@ -17,8 +17,10 @@ from official_tasks.engine import grid
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.models import predict_split
 from official_tasks.overwriting import refuse_input_as_output
-from official_tasks.tasks import own_data, table
+from official_tasks.tasks import own_data
 from official_tasks.tasks.base import SPLITS
+from official_tasks.tasks.cells import ID
+from official_tasks.tasks.delimited import write_csv
 from official_tasks.tasks.glue import AX, BENCHMARK, MNLI, WNLI
 from official_tasks.tasks.source import Source
 
@@ -92,11 +94,11 @@ def _add_columns(folder, names, rows):
             "--test. Leave --keep out."
         )
     header = found[0]
-    inputs = {table.ID, "text", "text_pair", "label"} & {*names}
+    inputs = {ID, "text", "text_pair", "label"} & {*names}
     others = [i for i, name in enumerate(header) if name not in inputs]
     header = [f"predicted_{n}" if n in names else n for n in header]
     cells = [header, *found[1:]]
-    table.write_csv(
+    write_csv(
         path,
         (
             [*kept, *(row[i] for i in others)]

@@ -10,17 +10,14 @@ from bert_keras import files
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import split_ending
 from bert_keras.text.wordpiece import encodable
+from official_tasks.tasks.cells import ID, to_text
 from official_tasks.tasks.table import (
-    ID,
     KINDS,
-    Dialect,
     is_columnar,
     line_or_row,
-    open_text,
-    plain_errors,
     read_rows,
-    to_text,
 )
+from official_tasks.tasks.text_files import Dialect, open_text, plain_errors
 
 
 def choose_signature(served, name, columns):

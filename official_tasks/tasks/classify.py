@@ -6,13 +6,13 @@ import numpy as np
 
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import Encoded, Metric
+from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import (
     average_windows,
     encode_texts,
     encode_windows,
 )
 from official_tasks.tasks.source import Problem
-from official_tasks.tasks.table import add_ids, write_csv
 
 # Value of `problem` -> name of the metric that compares runs.
 METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}

@@ -14,6 +14,7 @@ from official_tasks.tasks.base import (
     Option,
     fill_options,
 )
+from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import (
     concat_rows,
     encode_with_prompt,
@@ -25,7 +26,6 @@ from official_tasks.tasks.pairs import (
     parse_numbers,
 )
 from official_tasks.tasks.retrieval import RetrievalTask
-from official_tasks.tasks.table import add_ids, write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 MAX_WRITTEN = 10  # passages for each query in predictions.csv

@@ -10,19 +10,14 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Defaults, Encoded, Metric
+from official_tasks.tasks.cells import ID, read_index
 from official_tasks.tasks.data_notes import format_lines
+from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.source import Problem, Source
-from official_tasks.tasks.table import (
-    ID,
-    add_ids,
-    plain_errors,
-    read_index,
-    read_rows,
-    read_text,
-    write_csv,
-)
+from official_tasks.tasks.table import read_rows
+from official_tasks.tasks.text_files import plain_errors, read_text
 
 
 class ChoiceExample(NamedTuple):

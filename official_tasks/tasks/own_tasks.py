@@ -2,6 +2,7 @@
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Option, fill_options
+from official_tasks.tasks.cells import drop_zeros, read_index
 from official_tasks.tasks.character_spans import tag_words
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
@@ -13,7 +14,6 @@ from official_tasks.tasks.own_data import (
 )
 from official_tasks.tasks.source import RECIPE_OPTIONS
 from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
-from official_tasks.tasks.table import drop_zeros, read_index
 from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
 from official_tasks.tasks.text_table import TextTable
 from official_tasks.tasks.word_table import WordTable

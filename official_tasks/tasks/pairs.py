@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from bert_keras.errors import InputError, format_count
 from official_tasks.tasks.base import Examples, Option
+from official_tasks.tasks.cells import LARGEST_NUMBER, drop_zeros, read_index
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
@@ -13,12 +14,7 @@ from official_tasks.tasks.own_data import (
     Columns,
     Table,
 )
-from official_tasks.tasks.table import (
-    LARGEST_NUMBER,
-    drop_zeros,
-    read_index,
-    read_rows,
-)
+from official_tasks.tasks.table import read_rows
 
 PAIR_OPTIONS = {
     **TABLE_OPTIONS,

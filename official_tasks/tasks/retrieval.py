@@ -14,6 +14,7 @@ from official_tasks.tasks.base import (
     Metric,
     fill_options,
 )
+from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import encode_texts
 from official_tasks.tasks.pairs import (
     PAIR_OPTIONS,
@@ -21,7 +22,6 @@ from official_tasks.tasks.pairs import (
     parse_numbers,
 )
 from official_tasks.tasks.source import RECIPE_OPTIONS, Problem
-from official_tasks.tasks.table import add_ids, write_csv
 
 RANK_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
 

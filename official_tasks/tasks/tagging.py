@@ -18,6 +18,7 @@ from official_tasks.tasks.base import (
     Option,
     require_labels,
 )
+from official_tasks.tasks.cells import read_index
 from official_tasks.tasks.character_spans import find_spans
 from official_tasks.tasks.conll import (
     DOCUMENT,
@@ -30,7 +31,6 @@ from official_tasks.tasks.conll import (
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.metrics import entity_scores, probabilities
 from official_tasks.tasks.source import FILE_OPTIONS, Problem, Source
-from official_tasks.tasks.table import read_index
 
 LSTM_DIM = 768  # width in each direction; the paper, section 5.3
 AROUND = 12  # words on each side of a mistake in the report

@@ -10,13 +10,13 @@ from bert_keras.errors import (
     raise_all,
 )
 from official_tasks.tasks.base import Example, Examples
+from official_tasks.tasks.cells import LARGEST_NUMBER, drop_zeros, read_number
 from official_tasks.tasks.data_notes import (
     format_lines,
     note_labels,
     note_names,
 )
 from official_tasks.tasks.own_data import Columns, Table, has_text
-from official_tasks.tasks.table import LARGEST_NUMBER, drop_zeros, read_number
 
 
 class TextTable(Table):

@@ -7,7 +7,7 @@ import pytest
 import zstandard
 from shared_data import shared
 
-from bert_keras import bounded_lines
+from bert_keras import file_forms
 from bert_keras.data import corpus
 from bert_keras.data.corpus import (
     Document,
@@ -268,8 +268,8 @@ def test_a_single_nul_is_no_other_format(tmp_path):
 def test_a_line_without_end_is_refused_with_its_number(
     tmp_path, monkeypatch, name, layout, end
 ):
-    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 100)
-    monkeypatch.setattr(bounded_lines, "_BUFFER", 16)
+    monkeypatch.setattr(file_forms, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(file_forms, "_BUFFER", 16)
     path = tmp_path / name
 
     def write(length):

@@ -10,7 +10,7 @@ from run_script import ROOT, call_script
 from task_samples import eager_functions
 from toy_words import PIECES, preprocessor
 
-from bert_keras import BertEncoder, InputError, bounded_lines
+from bert_keras import BertEncoder, InputError, file_forms
 from bert_keras.modeling.recipes import RECIPES, find_recipe
 from official_tasks.engine import features
 from official_tasks.engine.features import PER, Extractor, write_features
@@ -205,7 +205,7 @@ def test_the_scripts_texts_are_lines_or_columns(tmp_path, monkeypatch):
     assert list(read_words(columns, True)) == [["Ada", "Lovelace"], ["Bern"]]
     with pytest.raises(InputError, match="no such file"):
         list(read_words(tmp_path / "absent", False))
-    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(file_forms, "MAX_LINE_BYTES", 100)
     (tmp_path / "long").write_text("short\n" + "x" * 101)
     with pytest.raises(InputError, match="long, line 2 has more than 100"):
         list(read_words(tmp_path / "long", False))

@@ -6,7 +6,7 @@ import json
 import pytest
 from shared_data import shared
 
-from bert_keras import InputError, bounded_lines
+from bert_keras import InputError, file_forms
 from official_tasks.engine.prediction import read_inputs
 from official_tasks.tasks.own_tasks import (
     classify_task,
@@ -237,7 +237,7 @@ def test_json_that_is_no_table_is_refused(tmp_path, content, word):
 
 def test_json_is_a_list_of_objects_or_an_object_a_line(tmp_path, monkeypatch):
     # A list may be one line of any length.
-    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 50)
+    monkeypatch.setattr(file_forms, "MAX_LINE_BYTES", 50)
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     listed = write_json(tmp_path / "a.json", rows)
     (tmp_path / "b.json").write_text("\n".join(map(json.dumps, rows)))

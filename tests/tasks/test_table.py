@@ -11,16 +11,13 @@ import pytest
 import tensorflow  # noqa: F401  its import starts a process
 import zstandard
 
-from bert_keras import InputError, bounded_lines
+from bert_keras import InputError, file_forms
 from bert_keras.data.corpus import read_documents
 from official_tasks.engine.prediction import find_kind, read_inputs
 from official_tasks.tasks.own_tasks import classify_task
-from official_tasks.tasks.table import (
-    make_dialect,
-    read_rows,
-    read_text,
-    write_csv,
-)
+from official_tasks.tasks.delimited import write_csv
+from official_tasks.tasks.table import read_rows
+from official_tasks.tasks.text_files import make_dialect, read_text
 
 
 def rows(path, columns, **arguments):
@@ -298,7 +295,7 @@ def test_a_table_that_cannot_be_finished_leaves_the_old_one(tmp_path):
 def test_a_row_of_any_length_is_refused_with_its_line(
     tmp_path, monkeypatch, name, encoding
 ):
-    monkeypatch.setattr(bounded_lines, "MAX_LINE_BYTES", 400)
+    monkeypatch.setattr(file_forms, "MAX_LINE_BYTES", 400)
     path = tmp_path / name
     before, after = ('{"text": "', '"}') if "json" in name else ("", "")
     first = f"{before}text{after}\n"

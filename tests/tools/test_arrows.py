@@ -8,7 +8,6 @@ ROOT = Path(__file__).parent.parent.parent
 FRAMEWORKS = {"tensorflow", "tensorflow_text"}
 # Top-level modules of bert_keras, which every package may import.
 OF_ALL = {
-    "bounded_lines",
     "errors",
     "file_forms",
     "files",

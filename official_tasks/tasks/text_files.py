@@ -1,0 +1,220 @@
+"""Open text files of a user in any encoding, also packed."""
+
+import codecs
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+from typing import NamedTuple
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.file_forms import (
+    HEAD,
+    bound_lines,
+    open_packed,
+    packing_errors,
+    refuse_other_forms,
+    split_ending,
+)
+
+BLOCK = 1 << 20  # bytes to decode at once
+# UTF-32's mark begins with that of UTF-16, so it comes first.
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+class Dialect(NamedTuple):
+    """The separator and the encoding of a user's text files."""
+
+    separator: str | None = None
+    encoding: str = "utf-8-sig"
+
+
+def make_dialect(separator=None, encoding=None) -> Dialect:
+    """Return a `Dialect` from --separator and --encoding.
+
+    Raises:
+        InputError: the separator is not one character, "tab" or "\\t"; or is
+            a double quote or a line break; or the encoding is unknown.
+    """
+    separator = "\t" if separator in ("\\t", "tab") else separator
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        raise InputError(
+            f"--separator={separator}: expected one character except a double "
+            "quote or a line break, such as --separator=';', or the word 'tab'"
+        )
+    try:
+        name = codecs.lookup(encoding or "utf-8").name
+        "".encode(name)  # raises for codecs that encode no text, such as hex
+    except LookupError:
+        raise InputError(
+            f"--encoding={encoding}: there is no such encoding; expected "
+            "utf-8, utf-16, cp1252 (Windows, Western Europe) or another "
+            "encoding of Python"
+        ) from None
+    return Dialect(separator, "utf-8-sig" if name == "utf-8" else name)
+
+
+def open_text(path, dialect=None, notes=None, **arguments):
+    """Open a text file of a user, or standard input, for reading.
+
+    A byte order mark decides the encoding. A file without one that is UTF-8,
+    and not only ASCII, is read as UTF-8. Otherwise the dialect decides. With
+    UTF-8 as the dialect's encoding, other files raise an error when they are
+    read. Of standard input, only the first bytes are checked.
+
+    Args:
+        path: a file, packed if it ends in .gz, .bz2, .xz or .zst; or "-".
+        dialect: `Dialect` of the file; None means UTF-8.
+        notes: list that gets a note if the encoding is not the dialect's.
+        **arguments: further arguments of `open`.
+
+    Returns:
+        The open text file, and the dialect with the encoding of the file.
+    """
+    advice = "give --encoding={}, or " if dialect else ""
+    dialect = dialect or Dialect()
+    encoding = dialect.encoding
+    stream = _open_bytes(path)
+    with plain_errors(path):
+        refuse_other_forms(_read_head(stream, path == "-"), path)
+    if encoding != "utf-8-sig":
+        with plain_errors(path):
+            found, reason = _detect_encoding(stream, path == "-")
+        found = found or encoding
+        if not encoding.startswith(found) and notes is not None:
+            name = found.removesuffix("-sig").upper()
+            notes.append(
+                f"{path} is read as {name} and not as {encoding}, because "
+                f"{reason}"
+            )
+        encoding = found
+    elif marked := _find_mark(_read_head(stream, path == "-")):
+        raise InputError(
+            f"{path}: expected UTF-8 text, but it looks like {marked.upper()}: "
+            f"{advice.format(marked)}convert the file to UTF-8"
+        )
+    # A JSON list is read as a whole, and may be one line.
+    if split_ending(path)[0] != ".json":
+        stream = bound_lines(stream, path)
+    text = io.TextIOWrapper(stream, encoding=encoding, **arguments)
+    return text, dialect._replace(encoding=encoding)
+
+
+def _open_bytes(path):
+    if path == "-":
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    return open_packed(path)
+
+
+def _read_head(stream, is_pipe):
+    if is_pipe:
+        return stream.peek()
+    head = stream.read(HEAD)
+    stream.seek(0)
+    return head
+
+
+def _find_mark(head):
+    """Return the encoding of a byte order mark other than that of UTF-8."""
+    return next((x for mark, x in MARKS.items() if head.startswith(mark)), None)
+
+
+def _detect_encoding(stream, is_pipe):
+    """Return the encoding that the bytes show, or None, and the reason."""
+    head = _read_head(stream, is_pipe)
+    if is_pipe:
+        stream = io.BytesIO(head)
+    if marked := _find_mark(head):
+        return marked, "it begins with a byte order mark"
+    if head.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig", "it begins with a byte order mark"
+    decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
+    try:
+        while block := stream.read(BLOCK):
+            # UTF-16 has NUL in each ASCII letter.
+            if b"\0" in block:
+                return None, ""
+            is_ascii = decoder.decode(block).isascii() and is_ascii
+        # A pipe's first bytes may end within a letter.
+        decoder.decode(b"", final=not is_pipe)
+    except UnicodeDecodeError:
+        return None, ""
+    finally:
+        stream.seek(0)
+    reason = "its letters outside ASCII are valid UTF-8"
+    return (None, "") if is_ascii else ("utf-8-sig", reason)
+
+
+def require_file(path) -> None:
+    """Raise `InputError` unless there is a regular file at a local path."""
+    if not os.path.exists(path):
+        raise InputError(f"{path}: no such file")
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder; expected a file")
+    files.check_file(path)  # a pipe can be read only once
+
+
+@contextlib.contextmanager
+def plain_errors(path, dialect=None):
+    """Convert errors in reading text or CSV to an `InputError`.
+
+    Args:
+        path: the file to name in messages.
+        dialect: `Dialect` of a user's file; errors then suggest --encoding.
+    """
+    try:
+        with packing_errors(path):
+            yield
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
+        advice, where = "", f" at index {error.start}"
+        if dialect:
+            # Text is decoded in blocks, and `start` is an index in the block,
+            # not in the file.
+            where = ""
+            advice = "if it is a Windows file, give --encoding=cp1252, or "
+        raise InputError(
+            f"{path}: expected {encoding.upper()} text, got the byte "
+            f"{byte:#04x}{where}: {advice}convert the file to UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise InputError(f"{path} {quote_fault(error)}") from error
+    except UnicodeError as error:  # UTF-16 without a byte order mark
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def quote_fault(error):
+    return (
+        f"cannot be read ({error}): a quote opens but is not closed, or text "
+        "follows a closing quote. Double each quote inside quotes. If tabs "
+        "separate columns and no cell is quoted, rename the file to .tsv"
+    )
+
+
+def read_text(path) -> str:
+    """Return the text of a UTF-8 file without its byte order mark."""
+    require_file(path)
+    with plain_errors(path), open_packed(path) as file:
+        content = file.read()
+        refuse_other_forms(content[:HEAD], path)
+        return content.decode("utf-8-sig")
+
+
+def read_json(path, form):
+    """Return the content of a JSON file; errors say that `form` is expected."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected {form}, got text that is no JSON: {error}"
+        ) from error
