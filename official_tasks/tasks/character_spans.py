@@ -2,7 +2,8 @@
 
 Annotation tools write spans as follows: Prodigy `{"start", "end", "label"}`,
 Label Studio `{"start", "end", "labels": [label]}`, doccano
-`{"start_offset", "end_offset", "label"}` or `[start, end, label]`. Positions
+`{"start_offset", "end_offset", "label"}` or `[start, end, label]`, Argilla 1
+`[label, start, end]`. Positions
 count characters (Unicode code points). Those of Label Studio, and of other
 tools in a browser, count UTF-16 units; the "text" of a span shows which.
 """
@@ -161,6 +162,8 @@ def _read_spans(spans, where) -> list[Span]:
                 span.get("text"),
             )
             if isinstance(span, dict)
+            else (*span[1:3], span[0], None)
+            if isinstance(span[0], str)
             else (*span, None)
             for span in spans
         ]
@@ -177,7 +180,13 @@ def _read_spans(spans, where) -> list[Span]:
             Span(a, b, label, encodable(text) if type(text) is str else None)
             for a, b, label, text in rows
         ]
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):
         raise InputError(
             f'{where}: expected a list of spans {{"start": 0, "end": 3, '
             f'"label": "PER"}} or [0, 3, "PER"], got '

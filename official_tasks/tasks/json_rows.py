@@ -5,7 +5,7 @@ import itertools
 import json
 
 from bert_keras.errors import InputError
-from official_tasks.tasks import label_studio
+from official_tasks.tasks import argilla, label_studio
 
 
 def read_json_lines(lines, wanted):
@@ -16,26 +16,37 @@ def read_json_lines(lines, wanted):
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = line.strip()
+        if argilla.is_record(row):
+            columns, _, optional = wanted
+            row = argilla.flatten(row, {*columns} - {*optional})
         yield number, _select(row, wanted)
 
 
 def read_json_list(path, stream, wanted, notes):
+    """Yield the rows of a list of objects, of JSONL, or of pandas' JSON."""
     text = stream.read()
-    if not text.lstrip().startswith("["):
-        yield from read_json_lines(io.StringIO(text), wanted)  # as in JSONL
-        return
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
+        if not text.lstrip().startswith("["):
+            yield from read_json_lines(io.StringIO(text), wanted)
+            return
         raise InputError(
             f"{path}: expected a list of JSON objects, got text that is no "
             f"JSON: {error}"
         ) from error
+    if isinstance(content, dict):
+        content = _read_object(path, content, wanted)
+    elif not isinstance(content, list):
+        content = [content]
     columns, lists, optional = wanted
     rows = list(enumerate(content, 1))
     is_tasks = bool(rows) and all(map(label_studio.is_task, content))
     if is_tasks:
         rows = label_studio.read_tasks(path, content, columns, notes)
+    elif rows and all(map(argilla.is_record, content)):
+        names = {*itertools.chain(*(row["responses"] for row in content))}
+        rows = [(n, argilla.flatten(row, names)) for n, row in rows]
     objects = [row for _, row in rows if isinstance(row, dict)]
     header = list(dict.fromkeys(itertools.chain(*objects)))
     for column in columns:
@@ -53,6 +64,31 @@ def read_json_list(path, stream, wanted, notes):
         yield number, _select(row, wanted)
 
 
+def _read_object(path, content, wanted) -> list:
+    """Return the rows of a file with one object: a row, or pandas' columns.
+
+    By default, pandas writes {"text": {"0": "a", "1": "b"}, ...}.
+    """
+    columns, _, optional = wanted
+    cells = list(content.values())
+    is_table = bool(cells) and all(isinstance(x, dict) for x in cells)
+    if is_table and all(x.keys() == cells[0].keys() for x in cells):
+        return [
+            {name: column[key] for name, column in content.items()}
+            for key in cells[0]
+        ]
+    if content.keys() >= {*columns} - {*optional}:
+        return [content]
+    data = content.get("data")
+    is_squad = isinstance(data, list) and "paragraphs" in (data or [""])[0]
+    squad = ". For this file, give --task=squad1 or squad2" * is_squad
+    raise InputError(
+        f"{path} is one JSON object with {', '.join(map(repr, content))[:60]}. "
+        "Expected a list of objects, or an object on each line, with "
+        f"{', '.join(map(repr, columns))}{squad}"
+    )
+
+
 def _select(row, wanted):
     """Return the cells of a JSON object, or a message if it lacks one."""
     columns, _, optional = wanted
@@ -60,8 +96,8 @@ def _select(row, wanted):
         row = dict.fromkeys(optional) | row
         return [row[column] for column in columns]
     except (TypeError, KeyError):
-        shown = row if isinstance(row, str) else json.dumps(row)
-        return (
-            f"expected a JSON object with {', '.join(map(repr, columns))}, got "
-            f"{shown[:60]!r}"
-        )
+        shown = repr((row if isinstance(row, str) else json.dumps(row))[:60])
+        if isinstance(row, dict):
+            shown = f"one with {', '.join(map(repr, row))}, {shown}"
+        required = [repr(name) for name in columns if name not in optional]
+        return f"expected a JSON object with {', '.join(required)}, got {shown}"

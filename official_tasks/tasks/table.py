@@ -6,8 +6,14 @@ from pathlib import Path
 
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.file_forms import PACKED, split_ending
+from official_tasks.tasks import argilla
 from official_tasks.tasks.cells import ID, show_id, to_text
 from official_tasks.tasks.delimited import read_delimited_rows
+from official_tasks.tasks.fasttext import (
+    FASTTEXT,
+    is_fasttext,
+    read_fasttext,
+)
 from official_tasks.tasks.json_rows import read_json_lines, read_json_list
 from official_tasks.tasks.list_cells import parse_list
 from official_tasks.tasks.text_files import (
@@ -18,6 +24,20 @@ from official_tasks.tasks.text_files import (
 )
 
 KINDS = (".csv", ".tsv", ".jsonl", ".json")
+# Endings of files of other forms -> what to do.
+_ADVICE = {
+    (".xlsx", ".xls", ".ods"): ". In the spreadsheet's program, save the sheet "
+    "as CSV UTF-8",
+    (".spacy",): ". With spaCy, write a line of JSONL for each doc in "
+    "DocBin().from_disk(FILE).get_docs(nlp.vocab): "
+    'json.dumps({"text": doc.text, "spans": [{"start": e.start_char, "end": '
+    'e.end_char, "label": e.label_} for e in doc.ents]}), and give '
+    "--spans=spans",
+    (".conll", ".conllu", ".iob", ".bio"): ". A file with a word and its label "
+    "on each line needs --task=ner",
+    (".pkl", ".pickle", ".feather"): ". With pandas, write it by "
+    'df.to_json("FILE.jsonl", orient="records", lines=True)',
+}
 
 
 def read_rows(
@@ -37,7 +57,8 @@ def read_rows(
     CSV follows RFC 4180; commas and line breaks may stand inside quotes. TSV is
     split at tabs only. JSONL holds an object on each line, JSON a list of
     objects. Rows of JSON, Parquet and data sets are numbered from 1. A null
-    becomes "". For exports of Label Studio, see `label_studio.py`.
+    becomes "". For exports of Label Studio and Argilla, see `label_studio.py`
+    and `argilla.py`.
 
     Args:
         path: a file, or the name of a data set; see `column_rows`.
@@ -58,13 +79,14 @@ def read_rows(
     Raises:
         InputError: the file, a column, a row or a cell cannot be read.
     """
+    statuses = argilla.list_statuses(columns)
+    wanted = [*columns, *statuses], lists, [*optional, *statuses]
     if stream is None and is_columnar(path):
-        rows = _read_columnar(path, columns, optional, dialect, split)
+        rows = _read_columnar(path, wanted, dialect, split)
     else:
         kind = kind or _find_kind(path)
-        wanted = columns, lists, optional
         rows = _read_text_rows(path, stream, kind, wanted, dialect, notes)
-    for number, values in rows:
+    for number, values in argilla.choose_values(path, rows, columns, notes):
         where = f"{path}, {line_or_row(path)} {number}"
         with collect_faults(faults):
             if isinstance(values, str):  # an error message, not cells
@@ -98,16 +120,19 @@ def line_or_row(path) -> str:
 
 def _find_kind(path):
     kind, _ = split_ending(path)
-    if kind not in KINDS:
-        raise InputError(
-            f"{path}: expected a file that ends in {', '.join(KINDS)} (packed: "
-            f"then {', '.join(PACKED)}) or .parquet, or a data set, tfds:NAME "
-            f"or hf:NAME, got {Path(path).name!r}"
-        )
-    return kind
+    if kind in KINDS:
+        return kind
+    if kind == FASTTEXT and is_fasttext(path):
+        return kind
+    advice = next((x for ends, x in _ADVICE.items() if kind in ends), "")
+    raise InputError(
+        f"{path}: expected a file that ends in {', '.join(KINDS)} (packed: "
+        f"then {', '.join(PACKED)}) or .parquet, or a data set, tfds:NAME "
+        f"or hf:NAME, got {Path(path).name!r}{advice}"
+    )
 
 
-def _read_columnar(path, columns, optional, dialect, split):
+def _read_columnar(path, wanted, dialect, split):
     from bert_keras.data.data_sets import column_rows, is_data_set
 
     for flag, value, usual in (
@@ -120,6 +145,7 @@ def _read_columnar(path, columns, optional, dialect, split):
             )
     if not is_data_set(path):
         require_file(path)
+    columns, _, optional = wanted
     yield from column_rows(str(path), columns, optional, split)
 
 
@@ -144,6 +170,8 @@ def _read_text_rows(path, stream, kind, wanted, dialect, notes):
             yield from read_json_list(path, stream, wanted, notes)
         elif kind == ".jsonl":
             yield from read_json_lines(stream, wanted)
+        elif kind == FASTTEXT:
+            yield from read_fasttext(path, stream, wanted)
         else:
             yield from read_delimited_rows(
                 path, stream, kind, wanted, dialect, notes

@@ -1,5 +1,6 @@
 """Own data in the forms in which other tools write it."""
 
+import bz2
 import json
 import re
 from pathlib import Path
@@ -24,6 +25,7 @@ from official_tasks.tasks.own_tasks import (
 )
 from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.spans import Answer
+from official_tasks.tasks.table import read_rows
 from official_tasks.tasks.tagging import Tags, tag_task
 
 
@@ -626,3 +628,203 @@ def test_each_task_of_a_table_writes_the_ids_of_the_rows(tmp_path):
         if not spans:
             assert found[0]["words"] == ["Ada", "ran"]
             assert found[0]["tags"] == ["B-P", "O"]
+
+
+def argilla_record(number, values, question="label"):
+    """Return a record of Argilla 2; `values` are the responses of users."""
+    responses = [
+        {"value": value, "user_id": str(n)} for n, value in enumerate(values)
+    ]
+    return {
+        "id": f"r{number}",
+        "fields": {"text": f"Ada ran {number}"},
+        "metadata": {"source": "a"},
+        "suggestions": {question: {"value": "z", "score": 0.9, "agent": "m"}},
+        "responses": {question: responses} if values else {},
+        "vectors": {},
+        "status": "completed" if values else "pending",
+        "_server_id": f"s{number}",
+    }
+
+
+ARGILLA = [["x"], ["y"], [], ["x", "y"], ["y", "y"]]  # responses of 5 records
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_argillas_records_have_the_responses_as_labels(tmp_path, form):
+    records = [argilla_record(*pair) for pair in enumerate(ARGILLA)]
+    path = tmp_path / f"a.{form}"
+    lines = map(json.dumps, records if form == "jsonl" else [records])
+    path.write_text("\n".join(lines))
+    task = custom_task(str(path), str(path), test=str(path))
+    found = task.read("dev")
+    assert task.labels == ["x", "y"]
+    assert [(row.text[-1], row.label) for row in found] == [
+        ("0", 0),
+        ("1", 1),
+        ("4", 1),
+    ]
+    assert [row.row_id for row in found] == ["r0", "r1", "r4"]
+    notes = " ".join(found.notes)
+    assert "1 record left out, without a submitted response" in notes
+    assert "1 disputed record left out" in notes
+    assert len(task.read("test")) == 5
+    if form == "json":
+        with pytest.raises(InputError, match="no column 'tone'.*'label'"):
+            custom_task(str(path), label="tone").read("train")
+    spans = [{"start": 0, "end": 3, "label": "PER"}]
+    records = [argilla_record(n, [x], "ner") for n, x in enumerate([spans, []])]
+    lines = map(json.dumps, records if form == "jsonl" else [records])
+    path.write_text("\n".join(lines))
+    found = custom_tags(dev=str(path), spans="ner").read("dev")
+    assert [text.labels for text in found] == [("B-PER", "O", "O"), ("O",) * 3]
+    sets = [[["x", "y"]], [[]], [["y"]]]
+    records = [argilla_record(n, x) for n, x in enumerate(sets)]
+    lines = map(json.dumps, records if form == "jsonl" else [records])
+    path.write_text("\n".join(lines))
+    task = custom_task(str(path), str(path), problem="multi")
+    assert [row.label for row in task.read("dev")] == [{0, 1}, set(), {1}]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "hf", "csv", "old"])
+def test_argillas_flat_records_have_the_submitted_responses(tmp_path, form):
+    label = "label" if form == "old" else "label.responses"
+    rows = []
+    for n, values in enumerate([*ARGILLA, ["y", "x"]]):
+        statuses = ["submitted"] * len(values)
+        if n == 5:
+            statuses[0] = "discarded"
+        row = {"id": f"r{n}", "text": f"Ada ran {n}", "label.suggestion": "z"}
+        if form == "old":  # Argilla 1
+            row[label] = [
+                {"user_id": "u", "value": value, "status": status}
+                for value, status in zip(values, statuses, strict=True)
+            ]
+        else:
+            row[label] = values or None
+            row[f"{label}.users"] = ["u"] * len(values) or None
+            row[f"{label}.status"] = statuses or None
+        rows.append(row)
+    if form == "csv":  # as pandas writes it
+        cells = [["" if x is None else x for x in r.values()] for r in rows]
+        name = write_csv(tmp_path / "a.csv", cells, list(rows[0]))
+    elif form == "old":
+        # Argilla 1 has an empty list without responses.
+        rows = [row for row in rows if row[label]]
+        name = write_form("jsonl", tmp_path, rows, {})
+    else:
+        name = write_form(form, tmp_path, rows, {})
+    task = custom_task(name, name, label=label)
+    assert task.labels == ["x", "y"]
+    found = [(row.text[-1], row.label) for row in task.read("dev")]
+    assert found == [("0", 0), ("1", 1), ("4", 1), ("5", 0)]
+    with pytest.raises(InputError, match="'tone'.* 'label.suggestion', "):
+        custom_task(name, label="tone").read("train")
+
+
+def test_spans_with_the_label_first_are_those_of_argilla_1(tmp_path):
+    path = tmp_path / "a.jsonl"
+    row = {"text": "Ada ran", "annotation": [["PER", 0, 3]]}
+    path.write_text(json.dumps(row))
+    (text,) = custom_tags(dev=str(path), spans="annotation").read("dev")
+    assert text.labels == ("B-PER", "O")
+    path.write_text(json.dumps({**row, "annotation": [[]]}))
+    with pytest.raises(InputError, match="expected a list of spans"):
+        custom_tags(dev=str(path), spans="annotation").read("dev")
+
+
+def test_fasttexts_lines_have_their_labels(tmp_path):
+    path = tmp_path / "reviews.ft.txt"
+    lines = ["__label__2 A good film: yes", "__label__1 Bad", "", "__label__1"]
+    path.write_text("\n".join(lines))
+    packed = tmp_path / "reviews.ft.txt.bz2"
+    packed.write_bytes(bz2.compress(path.read_bytes()))
+    for name in (str(path), str(packed)):
+        task = custom_task(name, name)
+        assert task.labels == ["1", "2"]
+        found = [(row.text, row.label) for row in task.read("dev")]
+        assert found == [("A good film: yes", 1), ("Bad", 0), ("", 0)]
+    path.write_text("__label__a __label__b x\n__label__b y\n")
+    task = custom_task(str(path), str(path), problem="multi")
+    assert [row.label for row in task.read("dev")] == [{0, 1}, {1}]
+    with pytest.raises(InputError, match="columns of fastText's format are"):
+        custom_task(str(path), text="review").read("train")
+    path.write_text("x\n")
+    with pytest.raises(InputError, match="expected a file that ends in .csv"):
+        custom_task(str(path)).read("train")
+
+
+def test_json_with_one_object_is_pandas_table_or_refused(tmp_path):
+    path = tmp_path / "a.json"
+    table = {"text": {"0": "a", "7": "b"}, "label": {"0": "x", "7": "y"}}
+    path.write_text(json.dumps(table, indent=1))
+    task = custom_task(str(path), str(path))
+    assert [(r.text, r.label) for r in task.read("dev")] == [("a", 0), ("b", 1)]
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    for content, advice in (
+        ({"version": "1", "data": [{"paragraphs": []}]}, "--task=squad1"),
+        ({"examples": rows}, "object with 'examples'. Expected a list of"),
+        (5, "got '5'"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(InputError, match=advice):
+            custom_task(str(path)).read("train")
+    path.write_text(json.dumps(rows))
+    assert len(custom_task(str(path), str(path)).read("dev")) == 2
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert len(custom_task(str(path), str(path)).read("dev")) == 2
+    path.write_text(json.dumps(rows[0]))
+    assert len([*read_rows(path, ["text", "label"])]) == 1
+
+
+def test_kaggles_words_are_latin_1(tmp_path):
+    path = tmp_path / "ner_dataset.csv"
+    lines = ["Sentence #,Word,POS,Tag", "Sentence: 1,Zo\u00eb,NNP,B-per"]
+    lines += [",\u00e0,IN,O", ",N\u00eemes,NNP,B-geo", "Sentence: 2,a,DT,O"]
+    path.write_text("\n".join(lines), encoding="latin-1")
+    asked = {"words": "Word", "tags": "Tag", "sentence": "Sentence #"}
+    with pytest.raises(InputError, match="give --encoding=cp1252") as error:
+        custom_tags(dev=str(path), **asked).read("dev")
+    encoding = re.search("--encoding=(\\w+)", str(error.value))[1]
+    found = custom_tags(dev=str(path), encoding=encoding, **asked).read("dev")
+    assert found[0].words == ("Zo\u00eb", "\u00e0", "N\u00eemes")
+    assert [text.labels for text in found] == [("B-per", "O", "B-geo"), ("O",)]
+
+
+def test_doccanos_relations_have_their_entities(tmp_path):
+    path = tmp_path / "all.jsonl"
+    entities = [(1, 0, 3, "PER"), (2, 12, 16, "LOC")]
+    keys = ("id", "start_offset", "end_offset", "label")
+    row = {
+        "id": 9,
+        "text": "Ada lives in Bern",
+        "entities": [dict(zip(keys, x, strict=True)) for x in entities],
+        "relations": [{"id": 1, "from_id": 1, "to_id": 2, "type": "in"}],
+        "Comments": [],
+    }
+    row["entities"][1] |= {"start_offset": 13, "end_offset": 17}
+    path.write_text(json.dumps(row, ensure_ascii=False))
+    (text,) = custom_tags(dev=str(path), spans="entities").read("dev")
+    assert (text.labels, text.row_id) == (("B-PER", "O", "O", "B-LOC"), "9")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("a.xlsx", "save the sheet as CSV UTF-8"),
+        ("a.spacy", "DocBin.*--spans=spans"),
+        ("a.conllu", "--task=ner"),
+        ("a.pkl", 'orient="records", lines=True'),
+    ],
+)
+def test_files_of_other_forms_get_an_advice(tmp_path, name, advice):
+    path = tmp_path / name
+    path.write_bytes(b"PK\x03\x04")
+    with pytest.raises(InputError, match=f"ends in .csv.*{advice}"):
+        custom_task(str(path)).read("train")
+    if name == "a.spacy":  # the line that the advice writes
+        span = {"start": 0, "end": 3, "label": "PER"}
+        path = tmp_path / "a.jsonl"
+        path.write_text(json.dumps({"text": "Ada ran", "spans": [span]}))
+        (text,) = custom_tags(dev=str(path), spans="spans").read("dev")
+        assert text.labels == ("B-PER", "O")
