@@ -19,6 +19,7 @@ def tool_files():
     result["value"] = {"start": 0, "end": 3, "labels": ["PER"]}
     files = {
         "pandas.csv": ["text,labels", "a,\"['rude', 'spam']\"", "b,['rude']"],
+        "fasttext.txt": ["__label__a x", "__label__b y"],
         "kaggle.csv": ["text,rude,spam", "a,1,1", "b,1,0"],
         "words.csv": [
             "Sentence,Word,Tag",
@@ -47,6 +48,14 @@ def tool_files():
         "doccano_spans.jsonl": [{**text, "label": [[0, 3, "PER"]]}],
         "prodigy.jsonl": [{**text, "spans": [span], "answer": "accept"}],
         "spacy.jsonl": [{**text, "entities": [[0, 3, "PER"]]}],
+        "argilla.json": [
+            {
+                "fields": {"text": x},
+                "responses": {"label": [{"value": x, "user_id": "u"}]},
+            }
+            for x in "ab"
+        ],
+        "flat.jsonl": [{"text": x, "label.responses": [x]} for x in "ab"],
         "studio.json": [{"data": text, "annotations": [{"result": [result]}]}],
         "queries.jsonl": [{"_id": f"q{n}", "text": f"q {n}"} for n in (0, 1)],
         "corpus.jsonl": [
@@ -65,6 +74,9 @@ TRUTH = {  # file of --train -> labels of its examples
     "kaggle.csv": [{0, 1}, {0}],
     "hot.jsonl": [{0}, {0, 1}],
     "doccano.jsonl": [0, 1],
+    "argilla.json": [0, 1],
+    "flat.jsonl": [0, 1],
+    "fasttext.txt": [0, 1],
     "words.csv": [("B-PER", "O")] * 2,
     "words.conllu": [("PROPN", "VERB")],
     "qrels.tsv": [2.0, 1.0],
@@ -78,7 +90,7 @@ def test_what_tools_write_is_read_by_the_flags_of_the_table(tmp_path):
     rows = re.findall(r"`(--task=[^`]*)` \|$", table, re.M)
     for name, lines in tool_files().items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    assert len(rows) == table.count("\n") - 1 == 12
+    assert len(rows) == table.count("\n") - 1 == 15
     for row in rows:
         options = dict(w[2:].split("=", 1) for w in shlex.split(row))
         entry, name = TASKS[options.pop("task")], options["train"]

@@ -536,7 +536,7 @@ def test_predictions_have_the_ids_of_their_rows(tmp_path, form):
     text = tfds.features.Text()
     features = dict.fromkeys(("id", "text", "label"), text)
     name = write_form(form, tmp_path, rows, features)
-    task = custom_task(name, name)
+    task = classify_task(name, name)
     examples = task.read("dev")
     task.write(examples, np.eye(2)[[0, 1, 1, 0]], tmp_path)
     found = read_csv(tmp_path / "predictions.csv")
@@ -546,7 +546,7 @@ def test_predictions_have_the_ids_of_their_rows(tmp_path, form):
     ]
     # A column of this name that the task reads is not repeated.
     for asked in ({"text": "id"}, {"label": "id"}):
-        task = custom_task(name, name, **asked)
+        task = classify_task(name, name, **asked)
         examples = task.read("dev")
         task.write(examples, np.eye(4)[:, : len(task.labels)], tmp_path)
         assert "id" not in read_csv(tmp_path / "predictions.csv")[0]
@@ -562,13 +562,13 @@ def test_rows_may_lack_an_id_or_repeat_it(tmp_path):
     del lines[1]["id"]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in lines))
-    task = custom_spans(dev=str(path))
+    task = spans_task(dev=str(path))
     answers = [Answer(f"a{n}") for n in range(4)]
     task.write(task.read("dev"), answers, tmp_path)
     expected = {str(n): f"a{n}" for n in range(4)}
     written = tmp_path / "predictions.json"
     assert json.loads(written.read_text()) == expected
-    task = custom_task(dev=str(path), text="question", label="answer")
+    task = classify_task(dev=str(path), text="question", label="answer")
     task.take_arguments({"labels": ["Ada", "Bo"]})
     task.write(task.read("dev"), np.eye(2)[[0, 1, 1, 0]], tmp_path)
     found = [row["id"] for row in read_csv(tmp_path / "predictions.csv")]
@@ -585,24 +585,24 @@ def test_each_task_of_a_table_writes_the_ids_of_the_rows(tmp_path):
         return [row["id"] for row in read_csv(tmp_path / name)]
 
     path = write("c.csv", prompt="pp", choice0="xx", choice1="yz", label="01")
-    task = custom_choices(dev=path)
+    task = choices_task(dev=path)
     examples = task.read("dev")
     task.write(examples, np.eye(2), tmp_path)
     assert ids("predictions.csv") == ["a", "b"]
     read = task.read_predictions(tmp_path / "predictions.csv", examples)
     assert read.tolist() == np.eye(2).tolist()
     path = write("p.csv", text="xy", text_pair="vw", label="01")
-    for make in (ranking_task, embedding_task):
+    for make in (rank_task, embed_task):
         task = make(train=path, dev=path, label="label")
         task.write(task.read("dev"), np.zeros(2), tmp_path)
         assert ids("predictions.csv") == ["a", "b"]
-    task = embedding_task(dev=path)
+    task = embed_task(dev=path)
     queries = task.read("dev")
     ranking = Ranking.best(np.array([[0.9, 0.1], [0.1, 0.9]]), 2)
     task.write(queries, ranking, tmp_path)
     assert ids("predictions.csv") == ["a", "a", "b", "b"]
     rows = {"question": "xy", "context": ["Ada", "Bo"], "answer": ["Ada", ""]}
-    task = custom_spans(dev=write("s.csv", **rows))
+    task = spans_task(dev=write("s.csv", **rows))
     examples = task.read("dev")
     task.write(examples, [Answer("Ada", -1.0), Answer("", 1.0)], tmp_path)
     path = tmp_path / "predictions.json"
@@ -618,7 +618,7 @@ def test_each_task_of_a_table_writes_the_ids_of_the_rows(tmp_path):
         ({"words": ["Ada ran", "Bo"], "tags": ["B-P O", "O"]}, None),
         ({"text": ["Ada ran", "Bo"], "s": ['[[0,3,"P"]]', "[]"]}, "s"),
     ):
-        task = custom_tags(dev=write("t.csv", **rows), spans=spans)
+        task = tags_task(dev=write("t.csv", **rows), spans=spans)
         examples = task.read("dev")
         predicted = [Tags(["B-P", "O"]), Tags(["O"])]
         task.write(examples, predicted, tmp_path)
@@ -656,7 +656,7 @@ def test_argillas_records_have_the_responses_as_labels(tmp_path, form):
     path = tmp_path / f"a.{form}"
     lines = map(json.dumps, records if form == "jsonl" else [records])
     path.write_text("\n".join(lines))
-    task = custom_task(str(path), str(path), test=str(path))
+    task = classify_task(str(path), str(path), test=str(path))
     found = task.read("dev")
     assert task.labels == ["x", "y"]
     assert [(row.text[-1], row.label) for row in found] == [
@@ -671,18 +671,18 @@ def test_argillas_records_have_the_responses_as_labels(tmp_path, form):
     assert len(task.read("test")) == 5
     if form == "json":
         with pytest.raises(InputError, match="no column 'tone'.*'label'"):
-            custom_task(str(path), label="tone").read("train")
+            classify_task(str(path), label="tone").read("train")
     spans = [{"start": 0, "end": 3, "label": "PER"}]
     records = [argilla_record(n, [x], "ner") for n, x in enumerate([spans, []])]
     lines = map(json.dumps, records if form == "jsonl" else [records])
     path.write_text("\n".join(lines))
-    found = custom_tags(dev=str(path), spans="ner").read("dev")
+    found = tags_task(dev=str(path), spans="ner").read("dev")
     assert [text.labels for text in found] == [("B-PER", "O", "O"), ("O",) * 3]
     sets = [[["x", "y"]], [[]], [["y"]]]
     records = [argilla_record(n, x) for n, x in enumerate(sets)]
     lines = map(json.dumps, records if form == "jsonl" else [records])
     path.write_text("\n".join(lines))
-    task = custom_task(str(path), str(path), problem="multi")
+    task = multilabel_task(str(path), str(path))
     assert [row.label for row in task.read("dev")] == [{0, 1}, set(), {1}]
 
 
@@ -714,23 +714,23 @@ def test_argillas_flat_records_have_the_submitted_responses(tmp_path, form):
         name = write_form("jsonl", tmp_path, rows, {})
     else:
         name = write_form(form, tmp_path, rows, {})
-    task = custom_task(name, name, label=label)
+    task = classify_task(name, name, label=label)
     assert task.labels == ["x", "y"]
     found = [(row.text[-1], row.label) for row in task.read("dev")]
     assert found == [("0", 0), ("1", 1), ("4", 1), ("5", 0)]
     with pytest.raises(InputError, match="'tone'.* 'label.suggestion', "):
-        custom_task(name, label="tone").read("train")
+        classify_task(name, label="tone").read("train")
 
 
 def test_spans_with_the_label_first_are_those_of_argilla_1(tmp_path):
     path = tmp_path / "a.jsonl"
     row = {"text": "Ada ran", "annotation": [["PER", 0, 3]]}
     path.write_text(json.dumps(row))
-    (text,) = custom_tags(dev=str(path), spans="annotation").read("dev")
+    (text,) = tags_task(dev=str(path), spans="annotation").read("dev")
     assert text.labels == ("B-PER", "O")
     path.write_text(json.dumps({**row, "annotation": [[]]}))
     with pytest.raises(InputError, match="expected a list of spans"):
-        custom_tags(dev=str(path), spans="annotation").read("dev")
+        tags_task(dev=str(path), spans="annotation").read("dev")
 
 
 def test_fasttexts_lines_have_their_labels(tmp_path):
@@ -740,25 +740,25 @@ def test_fasttexts_lines_have_their_labels(tmp_path):
     packed = tmp_path / "reviews.ft.txt.bz2"
     packed.write_bytes(bz2.compress(path.read_bytes()))
     for name in (str(path), str(packed)):
-        task = custom_task(name, name)
+        task = classify_task(name, name)
         assert task.labels == ["1", "2"]
         found = [(row.text, row.label) for row in task.read("dev")]
         assert found == [("A good film: yes", 1), ("Bad", 0), ("", 0)]
     path.write_text("__label__a __label__b x\n__label__b y\n")
-    task = custom_task(str(path), str(path), problem="multi")
+    task = multilabel_task(str(path), str(path))
     assert [row.label for row in task.read("dev")] == [{0, 1}, {1}]
     with pytest.raises(InputError, match="columns of fastText's format are"):
-        custom_task(str(path), text="review").read("train")
+        classify_task(str(path), text="review").read("train")
     path.write_text("x\n")
     with pytest.raises(InputError, match="expected a file that ends in .csv"):
-        custom_task(str(path)).read("train")
+        classify_task(str(path)).read("train")
 
 
 def test_json_with_one_object_is_pandas_table_or_refused(tmp_path):
     path = tmp_path / "a.json"
     table = {"text": {"0": "a", "7": "b"}, "label": {"0": "x", "7": "y"}}
     path.write_text(json.dumps(table, indent=1))
-    task = custom_task(str(path), str(path))
+    task = classify_task(str(path), str(path))
     assert [(r.text, r.label) for r in task.read("dev")] == [("a", 0), ("b", 1)]
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     for content, advice in (
@@ -768,11 +768,11 @@ def test_json_with_one_object_is_pandas_table_or_refused(tmp_path):
     ):
         path.write_text(json.dumps(content))
         with pytest.raises(InputError, match=advice):
-            custom_task(str(path)).read("train")
+            classify_task(str(path)).read("train")
     path.write_text(json.dumps(rows))
-    assert len(custom_task(str(path), str(path)).read("dev")) == 2
+    assert len(classify_task(str(path), str(path)).read("dev")) == 2
     path.write_text("\n".join(map(json.dumps, rows)))
-    assert len(custom_task(str(path), str(path)).read("dev")) == 2
+    assert len(classify_task(str(path), str(path)).read("dev")) == 2
     path.write_text(json.dumps(rows[0]))
     assert len([*read_rows(path, ["text", "label"])]) == 1
 
@@ -784,9 +784,9 @@ def test_kaggles_words_are_latin_1(tmp_path):
     path.write_text("\n".join(lines), encoding="latin-1")
     asked = {"words": "Word", "tags": "Tag", "sentence": "Sentence #"}
     with pytest.raises(InputError, match="give --encoding=cp1252") as error:
-        custom_tags(dev=str(path), **asked).read("dev")
+        tags_task(dev=str(path), **asked).read("dev")
     encoding = re.search("--encoding=(\\w+)", str(error.value))[1]
-    found = custom_tags(dev=str(path), encoding=encoding, **asked).read("dev")
+    found = tags_task(dev=str(path), encoding=encoding, **asked).read("dev")
     assert found[0].words == ("Zo\u00eb", "\u00e0", "N\u00eemes")
     assert [text.labels for text in found] == [("B-per", "O", "B-geo"), ("O",)]
 
@@ -804,7 +804,7 @@ def test_doccanos_relations_have_their_entities(tmp_path):
     }
     row["entities"][1] |= {"start_offset": 13, "end_offset": 17}
     path.write_text(json.dumps(row, ensure_ascii=False))
-    (text,) = custom_tags(dev=str(path), spans="entities").read("dev")
+    (text,) = tags_task(dev=str(path), spans="entities").read("dev")
     assert (text.labels, text.row_id) == (("B-PER", "O", "O", "B-LOC"), "9")
 
 
@@ -821,10 +821,10 @@ def test_files_of_other_forms_get_an_advice(tmp_path, name, advice):
     path = tmp_path / name
     path.write_bytes(b"PK\x03\x04")
     with pytest.raises(InputError, match=f"ends in .csv.*{advice}"):
-        custom_task(str(path)).read("train")
+        classify_task(str(path)).read("train")
     if name == "a.spacy":  # the line that the advice writes
         span = {"start": 0, "end": 3, "label": "PER"}
         path = tmp_path / "a.jsonl"
         path.write_text(json.dumps({"text": "Ada ran", "spans": [span]}))
-        (text,) = custom_tags(dev=str(path), spans="spans").read("dev")
+        (text,) = tags_task(dev=str(path), spans="spans").read("dev")
         assert text.labels == ("B-PER", "O")
