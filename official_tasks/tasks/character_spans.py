@@ -5,7 +5,8 @@ Label Studio `{"start", "end", "labels": [label]}`, doccano
 `{"start_offset", "end_offset", "label"}` or `[start, end, label]`, Argilla 1
 `[label, start, end]`. Positions
 count characters (Unicode code points). Those of Label Studio, and of other
-tools in a browser, count UTF-16 units; the "text" of a span shows which.
+tools in a browser, count UTF-16 units; the "text" of a span shows which. All
+rows of a file count alike.
 """
 
 import itertools
@@ -45,32 +46,84 @@ class Span(NamedTuple):
     text: str | None = None
 
 
+class SpannedText(NamedTuple):
+    """A text with spans, or with None if they are unknown.
+
+    Attributes:
+        where: file and line, for messages.
+        row_id: see `Example`.
+    """
+
+    text: str
+    spans: list[Span] | None
+    where: str
+    row_id: str = ""
+
+
 def tag_words(text, spans, where) -> TaggedText:
+    """Split a text into words, and label the words of spans with B- and I-.
+
+    See `read_spans` and `label_words`; only this text decides what the
+    positions count.
+    """
+    row = read_spans(text, spans, where)
+    return label_words(row, counts_utf16([row]))
+
+
+def counts_utf16(rows) -> bool:
+    """Return True if the positions in `SpannedText`s count UTF-16 units.
+
+    This is so if it agrees with the texts of the spans of a row, and counting
+    characters does not. Spans without a text must be inside their row's text.
+
+    Raises:
+        InputError: rows count in different ways.
+    """
+    first: dict[bool, str] = {}
+    for row in rows:
+        if row.spans and max(row.text, default="") > "\uffff":
+            shifted = _shift(row)
+            is_utf16 = shifted is not None and not _find_other_text(
+                row.text, shifted
+            )
+            is_outside = max(x.end for x in row.spans) > len(row.text)
+            is_wrong = is_outside or bool(_find_other_text(row.text, row.spans))
+            if is_utf16 == is_wrong:
+                first.setdefault(is_utf16, row.where)
+    if len(first) > 1:
+        raise InputError(
+            f"{first[True]}: the spans count UTF-16 units, and those of "
+            f"{first[False]} count characters. Count alike in all rows"
+        )
+    return True in first
+
+
+def label_words(row: SpannedText, is_utf16: bool) -> TaggedText:
     """Split a text into words, and label the words of spans with B- and I-.
 
     A span that begins or ends inside a word labels the entire word.
 
     Args:
-        text: str.
-        spans: list of spans in a form that the module's docstring shows, or
-            the list as JSON. None if unknown.
-        where: file and line, for messages.
+        row: `SpannedText`.
+        is_utf16: True if positions count UTF-16 units.
 
     Raises:
-        InputError: the text has no word; or a span has another form or another
-            text, lies outside the text, covers no word, or shares a word with
-            another span.
+        InputError: the text has no word; or a span has another text, lies
+            outside the text, covers no word, or shares a word with another
+            span.
     """
+    text, spans, where, row_id = row
     types = "".join(str(kinds()[ord(character)]) for character in text)
     offsets = tuple(match.span() for match in _WORD.finditer(types))
     words = tuple(text[start:end] for start, end in offsets)
     if not words:
         raise InputError(f"{where}: expected at least one word, got none")
     if spans is None:
-        return TaggedText(words, None, text=text, offsets=offsets)
+        return TaggedText(
+            words, None, text=text, offsets=offsets, row_id=row_id
+        )
     labels, inside = [OUTSIDE] * len(words), 0
-    read = _read_spans(spans, where)
-    counted = _count_characters(text, read, where)
+    counted = _count_characters(row, is_utf16)
     for start, end, label, _ in counted:
         if not 0 <= start < end <= len(text):
             raise InputError(
@@ -99,33 +152,40 @@ def tag_words(text, spans, where) -> TaggedText:
         text=text,
         offsets=offsets,
         num_inexact=inside,
-        is_utf16=counted != read,
+        is_utf16=counted != spans,
+        row_id=row_id,
     )
 
 
-def _count_characters(text, spans, where) -> list[Span]:
-    """Return the spans with positions in characters.
+def _count_characters(row, is_utf16) -> list[Span]:
+    """Return the spans with positions in characters; check their texts."""
+    text = row.text
+    spans = _shift(row) if is_utf16 else row.spans
+    if spans is None:
+        raise InputError(
+            f"{row.where}: a span begins or ends within a character, or "
+            "outside the text. The positions of this file count UTF-16 units"
+        )
+    if wrong := _find_other_text(text, spans):
+        start, end, _, stated = wrong[0]
+        unit = "UTF-16 units" if is_utf16 else "characters"
+        raise InputError(
+            f"{row.where}: the span {start} to {end} has the text "
+            f"{stated[:60]!r}, but the characters there are "
+            f"{text[max(start, 0) : end][:60]!r}. Correct the positions, which "
+            f"count {unit} from 0"
+        )
+    return spans
 
-    The positions count UTF-16 units if only this agrees with the spans' texts.
-    """
-    wrong = _find_other_text(text, spans)
-    if not wrong:
-        return spans
-    index = from_utf16(text)
-    shifted = [
+
+def _shift(row) -> list[Span] | None:
+    """Return spans in UTF-16 units as characters; None if one has no index."""
+    index = from_utf16(row.text)
+    spans = [
         span._replace(start=index.get(span.start), end=index.get(span.end))
-        for span in spans
+        for span in row.spans
     ]
-    if all(None not in span[:2] for span in shifted) and not _find_other_text(
-        text, shifted
-    ):
-        return shifted
-    start, end, _, stated = wrong[0]
-    raise InputError(
-        f"{where}: the span {start} to {end} has the text {stated[:60]!r}, but "
-        f"the characters there are {text[max(start, 0) : end][:60]!r}. Correct "
-        "the positions, which count characters from 0"
-    )
+    return None if any(None in span[:2] for span in spans) else spans
 
 
 def _find_other_text(text, spans) -> list[Span]:
@@ -150,7 +210,24 @@ def from_utf16(text) -> dict[int, int]:
     return {start: index for index, start in enumerate(starts)}
 
 
-def _read_spans(spans, where) -> list[Span]:
+def read_spans(text, spans, where) -> SpannedText:
+    """Return a text with its spans.
+
+    Args:
+        text: str.
+        spans: list of spans in a form that the module's docstring shows, or
+            the list as JSON. None if unknown.
+        where: file and line, for messages.
+
+    Raises:
+        InputError: a span has another form.
+    """
+    return SpannedText(
+        text, None if spans is None else _parse_spans(spans, where), where
+    )
+
+
+def _parse_spans(spans, where) -> list[Span]:
     try:
         if isinstance(spans, str):
             spans = json.loads(spans)

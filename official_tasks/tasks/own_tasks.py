@@ -3,7 +3,6 @@
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Option, fill_options
 from official_tasks.tasks.cells import drop_zeros, read_index
-from official_tasks.tasks.character_spans import tag_words
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
 from official_tasks.tasks.own_data import (
@@ -16,7 +15,7 @@ from official_tasks.tasks.source import RECIPE_OPTIONS
 from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
 from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
 from official_tasks.tasks.text_table import TextTable
-from official_tasks.tasks.word_table import WordTable
+from official_tasks.tasks.word_table import SpanTable, WordTable
 
 _TEXT_OPTIONS = {
     **TABLE_OPTIONS,
@@ -192,7 +191,7 @@ def tags_task(**options) -> TagTask:
     A cell of words or tags is a list, or a string that is split at blanks. With
     the option `sentence`, each row is a word. With the option `spans`, words
     and labels come from the columns `text` and `spans`; see the function
-    `tag_words`. The arguments are `TAGS_OPTIONS`.
+    `label_words`. The arguments are `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
     unused = ("words", "tags") if chosen.spans else ("text",)
@@ -208,25 +207,10 @@ def tags_task(**options) -> TagTask:
         )
     source = WordTable(chosen)
     if chosen.spans:
-        source = Table(_span_columns(chosen), chosen)
+        source = SpanTable(chosen)
     # None if --lstm_dim is not set: `TagTask` then chooses the width.
     lstm_dim = options.get("lstm_dim")
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
-
-
-def _span_columns(chosen) -> Columns:
-    def parse(where, number, cells):
-        return tag_words(cells[chosen.text], cells.get(chosen.spans), where)
-
-    return Columns(
-        "tags",
-        [chosen.text],
-        [chosen.spans],
-        parse,
-        lists=(chosen.spans,),
-        objects=(chosen.spans,),
-        has_label=lambda cell: cell != "",  # "[]" means no entities
-    )
 
 
 CHOICES_OPTIONS = {

@@ -1,7 +1,17 @@
-"""Read words with labels from a user's tables: a sentence or a word a row."""
+"""Read words with labels from a user's tables.
 
-from bert_keras.errors import InputError
+A row has a sentence, a word, or a text with character spans.
+"""
+
+import itertools
+
+from bert_keras.errors import InputError, collect_faults, raise_all
 from official_tasks.tasks.base import Examples
+from official_tasks.tasks.character_spans import (
+    counts_utf16,
+    label_words,
+    read_spans,
+)
 from official_tasks.tasks.conll import TaggedText, check_tags, split_words
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.own_data import Columns, Table
@@ -73,6 +83,44 @@ class WordTable(Table):
             whole = TaggedText(words, labels, row_id=texts[0].row_id)
             joined.append((sentence[0][0], whole))
         return joined
+
+
+class SpanTable(Table):
+    """Table of texts with character spans.
+
+    Args:
+        options: values of `TAGS_OPTIONS`.
+    """
+
+    def __init__(self, options):
+        text, spans = options.text, options.spans
+
+        def parse(where, number, cells):
+            return read_spans(cells[text], cells.get(spans), where)
+
+        columns = Columns(
+            "tags",
+            [text],
+            [spans],
+            parse,
+            lists=(spans,),
+            objects=(spans,),
+            has_label=lambda cell: cell != "",  # "[]" means no entities
+        )
+        super().__init__(columns, options)
+
+    def read_files(self, split):
+        """Return the rows of `Table.read_files`, with words and labels."""
+        rows = super().read_files(split)
+        labelled, faults = Examples(notes=rows.notes), []
+        for _, group in itertools.groupby(rows, lambda row: row[0][0]):
+            group = list(group)  # the rows of a file
+            is_utf16 = counts_utf16(row for _, row in group)
+            for location, row in group:
+                with collect_faults(faults):
+                    labelled.append((location, label_words(row, is_utf16)))
+        raise_all(faults)
+        return labelled
 
 
 def _check(where, words, labels):

@@ -81,7 +81,7 @@ def test_spans_in_utf_16_units_are_recognized_by_their_text(tmp_path):
     rows = [
         {"text": EMOJI, "spans": spans[:1]},
         {"text": EMOJI, "spans": spans},
-        {"text": EMOJI, "spans": [{**spans[0], "start": 6, "end": 10}]},
+        {"text": EMOJI, "spans": [[16, 20, "PER"]]},  # as in the rows before
         {"text": "Anna  ran\n", "spans": [{**spans[0], "start": 0, "end": 6}]},
     ]
     path = tmp_path / "train.jsonl"
@@ -90,13 +90,28 @@ def test_spans_in_utf_16_units_are_recognized_by_their_text(tmp_path):
     assert [text.labels[-3:] for text in read] == [
         ("B-PER", "O", "O"),
         ("B-PER", "B-PER", "O"),
-        ("B-PER", "O", "O"),
+        ("O", "B-PER", "O"),
         ("B-PER", "O"),
     ]
-    assert [text.is_utf16 for text in read] == [True, True, False, False]
+    assert [text.is_utf16 for text in read] == [True, True, True, False]
     assert any(
-        "spans of 2 texts of the dev file count" in x for x in read.notes
+        "spans of 3 texts of the dev file count" in x for x in read.notes
     )
+    # Each file counts in its own way.
+    other = tmp_path / "other.jsonl"
+    by_character = {**spans[0], "start": 6, "end": 10}
+    other.write_text(json.dumps({"text": EMOJI, "spans": [by_character]}))
+    read = tags_task(dev=f"{path},{other}", spans="spans").read("dev")
+    assert [text.is_utf16 for text in read] == [True, True, True, False, False]
+    assert read[4].labels == read[0].labels
+    rows.append({"text": EMOJI, "spans": [by_character]})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match="line 1: .*UTF-16.*line 5 count"):
+        tags_task(dev=str(path), spans="spans").read("dev")
+    # A span that only UTF-16 units put inside the text.
+    path.write_text(json.dumps({"text": EMOJI, "spans": [[21, 24, "PER"]]}))
+    (text,) = tags_task(dev=str(path), spans="spans").read("dev")
+    assert text.labels[-3:] == ("O", "O", "B-PER")
 
 
 @pytest.mark.parametrize(
