@@ -119,7 +119,7 @@ def bound_lines(stream, path) -> io.BufferedReader:
     return io.BufferedReader(_Bounded(stream, path), _BUFFER)
 
 
-class _Reader(io.RawIOBase):
+class Reader(io.RawIOBase):
     """Base class of readers of a stream, which seek to its start only."""
 
     def __init__(self, stream):
@@ -144,7 +144,7 @@ class _Reader(io.RawIOBase):
         super().close()
 
 
-class _Zstandard(_Reader):
+class _Zstandard(Reader):
     """Unpack a stream of Zstandard frames; refuse a truncated frame.
 
     The package's own reader returns the start of such a frame without an error.
@@ -191,7 +191,7 @@ class _Zstandard(_Reader):
         return count
 
 
-class _Bounded(_Reader):
+class _Bounded(Reader):
     """Count the bytes of each line; raise if they are too many."""
 
     def __init__(self, stream, path):

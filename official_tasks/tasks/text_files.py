@@ -10,9 +10,10 @@ import sys
 from typing import NamedTuple
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import (
     HEAD,
+    Reader,
     bound_lines,
     open_packed,
     packing_errors,
@@ -66,9 +67,10 @@ def open_text(path, dialect=None, notes=None, **arguments):
     """Open a text file of a user, or standard input, for reading.
 
     A byte order mark decides the encoding. A file without one that is UTF-8,
-    and not only ASCII, is read as UTF-8. Otherwise the dialect decides. With
-    UTF-8 as the dialect's encoding, other files raise an error when they are
-    read. Of standard input, only the first bytes are checked.
+    and not only ASCII, is read as UTF-8. Otherwise the dialect decides, for
+    each line that is not UTF-8; see `_Mixed`. With UTF-8 as the dialect's
+    encoding, other files raise an error when they are read. Of standard input,
+    only the first bytes are checked.
 
     Args:
         path: a file, packed if it ends in .gz, .bz2, .xz or .zst; or "-".
@@ -81,7 +83,7 @@ def open_text(path, dialect=None, notes=None, **arguments):
     """
     advice = "give --encoding={}, or " if dialect else ""
     dialect = dialect or Dialect()
-    encoding = dialect.encoding
+    encoding, is_mixed = dialect.encoding, False
     stream = _open_bytes(path)
     with plain_errors(path):
         refuse_other_forms(_read_head(stream, path == "-"), path)
@@ -95,6 +97,7 @@ def open_text(path, dialect=None, notes=None, **arguments):
                 f"{path} is read as {name} and not as {encoding}, because "
                 f"{reason}"
             )
+        is_mixed = found == encoding and _is_single_byte(encoding)
         encoding = found
     elif marked := _find_mark(_read_head(stream, path == "-")):
         raise InputError(
@@ -104,8 +107,72 @@ def open_text(path, dialect=None, notes=None, **arguments):
     # A JSON list is read as a whole, and may be one line.
     if split_ending(path)[0] != ".json":
         stream = bound_lines(stream, path)
-    text = io.TextIOWrapper(stream, encoding=encoding, **arguments)
+    decoder = encoding
+    if is_mixed:
+        stream = io.BufferedReader(_Mixed(stream, path, encoding, notes))
+        decoder = "utf-8"
+    text = io.TextIOWrapper(stream, encoding=decoder, **arguments)
     return text, dialect._replace(encoding=encoding)
+
+
+def _is_single_byte(encoding):
+    return len(bytes(range(128, 256)).decode(encoding, "replace")) == 128
+
+
+class _Mixed(Reader):
+    """Decode each line as UTF-8 or in another encoding; return UTF-8.
+
+    Tables that were pasted together may have lines of both. A line is UTF-8 if
+    it is valid UTF-8 with characters that the other encoding has, or with
+    several others: the letters of `café»` in cp1252 are valid UTF-8 by chance.
+    """
+
+    def __init__(self, stream, path, encoding, notes):
+        self._path, self._encoding, self._notes = path, encoding, notes
+        super().__init__(stream)
+
+    def _start(self):
+        self._left = memoryview(b"")
+        self._number = self._first = self._count = 0
+
+    def readinto(self, buffer):
+        if not self._left:
+            line = self._stream.readline()
+            self._number += 1
+            if not line:
+                self._note()
+            self._left = memoryview(self._decode(line))
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+    def _decode(self, line):
+        if line.isascii():
+            return line
+        if self._is_utf8(line):
+            self._first = self._first or self._number
+            self._count += 1
+            return line
+        return line.decode(self._encoding).encode()
+
+    def _is_utf8(self, line):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            return False
+        others = [x for x in text if not x.isascii()]
+        known = "".join(others).encode(self._encoding, "ignore")
+        is_known = len(known) == len(others)
+        return is_known or len(others) > 2 or max(others) > "\uffff"
+
+    def _note(self):
+        if self._count and self._notes is not None:
+            lines = format_count(self._count, "line is", "lines are")
+            self._notes.append(
+                f"{self._path}, line {self._first}: {lines} read as UTF-8, "
+                f"the others as {self._encoding}"
+            )
 
 
 def _open_bytes(path):

@@ -1,6 +1,7 @@
 """Own data in the forms in which other tools write it."""
 
 import bz2
+import gzip
 import json
 import re
 from pathlib import Path
@@ -27,6 +28,7 @@ from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.spans import Answer
 from official_tasks.tasks.table import read_rows
 from official_tasks.tasks.tagging import Tags, tag_task
+from official_tasks.tasks.text_files import make_dialect
 
 
 @pytest.mark.parametrize(
@@ -828,3 +830,62 @@ def test_files_of_other_forms_get_an_advice(tmp_path, name, advice):
         path.write_text(json.dumps({"text": "Ada ran", "spans": [span]}))
         (text,) = tags_task(dev=str(path), spans="spans").read("dev")
         assert text.labels == ("B-PER", "O")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.tsv", "a.csv.gz"])
+def test_a_file_with_lines_of_two_encodings_is_read_line_by_line(
+    tmp_path, name
+):
+    texts = ["gr\u00fcn", "\u20ac 5", "na\u00efve", "plain", "caf\u00c9\u00bb"]
+    texts += ["\U0001f600", "\u0410\u043d\u043d\u0430", "Stra\u00dfe"]
+    utf8 = {1, 2, 5, 6}  # the last but two are not in cp1252
+    labels = ["x" if n in utf8 else "y" for n in range(len(texts))]
+    path = tmp_path / name
+    rows = list(zip(texts, labels, strict=True))
+    lines = [f"{text},{label}" for text, label in [("text", "label"), *rows]]
+    if ".tsv" in name:
+        lines = [line.replace(",", "\t") for line in lines]
+    if ".jsonl" in name:
+        lines = [
+            json.dumps({"text": text, "label": label}, ensure_ascii=False)
+            for text, label in rows
+        ]
+    data = b"".join(
+        line.encode("utf-8" if line.strip('}"')[-1] == "x" else "cp1252")
+        + b"\n"
+        for line in lines
+    )
+    path.write_bytes(gzip.compress(data) if ".gz" in name else data)
+    with pytest.raises(InputError, match="give --encoding=cp1252"):
+        classify_task(str(path)).read("train")
+    task = classify_task(str(path), str(path), encoding="cp1252")
+    found = task.read("dev")
+    assert [row.text for row in found] == texts
+    note = "4 lines are read as UTF-8, the others as cp1252"
+    assert sum(note in one for one in found.notes) == 1
+    asked = read_inputs(
+        [str(path)], None, ["text"], [False], make_dialect(None, "cp1252")
+    )
+    assert [text for (text,) in asked] == texts
+
+
+def test_a_file_of_one_encoding_is_read_as_before(tmp_path):
+    path = tmp_path / "a.csv"
+    texts = [
+        "gr\u00fcn",
+        "CAF\u00c9\u00bb",
+        "\u00e9\u2026\u00bb",
+    ]  # valid UTF-8
+    path.write_text("text\n" + "\n".join(texts), encoding="cp1252")
+    notes: list = []
+    dialect = make_dialect(None, "cp1252")
+    rows = read_rows(path, ["text"], dialect=dialect, notes=notes)
+    assert [text for _, (text,) in rows] == texts and not notes
+    path.write_text("text\n\u8054\u901a\n\u4e2d", encoding="gbk")
+    dialect = make_dialect(None, "gbk")
+    rows = read_rows(path, ["text"], dialect=dialect, notes=notes)
+    assert [text for _, (text,) in rows] == ["\u8054\u901a", "\u4e2d"]
+    path.write_bytes(b"text\n\xe9\n\x81\n")
+    with pytest.raises(InputError, match="expected CP1252 text, got .* 0x81"):
+        rows = read_rows(path, ["text"], dialect=make_dialect(None, "cp1252"))
+        list(rows)
