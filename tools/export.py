@@ -145,7 +145,7 @@ def _define_saved_model_flags():
 
 
 def main(values):
-    from bert_keras.interop.presets import open_checkpoint
+    from bert_keras.interop.opening import open_checkpoint
 
     # Open each once, so that model and preprocessor come from the same save.
     presets = [open_checkpoint(folder) for folder in values.model]
@@ -175,7 +175,7 @@ def load_preprocessor(presets, sequence_length=None):
     puts no prompt before text by default.
     """
     import bert_keras
-    from bert_keras.interop.presets import open_checkpoint
+    from bert_keras.interop.opening import open_checkpoint
 
     checkpoints = [open_checkpoint(preset) for preset in presets]
     first, *others = (

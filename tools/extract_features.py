@@ -84,7 +84,7 @@ def read_words(path, columns):
 
 
 def main(values):
-    from bert_keras.interop.presets import open_checkpoint
+    from bert_keras.interop.opening import open_checkpoint
 
     script.prepare_output(values, inputs=("input", "model"))
     recipe = find_recipe(values.recipe)

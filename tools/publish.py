@@ -59,7 +59,7 @@ def define_flags():
 def main(values):
     from bert_keras.interop import publishing
     from bert_keras.interop.convert import model_class
-    from bert_keras.interop.presets import open_checkpoint
+    from bert_keras.interop.opening import open_checkpoint
 
     script.prepare_output(values, is_folder=True, inputs=("model",))
     checkpoint = open_checkpoint(values.model)

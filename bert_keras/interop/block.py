@@ -90,9 +90,7 @@ def read_block(folder, config):
             "an earlier version of bert_keras wrote this format",
             OLD_FORMAT,
         )
-    # A folder that transformers saved may hold a copy of an older block.
-    # The hashes in the copy do not fit the new files, so the block is ignored.
-    if NAME not in config or "transformers_version" in config:
+    if not is_current(config):
         return None
     block = config.object(NAME)
     if block.integer("version") > VERSION:
@@ -114,6 +112,13 @@ def read_block(folder, config):
         if name != WEIGHTS:
             check_file(folder, block, name)
     return block
+
+
+def is_current(config):
+    """Return True if config.json has a block that belongs to its folder."""
+    # A folder that transformers saved may hold a copy of an older block.
+    # The hashes in the copy do not fit the new files, so the block is ignored.
+    return NAME in config and "transformers_version" not in config
 
 
 def check_file(folder, block, name, source=None):
@@ -177,22 +182,30 @@ def read_arguments(block, name="arguments"):
     return dict(settings.values)
 
 
-def apply(block, checkpoint, folder):
-    """Copy the block's settings to the `Checkpoint`.
+def read_encoder(block):
+    """Return the arguments of `BertEncoder` that the block states."""
+    return {
+        "attention": block.text("attention"),
+        "pooler_activation": block.choice(
+            "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]
+        ),
+    }
 
-    The class and its arguments are not copied. The license's text is read from
+
+def read_origin(block, folder):
+    """Return the other fields of the `Checkpoint` that the block states.
+
+    The class and its arguments are left out. The license's text is read from
     `folder`.
     """
-    checkpoint.encoder["attention"] = block.text("attention")
-    checkpoint.encoder["pooler_activation"] = block.choice(
-        "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]
-    )
-    checkpoint.embedding = read_arguments(block, "embedding") or None
-    checkpoint.encoder_arguments = block.object("encoder_arguments", {}).values
-    checkpoint.origin = block.text("source") if "source" in block else None
-    checkpoint.untrained = block.texts("untrained", [])
+    license = None
     if "license" in block:
         stated = tensors.read_license(folder)
-        checkpoint.license = tensors.License(
-            block.text("license"), stated and stated.text
-        )
+        license = tensors.License(block.text("license"), stated and stated.text)
+    return {
+        "embedding": read_arguments(block, "embedding") or None,
+        "encoder_arguments": block.object("encoder_arguments", {}).values,
+        "origin": block.text("source") if "source" in block else None,
+        "untrained": tuple(block.texts("untrained", [])),
+        "license": license,
+    }

@@ -11,7 +11,7 @@ from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS
 from bert_keras.interop.load_report import is_spare, list_names
-from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.opening import open_checkpoint, read_text
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
@@ -71,7 +71,7 @@ def convert(source, folder, lowercase=None, overwrite=True):
     cls = model_class(checkpoint)
     model = _load(cls, checkpoint)
     text = None
-    if checkpoint.read_text or lowercase is not None:
+    if read_text(checkpoint) is not None or lowercase is not None:
         # This import loads TensorFlow. Only presets with a vocabulary need it.
         from bert_keras.text.preprocessor import BertPreprocessor
 
@@ -97,11 +97,11 @@ def model_class(checkpoint):
     """
     if checkpoint.head_fault is not None:
         raise checkpoint.head_fault
-    if checkpoint.by_class:
+    if checkpoint.fitting_heads:
         fits = " or ".join(
             architecture
             for architecture, head in BY_ARCHITECTURE.items()
-            if head in checkpoint.by_class
+            if head in checkpoint.fitting_heads
         )
         raise InputError(
             f"The head's tensors in {checkpoint.source} fit {fits}, but "

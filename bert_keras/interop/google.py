@@ -7,10 +7,11 @@ import math
 import os
 import re
 
-from bert_keras.interop import tensors, text_settings
+from bert_keras.interop import tensors
 from bert_keras.interop.head_table import HEADS, layers_in
-from bert_keras.interop.tensor_bundle import read_tf_checkpoint
+from bert_keras.interop.tensor_bundle import find_prefix, read_tf_checkpoint
 from bert_keras.interop.tensor_files import read_json
+from bert_keras.interop.text_settings import read_vocabulary
 
 CONFIG, VOCABULARY = "bert_config.json", "vocab.txt"
 
@@ -52,38 +53,49 @@ NAMES = {
 TRANSPOSED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
 
-def open_google(prefix, source=None):
+def matches(path):
+    """Return True for a TensorFlow checkpoint or a folder with one."""
+    return find_prefix(path) is not None
+
+
+def open_path(path, wanted=None):
     """Return the `Checkpoint` of files that the original BERT wrote.
 
     Args:
-        prefix: path of the checkpoint without `.index`. Settings and
-            vocabulary are in the same folder.
-        source: path that the user passed, for messages; None: `prefix`. The
-            word "cased" or "uncased" in its last part states the text's case.
+        path: path of the checkpoint without `.index`, or its folder. Settings
+            and vocabulary are in the folder.
+        wanted: not used: the tensors' names decide the head.
     """
-    folder, source = os.path.dirname(prefix), str(source or prefix)
+    prefix = find_prefix(path)
     found, skipped = tensors.rename_tensors(
-        read_tf_checkpoint(prefix), NAMES, source
+        read_tf_checkpoint(prefix), NAMES, path
     )
     for name in TRANSPOSED:
         if name in found:
             found[name] = found[name].transpose()
-    path = os.path.join(folder, CONFIG)
+    config = os.path.join(os.path.dirname(prefix), CONFIG)
     head, arguments = _find_head(found)
     return tensors.Checkpoint(
-        source=source,
+        path=path,
+        source=str(path),
         format="google",
-        encoder=read_config(path),
+        encoder=read_config(config),
         head=head,
         head_arguments=arguments,
         tensors=found,
         skipped=skipped,
-        read_text=text_settings.text_reader(
-            os.path.join(folder, VOCABULARY),
-            lambda: {"cases": name_cases(source)},
-        ),
-        initializer_range=read_json(path).number_or_none("initializer_range"),
+        initializer_range=read_json(config).number_or_none("initializer_range"),
     )
+
+
+def read_text(checkpoint):
+    """Return the `TextSettings`; None without a vocabulary.
+
+    The word "cased" or "uncased" in the last part of the path states the case.
+    """
+    folder = os.path.dirname(find_prefix(checkpoint.path))
+    cases = name_cases(checkpoint.path)
+    return read_vocabulary(os.path.join(folder, VOCABULARY), cases=cases)
 
 
 def read_config(path):

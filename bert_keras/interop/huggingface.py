@@ -5,7 +5,6 @@ reads and writes the tokenizer files.
 """
 
 import dataclasses
-import functools
 import math
 import os
 
@@ -114,19 +113,25 @@ def names(head):
     }
 
 
-def open_huggingface(folder):
+def matches(folder):
+    """Return True for a folder with config.json.
+
+    keras-hub's folders have that file too; see `keras_hub.matches`.
+    """
+    return os.path.exists(os.path.join(folder, CONFIG))
+
+
+def open_folder(folder, wanted=None):
     """Return the `Checkpoint` of a Hugging Face folder.
 
     The `bert_keras` block of config.json names the model class. Without this
     block, `architectures` names the class. Folders of 2019 have neither. Their
-    tensors decide the class.
+    tensors decide the class, or `wanted` if several classes fit.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     fields = block.read_block(folder, config)
     _check_model(config, fields)
     stored = read_weights(folder)
-    if fields is not None:
-        return _open_with_block(folder, config, fields, stored)
     is_distilbert = config.raw("model_type") == distilbert.MODEL_TYPE
     if is_distilbert:
         config = distilbert.translate_config(config)
@@ -134,22 +139,25 @@ def open_huggingface(folder):
     if is_distilbert:
         encoder["pooler_activation"] = "relu"
         stored = distilbert.translate_tensors(stored, encoder)
-    read = functools.partial(_describe, folder, config, stored, encoder)
-    try:
-        head = _read_head(config)
-        heads = [head] if head else _find_heads(config, stored)
-    except WeightsError as fault:
-        return dataclasses.replace(read("BertEncoder"), head_fault=fault)
-    if len(heads) == 1:
-        return read(heads[0])
-    by_class = {head: functools.partial(read, head) for head in heads}
-    return dataclasses.replace(read("BertEncoder"), by_class=by_class)
+    if fields is None:
+        head = _read_stated_head(config, stored, wanted, folder)
+    else:
+        head = _read_own_head(folder, fields, stored)
+        encoder |= block.read_encoder(fields)
+        head |= block.read_origin(fields, folder)
+    return tensors.Checkpoint(
+        path=folder,
+        source=str(folder),
+        format="huggingface",
+        encoder=encoder,
+        initializer_range=config.number_or_none("initializer_range"),
+        **head,
+    )
 
 
-def _open_with_block(folder, config, fields, stored):
+def _read_own_head(folder, fields, stored):
+    """Return the `Checkpoint` fields of the head that the block states."""
     head = fields.text("class")
-    encoder = _read_encoder(config)
-    checkpoint = _describe(folder, config, stored, encoder, "BertEncoder")
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, normalize_name
     )
@@ -158,45 +166,59 @@ def _open_with_block(folder, config, fields, stored):
     found = _transpose_kernels(found) | {
         name: stored[name] for name in own_names
     }
-    checkpoint.head = head
-    checkpoint.head_arguments = block.read_arguments(fields)
-    checkpoint.tensors = block.add_check(found, folder, fields)
-    checkpoint.skipped = [name for name in skipped if name not in own_names]
-    block.apply(fields, checkpoint, folder)
-    if checkpoint.read_text is not None:
-        read = checkpoint.read_text
-        checkpoint.read_text = lambda: dataclasses.replace(
-            read(), is_resolved=True
-        )
-    return checkpoint
+    return {
+        "head": head,
+        "head_arguments": block.read_arguments(fields),
+        "tensors": block.add_check(found, folder, fields),
+        "skipped": [name for name in skipped if name not in own_names],
+    }
 
 
-def _describe(folder, config, stored, encoder, head):
-    """Return the `Checkpoint` of the folder, with the head of class `head`."""
+def _read_stated_head(config, stored, wanted, folder):
+    """Return the `Checkpoint` fields of the head in a folder without block."""
+    fault, fitting = None, ()
+    try:
+        head = _read_head(config)
+        fitting = (head,) if head else tuple(_find_heads(config, stored))
+    except WeightsError as error:
+        fault = error
+    head = wanted if wanted in fitting else "BertEncoder"
+    if len(fitting) == 1:
+        head = fitting[0]
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, normalize_name
     )
     found = _transpose_kernels(found)
-    arguments, fault = {}, None
+    arguments = {}
     try:
         arguments = _read_arguments(config, head, found)
     except WeightsError as error:
         fault = error
     _check_output_table(found, stored)
-    return tensors.Checkpoint(
-        source=str(folder),
-        format="huggingface",
-        encoder=encoder,
-        head=head,
-        head_arguments=arguments,
-        head_fault=fault,
-        tensors=found,
-        skipped=skipped,
-        read_text=huggingface_tokenizer.make_reader(
-            folder, config, encoder["max_sequence_length"]
-        ),
-        initializer_range=config.number_or_none("initializer_range"),
+    return {
+        "head": head,
+        "head_arguments": arguments,
+        "head_fault": fault,
+        "fitting_heads": () if head in fitting else fitting,
+        "tensors": found,
+        "skipped": skipped,
+    }
+
+
+def read_text(checkpoint):
+    """Return the `TextSettings`; None without a vocabulary."""
+    return read_folder_text(checkpoint.path, checkpoint.encoder)
+
+
+def read_folder_text(folder, encoder):
+    """Return the `TextSettings` of a folder; see `read_text`."""
+    config = tensor_files.read_json(os.path.join(folder, CONFIG))
+    text = huggingface_tokenizer.read_text(
+        folder, config, encoder["max_sequence_length"]
     )
+    if text is None or not block.is_current(config):
+        return text
+    return dataclasses.replace(text, is_resolved=True)
 
 
 def _transpose_kernels(found):

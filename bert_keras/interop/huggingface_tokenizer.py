@@ -116,18 +116,6 @@ TOKENIZER_RULES = {
 }
 
 
-def make_reader(folder, config, positions):
-    """Return a function that reads the folder's `TextSettings`.
-
-    Return None if the folder has no vocabulary. `config` is the `Fields` of
-    config.json. `positions` is the model's maximum sequence length.
-    """
-    names = (VOCABULARY, TOKENIZER)
-    if not any(os.path.exists(os.path.join(folder, name)) for name in names):
-        return None
-    return lambda: _read_text(folder, config, positions)
-
-
 def read_folder(folder):
     """Return the `TextSettings` of a folder with only a tokenizer.
 
@@ -138,11 +126,20 @@ def read_folder(folder):
     if os.path.exists(os.path.join(folder, "config.json")):
         return None
     # Ignore lengths from 2**31 on: without a length, transformers writes 1e30.
-    read = make_reader(folder, Fields({}, folder), 2**31)
-    return None if read is None else versions.read_unchanged(folder, read)
+    return versions.read_unchanged(
+        folder, lambda: read_text(folder, Fields({}, folder), 2**31)
+    )
 
 
-def _read_text(folder, config, positions):
+def read_text(folder, config, positions):
+    """Return the `TextSettings` of a folder; None without a vocabulary.
+
+    `config` is the `Fields` of config.json. `positions` is the model's maximum
+    sequence length.
+    """
+    names = (VOCABULARY, TOKENIZER)
+    if not any(os.path.exists(os.path.join(folder, name)) for name in names):
+        return None
     added, special, settings, tokenizer = (
         read_json(os.path.join(folder, name), optional=True)
         for name in (ADDED, SPECIAL, SETTINGS, TOKENIZER)

@@ -7,10 +7,11 @@ import os
 import re
 
 from bert_keras import files
-from bert_keras.interop import tensor_files, tensors, text_settings
+from bert_keras.interop import tensor_files, tensors
 from bert_keras.interop.hdf5 import read_h5
 from bert_keras.interop.head_table import layers_in
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.interop.text_settings import read_vocabulary
 from bert_keras.modeling.sizes import DIMENSIONS
 
 CONFIG, TASK_CONFIG = "config.json", "task.json"
@@ -80,8 +81,23 @@ TASK_NAMES = {
 }
 
 
-def open_keras_hub(folder):
-    """Return the `Checkpoint` of a keras-hub preset folder."""
+def matches(folder):
+    """Return True for a folder whose config.json Keras wrote.
+
+    Keras adds the key `registered_name` when it serializes a model. Of the
+    known formats, only keras-hub's config.json is written by Keras.
+    """
+    path = os.path.join(folder, CONFIG)
+    if not os.path.exists(path):
+        return False
+    return "registered_name" in tensor_files.read_json(path)
+
+
+def open_folder(folder, wanted=None):
+    """Return the `Checkpoint` of a keras-hub preset folder.
+
+    `wanted` is not used: task.json states the class.
+    """
     files.check_inside(os.path.join(folder, ASSETS), folder)
     encoder = _read_encoder(folder)
     head, arguments, embedding = _read_task(folder)
@@ -96,6 +112,7 @@ def open_keras_hub(folder):
         )
         found, skipped = found | some, skipped + others
     return tensors.Checkpoint(
+        path=folder,
         source=str(folder),
         format="keras_hub",
         encoder=encoder,
@@ -105,11 +122,6 @@ def open_keras_hub(folder):
             name: tensors.merge_heads(name, t) for name, t in found.items()
         },
         skipped=skipped,
-        read_text=text_settings.text_reader(
-            os.path.join(folder, VOCABULARY),
-            lambda: _read_text(folder),
-        ),
-        vocabulary_file=VOCABULARY,
         embedding=embedding,
     )
 
@@ -189,7 +201,14 @@ def _read_task(folder):
     return head, arguments, None
 
 
-def _read_text(folder):
+def read_text(checkpoint):
+    """Return the `TextSettings`; None without a vocabulary."""
+    folder = checkpoint.path
+    settings = _read_text_settings(folder)
+    return read_vocabulary(os.path.join(folder, VOCABULARY), **settings)
+
+
+def _read_text_settings(folder):
     """Return the arguments of `TextSettings`, except the pieces, as a dict."""
     path = os.path.join(folder, TOKENIZER)
     if not os.path.exists(path):

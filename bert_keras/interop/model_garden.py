@@ -10,7 +10,7 @@ import re
 from bert_keras import files
 from bert_keras.interop import google, tensor_bundle, tensors
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.interop.text_settings import text_reader
+from bert_keras.interop.text_settings import read_vocabulary
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. In a checkpoint,
 # a variable's key is a path in the object graph, which depends on the encoder's
@@ -18,6 +18,7 @@ from bert_keras.interop.text_settings import text_reader
 # name is stored too, except by some programs. `plain_names` gives a variable
 # the same name in all these files.
 
+SAVED_MODEL = "saved_model.pb"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"
 _LAYER = "transformer/layer_{}"
@@ -107,19 +108,42 @@ _HEAD_LAYERS = {
 _TOKEN_LOGITS = "transform"  # from the name predictions/transform/logits
 
 
-def open_model_garden(prefix, source, pieces=None):
-    """Return the `Checkpoint` of a TF2 object checkpoint.
+def matches(path):
+    """Return True for a SavedModel or a checkpoint with an object graph."""
+    if os.path.exists(os.path.join(path, SAVED_MODEL)):
+        return True
+    prefix = tensor_bundle.find_prefix(path)
+    if prefix is None:
+        return False
+    return tensor_bundle.OBJECT_GRAPH in tensor_bundle.read_index(prefix)
+
+
+def _find_files(path):
+    """Return the paths of the checkpoint, without `.index`, and vocabulary."""
+    if not os.path.exists(os.path.join(path, SAVED_MODEL)):
+        prefix = tensor_bundle.find_prefix(path)
+        return prefix, os.path.join(os.path.dirname(prefix), google.VOCABULARY)
+    assets = os.path.join(path, "assets")
+    for inner in (assets, os.path.join(path, "variables")):
+        files.check_inside(inner, path)
+    found = sorted(os.listdir(assets)) if os.path.isdir(assets) else []
+    name = found[0] if len(found) == 1 else google.VOCABULARY
+    prefix = os.path.join(path, "variables", "variables")
+    return prefix, os.path.join(assets, name)
+
+
+def open_path(path, wanted=None):
+    """Return the `Checkpoint` of a SavedModel or a TF2 object checkpoint.
 
     Args:
-        prefix: path of the checkpoint without `.index`.
-        source: path that the user passed, for messages. The word "cased" or
-            "uncased" in the last part of the path states the text's case.
-        pieces: path of the vocabulary, if it is not next to the checkpoint.
+        path: path of the checkpoint without `.index`, or a folder.
+        wanted: not used: the object graph decides the head.
 
     Raises:
-        WeightsError: the file is damaged, or holds no BERT encoder.
+        WeightsError: a file is damaged, or the files hold no BERT encoder.
     """
-    folder = os.path.dirname(prefix)
+    prefix, _ = _find_files(path)
+    source = str(path)
     stored = tensor_bundle.read_tf_checkpoint(prefix)
     graph = tensor_bundle.read_object_graph(prefix)
     plain = plain_names(stored, tensor_bundle.variable_names(graph))
@@ -139,13 +163,14 @@ def open_model_garden(prefix, source, pieces=None):
             "If bert_keras exported the model, load the folder with "
             "bert_keras.load_saved_model",
         )
-    config = os.path.join(folder, google.CONFIG)
+    config = os.path.join(os.path.dirname(prefix), google.CONFIG)
     if os.path.exists(config):
         encoder = google.read_config(config)
     else:
         encoder = _encoder(found, source)
     return tensors.Checkpoint(
-        source=str(source),
+        path=path,
+        source=source,
         format="model_garden",
         encoder=encoder,
         head=head,
@@ -154,24 +179,18 @@ def open_model_garden(prefix, source, pieces=None):
             name: tensors.merge_heads(name, t) for name, t in found.items()
         },
         skipped=skipped,
-        read_text=text_reader(
-            pieces or os.path.join(folder, google.VOCABULARY),
-            lambda: {
-                "cases": google.name_cases(source) | _find_stated_case(prefix)
-            },
-        ),
     )
 
 
-def open_saved_model(folder):
-    """Return the `Checkpoint` of an encoder in a SavedModel."""
-    assets = os.path.join(folder, "assets")
-    for inner in (assets, os.path.join(folder, "variables")):
-        files.check_inside(inner, folder)
-    found = sorted(os.listdir(assets)) if os.path.isdir(assets) else []
-    name = found[0] if len(found) == 1 else google.VOCABULARY
-    prefix = os.path.join(folder, "variables", "variables")
-    return open_model_garden(prefix, folder, os.path.join(assets, name))
+def read_text(checkpoint):
+    """Return the `TextSettings`; None without a vocabulary.
+
+    The last part of the path, as in `google.read_text`, and a variable of the
+    checkpoint state the case.
+    """
+    prefix, pieces = _find_files(checkpoint.path)
+    cases = google.name_cases(checkpoint.path) | _find_stated_case(prefix)
+    return read_vocabulary(pieces, cases=cases)
 
 
 def _encoder(found, source):

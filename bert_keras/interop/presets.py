@@ -1,22 +1,14 @@
-"""Models and preprocessors from a preset, which is a path or a name.
+"""Models, preprocessors and tokenizers from a preset."""
 
-A format's reader is imported only if a preset has that format.
-"""
-
-import dataclasses
-import glob
 import logging
-import os
 import re
 from numbers import Integral
 
 import numpy as np
 from keras import ops
 
-from bert_keras import files, versions
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface_tokenizer, tensors
-from bert_keras.interop.block import CONFIG
 from bert_keras.interop.head_selection import select_head, select_labels
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.load_report import (
@@ -24,12 +16,8 @@ from bert_keras.interop.load_report import (
     LoadReport,
     warn_about_weights,
 )
-from bert_keras.interop.tensor_files import read_json
-from bert_keras.interop.tensors import (
-    Checkpoint,
-    WeightsError,
-    read_license,
-)
+from bert_keras.interop.opening import FORMATS, open_checkpoint, read_text
+from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import resolve_case
 from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.heads import check_labels
@@ -41,26 +29,6 @@ from bert_keras.modeling.weights import POOLER, in_encoder, published_weights
 
 logger = logging.getLogger(__name__)
 
-KNOWN = (
-    "the folder of a run or of weights (Hugging Face, sentence-transformers, "
-    "keras-hub, TensorFlow 1, Model Garden, TF Hub), or a name: org/name on "
-    "the Hugging Face Hub, or one of bert_keras.presets()"
-)
-_UNPACK = " Unpack the archive and pass its folder."
-_LOAD = " keras.models.load_model loads a model from such a file"
-_FOLDER = " Pass the folder of this file."
-# End of a file's name -> advice in the message that the file is no preset.
-FILES = {
-    **dict.fromkeys((".zip", ".tar.gz", ".tgz"), _UNPACK),
-    ".keras": f"{_LOAD}, after import bert_keras.",
-    "tf_model.h5": _FOLDER,
-    ".weights.h5": (
-        " It has weights only: build the same model, and call its method "
-        "load_weights with this file."
-    ),
-    ".h5": f"{_LOAD}; if it has weights only, a model's load_weights.",
-    **dict.fromkeys((".safetensors", ".json", ".txt"), _FOLDER),
-}
 _LAYER = re.compile(r"encoder/layer_(\d+)/")
 SEQUENCE_LENGTH = 128  # default, if the preset states no length
 
@@ -90,8 +58,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     """
     texts = _take_text_arguments(cls, arguments)
     count = _check_labels_argument(cls, arguments)
-    checkpoint = open_checkpoint(preset, revision)
-    checkpoint = choose_class(cls.__name__, checkpoint)
+    checkpoint = open_checkpoint(preset, cls.__name__, revision=revision)
     # The names of the preset's head are kept if their number is right.
     if count and len(checkpoint.head_arguments.get("labels") or ()) != count:
         arguments["labels"] = [str(number) for number in range(count)]
@@ -272,7 +239,7 @@ def _set_preprocessor(
         return
     longest = model.encoder.max_sequence_length
     try:
-        text = _read_text(checkpoint)
+        text = _read_needed_text(checkpoint)
     except InputError:  # such as a checkpoint without a vocabulary
         if sequence_length is None:
             return
@@ -295,8 +262,8 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
 
     `arguments`, for `cls` or `tokenizer_class`, override the preset's settings.
     """
-    checkpoint = open_checkpoint(preset, revision)
-    text = _read_text(checkpoint)
+    checkpoint = open_checkpoint(preset, revision=revision)
+    text = _read_needed_text(checkpoint)
     longest = checkpoint.encoder["max_sequence_length"]
     return _make_preprocessor(
         cls, tokenizer_class, checkpoint, text, dict(arguments), longest
@@ -334,8 +301,8 @@ def load_tokenizer(cls, preset, revision, arguments):
     text = huggingface_tokenizer.read_folder(preset)
     if text is not None:
         return _make_tokenizer(cls, preset, text, dict(arguments))
-    checkpoint = open_checkpoint(preset, revision)
-    text = _read_text(checkpoint)
+    checkpoint = open_checkpoint(preset, revision=revision)
+    text = _read_needed_text(checkpoint)
     return _make_tokenizer(cls, checkpoint.source, text, arguments)
 
 
@@ -349,160 +316,6 @@ def _make_tokenizer(cls, source, text, arguments):
     return cls(
         text.pieces, **{**text.tokenizer, **arguments, "lowercase": lowercase}
     )
-
-
-def open_checkpoint(preset, revision=None):
-    """Return the `Checkpoint` of a preset.
-
-    Args:
-        preset: path of a checkpoint in any known format, `org/name` or
-            `hf://org/name` on the Hugging Face Hub, or a name of
-            `bert_keras.presets()`. A `Checkpoint` is returned unchanged.
-        revision: branch, tag or commit on the Hub.
-
-    Raises:
-        InputError: `preset` is neither a string nor a path, does not exist or
-            has no known format, or `revision` is given for a preset that is
-            not on the Hub.
-    """
-    if isinstance(preset, Checkpoint):
-        return preset
-    if not isinstance(preset, str | os.PathLike):
-        raise InputError(
-            f"The preset is {preset!r}. Expected a path or a name as a string."
-        )
-    preset = os.fspath(preset)
-    is_path = os.path.exists(preset) or os.path.exists(f"{preset}.index")
-    if is_path and revision is None:
-        return _open_path(find_model_folder(preset))
-    from bert_keras.interop import downloads
-
-    name = None
-    if not is_path:
-        name = downloads.hub_name(downloads.HUB_NAMES.get(preset, preset))
-    if revision is not None and name is None:
-        raise InputError(
-            f"`revision` is {revision!r}, but {preset} is not on the Hub. "
-            "Leave revision out."
-        )
-    if name is not None:
-        folder, source = downloads.fetch_from_hub(name, revision)
-    elif preset in downloads.packaged_names():
-        folder, source = os.path.join(downloads.PACKAGED, preset), preset
-    else:
-        released = downloads.ALIASES.get(preset, preset)
-        if released in downloads.RELEASED:
-            preset = downloads.fetch_release(released)
-        return _open_path(preset)
-    checkpoint = _open_path(folder)
-    checkpoint.source = checkpoint.origin = source
-    return checkpoint
-
-
-def find_model_folder(path):
-    """Return `path/model` if `path` is the folder of a run, else `path`."""
-    inner = os.path.join(os.fspath(path), "model")
-    is_run = os.path.isfile(os.path.join(inner, CONFIG))
-    is_run = is_run and not os.path.isfile(os.path.join(path, CONFIG))
-    return inner if is_run else path
-
-
-def _open_path(path):
-    if files.is_remote(path):
-        raise InputError(
-            f"{path} is not a local path, but weights are only read from "
-            "local folders. Copy the folder here and pass the copy's path."
-        )
-    if os.path.isdir(path) or os.path.isfile(f"{path}.index"):
-        return versions.read_unchanged(path, lambda: _read_path(path))
-    if os.path.exists(path):
-        files.check_file(path)
-    from bert_keras.interop.downloads import suggest_names
-
-    advice = [text for end, text in FILES.items() if str(path).endswith(end)]
-    raise InputError(
-        f"No supported checkpoint at {path}.{suggest_names(path)}"
-        f"{''.join(advice[:1])} Expected {KNOWN}."
-    )
-
-
-def _read_path(path):
-    if os.path.isdir(path):
-        checkpoint = _open_folder(path)
-        checkpoint.license = checkpoint.license or read_license(path)
-    else:
-        checkpoint = _open_tensorflow(path, path)
-    data = {tensor.file for tensor in checkpoint.tensors.values()}
-    checkpoint.check_unchanged = versions.make_check(path, data)
-    return checkpoint
-
-
-def _open_folder(folder):
-    if os.path.exists(os.path.join(folder, "modules.json")):
-        from bert_keras.interop import sentence_transformers
-
-        return sentence_transformers.open_sentence_transformers(folder)
-    config = os.path.join(folder, CONFIG)
-    if os.path.exists(config):
-        # Keras adds the key `registered_name` when it serializes a model. Of
-        # the known formats, only keras-hub's config.json is written by Keras.
-        if "registered_name" in read_json(config):
-            from bert_keras.interop.keras_hub import open_keras_hub
-
-            return open_keras_hub(folder)
-        from bert_keras.interop.huggingface import open_huggingface
-
-        return open_huggingface(folder)
-    if os.path.exists(os.path.join(folder, "saved_model.pb")):
-        from bert_keras.interop.model_garden import open_saved_model
-
-        return open_saved_model(folder)
-    from bert_keras.interop.tensor_bundle import find_prefix
-
-    prefix = find_prefix(folder)
-    if prefix is None:
-        raise InputError(
-            f"No supported checkpoint in the folder {folder}."
-            f"{_suggest_inner_folders(folder)} Expected {KNOWN}."
-        )
-    return _open_tensorflow(prefix, folder)
-
-
-def _suggest_inner_folders(folder):
-    root = glob.escape(folder)
-    configs = [
-        path
-        for depth in ("*", "*/*")
-        for path in sorted(glob.glob(os.path.join(root, depth, CONFIG)))
-    ]
-    if not configs:
-        return ""
-    names = " or ".join(os.path.dirname(path) for path in configs[:3])
-    return f" Did you mean {names}?"
-
-
-def _open_tensorflow(prefix, source):
-    """Open a checkpoint of TensorFlow 2 (with an object graph) or 1."""
-    from bert_keras.interop import google, model_garden, tensor_bundle
-
-    if tensor_bundle.OBJECT_GRAPH in tensor_bundle.read_index(prefix):
-        return model_garden.open_model_garden(prefix, source)
-    return google.open_google(prefix, source)
-
-
-def choose_class(name, checkpoint):
-    """Return the checkpoint with the head of class `name`.
-
-    The checkpoint is returned unchanged if its `by_class` lacks `name`.
-    """
-    read = checkpoint.by_class.get(name)
-    if read is None:
-        return checkpoint
-    # Copy the fields that were set after `checkpoint` was made.
-    names = ("source", "format", "origin", "license", "embedding", "read_text")
-    names = (*names, "check_unchanged")
-    kept = {field: getattr(checkpoint, field) for field in names}
-    return dataclasses.replace(read(), **kept)
 
 
 def _split_arguments(cls, arguments):
@@ -615,28 +428,18 @@ def _check_complete(model, checkpoint, report):
 
 
 def _check_unchanged(checkpoint):
-    if checkpoint.check_unchanged is not None:
-        checkpoint.check_unchanged()
+    checkpoint.check_unchanged()
 
 
-def _read_text(checkpoint):
-    fix = f"Put the model's {checkpoint.vocabulary_file} next to the weights"
-    if checkpoint.read_text is None:
-        raise WeightsError(
-            checkpoint.source, "there is no vocabulary next to the weights", fix
-        )
-    try:
-        text = checkpoint.read_text()
-    finally:
-        _check_unchanged(checkpoint)
-    size = checkpoint.encoder["vocabulary_size"]
-    if len(text.pieces) > size:
+def _read_needed_text(checkpoint):
+    """Return the `TextSettings`; raise `WeightsError` without a vocabulary."""
+    text = read_text(checkpoint)
+    if text is None:
+        file = FORMATS[checkpoint.format].vocabulary
         raise WeightsError(
             checkpoint.source,
-            "the vocabulary does not belong to the weights",
-            fix,
-            expected=f"at most {size} tokens",
-            found=f"{len(text.pieces)}",
+            "there is no vocabulary next to the weights",
+            f"Put the model's {file} next to the weights",
         )
     return text
 

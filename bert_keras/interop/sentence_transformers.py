@@ -5,8 +5,8 @@ import os
 import warnings
 
 from bert_keras import files, json_files
+from bert_keras.interop import huggingface
 from bert_keras.interop.block import CONFIG
-from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.huggingface_tokenizer import read_prompts
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
@@ -37,38 +37,71 @@ POOLINGS = {
 }
 
 
-def open_sentence_transformers(folder):
+def matches(folder):
+    """Return True for a folder with modules.json."""
+    return os.path.exists(os.path.join(folder, MODULES))
+
+
+def open_folder(folder, wanted=None):
     """Return the folder's `Checkpoint`, with the pooling in `embedding`."""
     modules = _read_modules(folder)
-    inner = os.path.join(folder, modules["Transformer"])
     for name in modules.values():
         files.check_inside(os.path.join(folder, name), folder)
-    checkpoint = open_huggingface(inner)
-    checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
+    inner = os.path.join(folder, modules["Transformer"])
+    checkpoint = huggingface.open_folder(inner, wanted)
+    embedding = checkpoint.embedding
     if "Pooling" in modules:  # a CrossEncoder has only a Transformer
         settings = _read_settings(folder, "Normalize" in modules)
-        checkpoint.embedding = {
+        embedding = {
             "pooling": _read_pooling(os.path.join(folder, modules["Pooling"])),
             "normalize": "Normalize" in modules,
         }
         if "truncate_dim" in settings:
             dim = settings.integer("truncate_dim", maximum=2**20)
-            checkpoint.embedding["truncate_dim"] = dim
-    if checkpoint.read_text is not None:
-        read, path = checkpoint.read_text, os.path.join(inner, SETTINGS)
-        longest = checkpoint.encoder["max_sequence_length"]
-        checkpoint.read_text = lambda: _add_settings(read(), path, longest)
+            embedding["truncate_dim"] = dim
+        _read_all_prompts(folder, modules, settings)  # refuse faults now
+    return dataclasses.replace(
+        checkpoint,
+        path=folder,
+        source=str(folder),
+        format="sentence_transformers",
+        embedding=embedding,
+    )
+
+
+def read_text(checkpoint):
+    """Return the `TextSettings`; None without a vocabulary."""
+    folder = checkpoint.path
+    modules = _read_modules(folder)
+    inner = os.path.join(folder, modules["Transformer"])
+    text = huggingface.read_folder_text(inner, checkpoint.encoder)
+    if text is None:
+        return None
+    path = os.path.join(inner, SETTINGS)
+    settings = read_json(path, optional=True)
+    length = text.sequence_length
+    if "max_seq_length" in settings:
+        length = settings.integer("max_seq_length")
+    elif length is None:  # sentence-transformers' default
+        length = checkpoint.encoder["max_sequence_length"]
+    lower = settings.boolean("do_lower_case", False)
+    prompts = {}
     if "Pooling" in modules:
-        read_text, prompts = checkpoint.read_text, read_prompts(settings)
-        pooling = os.path.join(folder, modules["Pooling"], CONFIG)
-        prompts["include_prompt"] = read_json(pooling).boolean(
-            "include_prompt", True
-        )
-        if read_text is not None and prompts["prompts"]:
-            checkpoint.read_text = lambda: dataclasses.replace(
-                read_text(), **prompts
-            )
-    return checkpoint
+        embedding = read_json(os.path.join(folder, EMBEDDING), optional=True)
+        prompts = _read_all_prompts(folder, modules, embedding)
+    return dataclasses.replace(
+        text,
+        sequence_length=length,
+        cases=text.cases | ({path: True} if lower else {}),
+        **(prompts if prompts.get("prompts") else {}),
+    )
+
+
+def _read_all_prompts(folder, modules, settings):
+    """Return the prompts as arguments of `TextSettings`; see `read_prompts`."""
+    pooling = read_json(os.path.join(folder, modules["Pooling"], CONFIG))
+    include = pooling.boolean("include_prompt", True)
+    return {**read_prompts(settings), "include_prompt": include}
 
 
 def _read_settings(folder, normalizes):
@@ -87,21 +120,6 @@ def _read_settings(folder, normalizes):
             stacklevel=2,
         )
     return config
-
-
-def _add_settings(text, path, longest):
-    """Add the settings in sentence_bert_config.json to `text`; return `text`.
-
-    `path` is the path of that file, `longest` the model's maximum length.
-    """
-    settings = read_json(path, optional=True)
-    if "max_seq_length" in settings:
-        text.sequence_length = settings.integer("max_seq_length")
-    elif text.sequence_length is None:  # sentence-transformers' default
-        text.sequence_length = longest
-    if settings.boolean("do_lower_case", False):
-        text.cases[path] = True
-    return text
 
 
 def _read_modules(folder):

@@ -256,13 +256,16 @@ def variable_names(graph):
 def find_prefix(folder):
     """Return the prefix of the checkpoint in a folder, or None.
 
-    If the folder has several checkpoints, return the one that the file
-    `checkpoint` names. Only the last part of the path in that file is used.
+    A path that is no folder is a prefix already. If the folder has several
+    checkpoints, return the one that the file `checkpoint` names. Only the last
+    part of the path in that file is used.
 
     Raises:
         WeightsError: the folder has several checkpoints, and `checkpoint` is
             missing or names none of them.
     """
+    if not os.path.isdir(folder):
+        return folder
     found = sorted(
         name.removesuffix(".index")
         for name in os.listdir(folder)

@@ -220,22 +220,21 @@ def run_checks(found):
             tensor.check()
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """The description of one checkpoint.
 
     Attributes:
+        path: path that was opened: a folder, or the prefix of a TensorFlow
+            checkpoint.
         source: path or name of the preset, for messages.
-        format: name of the format, such as "huggingface", for messages.
+        format: name of the format in `opening.FORMATS`.
         encoder: arguments of `BertEncoder`.
         encoder_arguments: arguments that only a subclass of `BertEncoder` has.
         head: name of the model class that the weights belong to.
         head_arguments: arguments of the model class, without the encoder.
         tensors: dict of weight name in bert_keras -> `Tensor`.
         skipped: names of stored tensors that match no known weight.
-        read_text: function that returns the `TextSettings`; None if there is no
-            vocabulary.
-        vocabulary_file: path of the vocabulary in the preset, for messages.
         embedding: dict of `BertEmbedder` arguments ("pooling", "normalize" and
             maybe "truncate_dim"); None if the files state no pooling.
         origin: source of the weights that training began from: a Hub name with
@@ -246,13 +245,13 @@ class Checkpoint:
         untrained: names of weights that were saved while still random.
         head_fault: `WeightsError` that says why the head cannot be used, or
             None. The encoder can be used in both cases.
-        by_class: dict of class name -> function that returns the `Checkpoint`
-            with the head of that class. Used if the files name no class and
-            several classes fit the tensors. `head` is then "BertEncoder".
-        check_unchanged: function that raises `WeightsError` if the files have
-            changed since they were opened, or None.
+        fitting_heads: names of the classes that fit the tensors, if the files
+            name no class and several fit. `head` is then "BertEncoder".
+        check_unchanged: function that raises `InputError` if the files have
+            changed since they were opened.
     """
 
+    path: str
     source: str
     format: str
     encoder: dict
@@ -260,16 +259,14 @@ class Checkpoint:
     head_arguments: dict
     tensors: dict
     skipped: list
-    read_text: Callable | None = None
-    vocabulary_file: str = "vocab.txt"
     embedding: dict | None = None
     origin: str | None = None
     license: License | None = None
     initializer_range: float | None = None
-    untrained: list = dataclasses.field(default_factory=list)
+    untrained: tuple = ()
     head_fault: InputError | None = None
-    by_class: dict = dataclasses.field(default_factory=dict)
-    check_unchanged: Callable | None = None
+    fitting_heads: tuple = ()
+    check_unchanged: Callable = lambda: None
     encoder_arguments: dict = dataclasses.field(default_factory=dict)
 
 

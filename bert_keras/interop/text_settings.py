@@ -8,7 +8,7 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.text import vocabulary
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class TextSettings:
     """Vocabulary, case, tokenizer settings and prompts of a checkpoint.
 
@@ -36,20 +36,14 @@ class TextSettings:
     include_prompt: bool = True
 
 
-def text_reader(path, settings):
-    """Return a function that reads the `TextSettings` of a preset.
+def read_vocabulary(path, **settings):
+    """Return `TextSettings` with the pieces in a file; None without the file.
 
-    Return None if the preset has no vocabulary file.
-
-    Args:
-        path: path of the vocabulary file. If it is a link, its target must be
-            inside the same folder.
-        settings: function that returns a dict of the other arguments of
-            `TextSettings`.
+    `settings` are the other arguments of `TextSettings`.
     """
     if not os.path.lexists(path):
         return None
-    return lambda: TextSettings(read_pieces(path), **settings())
+    return TextSettings(read_pieces(path), **settings)
 
 
 def check_fits(model, preprocessor):

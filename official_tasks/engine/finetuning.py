@@ -9,7 +9,7 @@ import numpy as np
 import bert_keras
 from bert_keras import files, json_files
 from bert_keras.errors import InputError, require_tensorflow
-from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.opening import open_checkpoint
 from bert_keras.modeling.weights import copy_weights, untrained_weights
 from bert_keras.run_folder import RunFolder, resume_dtype
 from bert_keras.training.loop import averaged_weights, take_averages

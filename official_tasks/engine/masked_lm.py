@@ -10,7 +10,7 @@ import tensorflow as tf
 import bert_keras
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.opening import open_checkpoint
 from bert_keras.modeling import kernels, weights
 from bert_keras.text.masking import (
     MASK_RATE,

@@ -11,11 +11,7 @@ import tensorflow as tf
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
 from bert_keras.interop.load_report import is_spare, list_names
-from bert_keras.interop.presets import (
-    choose_class,
-    find_model_folder,
-    open_checkpoint,
-)
+from bert_keras.interop.opening import find_model_folder, open_checkpoint
 from bert_keras.modeling import weights
 from official_tasks import progress
 from official_tasks.engine.batches import prediction_batches, row_lengths
@@ -62,7 +58,7 @@ def load_model(
         return _build_model(task, encoder, bilstm_dim)
     model = _build_model(task, encoder, bilstm_dim)
     name = type(model).__name__
-    checkpoint = choose_class(name, checkpoint)
+    checkpoint = open_checkpoint(checkpoint, name)
     new_labels = []
     if checkpoint.head == name:
         new_labels = _load_head(model, checkpoint, dtype)
@@ -102,7 +98,7 @@ def load_trained(task, preset):
     bilstm_dim = checkpoint.head_arguments.get("bilstm_dim")
     model = _build_model(task, encoder, bilstm_dim)
     name = type(model).__name__
-    checkpoint = choose_class(name, checkpoint)
+    checkpoint = open_checkpoint(checkpoint, name)
     # A model that adds no weights to the encoder has no head to check.
     has_head = not all(
         map(weights.in_encoder, weights.published_weights(model))

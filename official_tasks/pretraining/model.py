@@ -2,7 +2,7 @@
 
 import bert_keras
 from bert_keras.errors import InputError
-from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.opening import open_checkpoint
 from bert_keras.modeling.weights import (
     copy_weights,
     mark_new_weights,

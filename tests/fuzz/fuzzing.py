@@ -17,7 +17,8 @@ from tiny import CLASSES
 from weight_samples import write_data_samples, write_samples
 
 from bert_keras.errors import InputError
-from bert_keras.interop.presets import load_model, open_checkpoint
+from bert_keras.interop.opening import open_checkpoint, read_text
+from bert_keras.interop.presets import load_model
 from bert_keras.text.preprocessor import BertPreprocessor
 
 # Memory limits beyond twice the file's size: `SLACK_BYTES` for Python objects,
@@ -104,8 +105,7 @@ def _read(path, build):
                 tensor.check()
             if tensor.load().shape != tuple(tensor.shape):
                 raise AssertionError(f"{tensor.name} has another shape")
-        if checkpoint.read_text is not None:
-            checkpoint.read_text()
+        read_text(checkpoint)
         if build and checkpoint.head in CLASSES:
             load_model(CLASSES[checkpoint.head], checkpoint)
             BertPreprocessor.from_preset(checkpoint)

@@ -18,7 +18,7 @@ from bert_keras.interop.convert import (
     sample_inputs,
 )
 from bert_keras.interop.head_table import HEADS
-from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.opening import open_checkpoint, read_text
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights
 
@@ -50,7 +50,7 @@ def test_a_class_is_written_and_read_unchanged(tmp_path, name, with_block):
     if name == "BertClassifier":
         assert written.head_arguments["labels"] == ["no", "maybe", "yes"]
         assert written.head_arguments["problem"] == "single"
-    text = written.read_text()
+    text = read_text(written)
     assert text.sequence_length == 12
     assert text.pieces == tiny.PIECES
     assert set(text.cases.values()) == {False}
@@ -183,7 +183,7 @@ def test_the_script_prints_the_difference_and_settles_the_case(tmp_path):
     assert done.returncode and "--nolowercase" in done.stderr
     done = call_script(SCRIPT, *flags, "--nolowercase", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    text = open_checkpoint(tmp_path / "b").read_text()
+    text = read_text(open_checkpoint(tmp_path / "b"))
     assert set(text.cases.values()) == {False}
     # A script may read the line, so long paths must not wrap it.
     (line,) = done.stdout.splitlines()

@@ -21,10 +21,8 @@ from weight_names import (
     SPAN,
 )
 
-from bert_keras.interop.presets import (
-    load_model,
-    open_checkpoint,
-)
+from bert_keras.interop.opening import open_checkpoint, read_text
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.text.preprocessor import BertPreprocessor
 
@@ -104,7 +102,7 @@ def test_the_case_is_not_in_a_folder_above_nor_within_a_word(tmp_path, write):
     folder = tmp_path / "uncased" / "lowercased"
     write(folder)
     for preset in (folder, folder / "bert_model.ckpt"):
-        assert open_checkpoint(preset).read_text().cases == {}
+        assert read_text(open_checkpoint(preset)).cases == {}
 
 
 @pytest.mark.parametrize("prefix", ["model", "encoder"])

@@ -16,10 +16,8 @@ from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface_weights
 from bert_keras.interop.convert import convert
-from bert_keras.interop.presets import (
-    load_model,
-    open_checkpoint,
-)
+from bert_keras.interop.opening import open_checkpoint
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
@@ -89,6 +87,17 @@ def test_a_head_without_a_name_is_known_by_its_tensors(tmp_path, kind, stated):
     assert row.task == KINDS[kind][0]
     assert (row.skipped, row.untrained) == ([], [])
     assert_holds(load_model(CLASSES[row.task], tmp_path / "own"), numbers)
+
+
+def test_a_language_model_that_sees_both_sides_is_no_causal_model(tmp_path):
+    numbers = folder_of(tmp_path, "BertForPreTraining")
+    for decodes, head in ((False, "BertPretrainer"), (True, "BertCausalModel")):
+        names = {"architectures": ["BertLMHeadModel"], "is_decoder": decodes}
+        write_json(tmp_path, "config.json", {**CONFIG, **names})
+        checkpoint = open_checkpoint(tmp_path)
+        assert checkpoint.head == head
+        found = checkpoint.tensors["mlm/bias"].load()
+        assert np.array_equal(found, numbers["mlm/bias"])
 
 
 def classifier_folder(folder, outputs, labels=None, pooler=True, **config):

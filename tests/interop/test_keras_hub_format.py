@@ -13,10 +13,8 @@ from tiny import CLASSES
 from weight_names import ENCODER, KERAS_HUB
 
 from bert_keras.interop.convert import model_class
-from bert_keras.interop.presets import (
-    load_model,
-    open_checkpoint,
-)
+from bert_keras.interop.opening import open_checkpoint
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -155,3 +153,20 @@ def test_the_text_side_comes_along(tmp_path):
     assert text.sequence_length == 14
     assert text.tokenizer.lowercase is True
     assert text.tokenizer.strip_accents is False
+    del tokenizer["config"]["lowercase"]  # keras-hub then keeps the case
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    text = BertPreprocessor.from_preset(tmp_path)
+    assert text.tokenizer.lowercase is False
+    assert text.tokenizer.max_word_length == 200
+
+
+def test_a_masked_language_model_has_the_head_of_keras_hub(tmp_path):
+    text_embedder(tmp_path)
+    path = tmp_path / "task.json"
+    path.write_text(path.read_text().replace("TextEmbedder", "MaskedLM"))
+    # `MaskedLMHead` of keras-hub 0.32: intermediate_activation="gelu" is the
+    # exact GELU, and layer_norm_epsilon is 1e-05.
+    assert open_checkpoint(tmp_path).head_arguments == {
+        "mlm_activation": "gelu_exact",
+        "mlm_norm_epsilon": 1e-5,
+    }

@@ -5,7 +5,7 @@ from served_samples import encoder, preprocessor, spread
 
 from bert_keras import json_files
 from bert_keras.interop.convert import convert
-from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.opening import open_checkpoint
 from bert_keras.interop.tensors import License, read_license
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer

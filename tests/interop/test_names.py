@@ -20,10 +20,8 @@ from test_sentence_transformers import sentence_folder
 from bert_keras.errors import InputError
 from bert_keras.interop import downloads as releases
 from bert_keras.interop.downloads import WANTED
-from bert_keras.interop.presets import (
-    load_model,
-    open_checkpoint,
-)
+from bert_keras.interop.opening import open_checkpoint
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import find_case, resolve_case

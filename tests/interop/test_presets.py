@@ -26,7 +26,7 @@ from bert_keras import files, json_files
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop import head_selection
 from bert_keras.interop.convert import convert
-from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.opening import open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder

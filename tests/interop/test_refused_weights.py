@@ -17,7 +17,8 @@ from tiny import CLASSES
 from weight_samples import WRITERS
 
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop.presets import load_model, open_checkpoint
+from bert_keras.interop.opening import open_checkpoint
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.tensor_files import read_safetensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.text.preprocessor import BertPreprocessor

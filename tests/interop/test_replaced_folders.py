@@ -12,7 +12,8 @@ from tiny import CLASSES
 
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface, peft, presets, tensors
-from bert_keras.interop.presets import load_model, open_checkpoint
+from bert_keras.interop.opening import open_checkpoint
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import enable_lora, published_weights
 from bert_keras.serving import load

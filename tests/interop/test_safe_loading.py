@@ -19,7 +19,8 @@ from test_huggingface import CONFIG, folder_of, write_json
 from tiny import CLASSES
 
 from bert_keras.errors import InputError
-from bert_keras.interop.presets import load_model, open_checkpoint
+from bert_keras.interop.opening import open_checkpoint, read_text
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensor_files import read_safetensors
 from bert_keras.interop.tensors import WeightsError
@@ -163,8 +164,7 @@ def read_all(path):
     checkpoint = open_checkpoint(path)
     for tensor in checkpoint.tensors.values():
         tensor.load()
-    if checkpoint.read_text is not None:
-        checkpoint.read_text()
+    read_text(checkpoint)
 
 
 def test_no_file_is_read_through_a_link_or_from_a_pipe(
@@ -259,7 +259,7 @@ def test_a_vocabulary_of_lines_without_end_is_refused_at_once(tmp_path):
     for size in (15_000_000, 17_000_000):
         (tmp_path / "vocab.txt").write_bytes(b"\n" * size)
         with pytest.raises(InputError, match="at most"):
-            open_checkpoint(tmp_path).read_text()
+            read_text(open_checkpoint(tmp_path))
 
 
 def test_an_index_that_would_end_the_process_is_refused(tmp_path):

@@ -16,10 +16,8 @@ from test_huggingface import folder_of, write_json
 from bert_keras import export_saved_model
 from bert_keras.errors import InputError
 from bert_keras.interop.convert import convert
-from bert_keras.interop.presets import (
-    load_model,
-    open_checkpoint,
-)
+from bert_keras.interop.opening import open_checkpoint
+from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.embedder import BertEmbedder
@@ -69,6 +67,16 @@ def test_pooling_normalisation_and_length_are_kept(tmp_path, inner):
     again = load_model(BertEncoder, tmp_path / "b")
     assert again.sentence_embedding == expected
     assert BertPreprocessor.from_preset(tmp_path / "b").sequence_length == 9
+
+
+def test_the_case_of_the_module_is_compared_with_the_tokenizers(tmp_path):
+    sentence_folder(tmp_path)
+    write_json(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
+    text = BertPreprocessor.from_preset(tmp_path)
+    assert text.tokenizer.lowercase is False
+    write_json(tmp_path, "sentence_bert_config.json", {"do_lower_case": True})
+    with pytest.raises(WeightsError, match="lower-cased in .*sentence_bert_c"):
+        BertPreprocessor.from_preset(tmp_path)
 
 
 @pytest.mark.parametrize(

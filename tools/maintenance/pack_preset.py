@@ -43,7 +43,7 @@ def pack(model_folder, folder):
     """Write the preset; return a dict: name -> size and hash of each file."""
     from bert_keras import BertPreprocessor
     from bert_keras.interop.convert import model_class
-    from bert_keras.interop.presets import open_checkpoint
+    from bert_keras.interop.opening import open_checkpoint
     from bert_keras.interop.saving import save_model
 
     checkpoint = open_checkpoint(model_folder)
