@@ -4,7 +4,8 @@ r"""Fine-tunes BERT on a task and scores it.
         --text=review --label=stars --init=runs/pretrain/model \
         --output=runs/reviews
     python -m official_tasks.finetune --task=mrpc \
-        --init=hf://google-bert/bert-base-uncased --output=runs/mrpc --grid
+        --init=hf://google-bert/bert-base-uncased --output=runs/mrpc \
+        --learning_rate=5e-5,4e-5,3e-5,2e-5
     python -m official_tasks.finetune --task=glue --data_dir=glue \
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
@@ -21,11 +22,10 @@ that was trained with --recipe. The same command resumes an interrupted run. If
 a run of several fails, the others go on, and the exit code is 3.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
-MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
-four learning rates. For small models, these rates and the default rate (without
---recipe) are multiplied: by 6 up to hidden size 256, by 2 up to 512. With
---lora_rank, --grid multiplies by 10 more; with --recipe, its highest rate is
-the default rate. --seeds=5 trains with five seeds. --folds=5 cross-validates.
+MNLI's model and writes glue.zip for the leaderboard. --learning_rate=3e-5,2e-5
+tries two rates and keeps the best on dev. Without --recipe, the default rate of
+small models is multiplied: by 6 up to hidden size 256, by 2 up to 512.
+--seeds=5 trains with five seeds. --folds=5 cross-validates.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
@@ -49,7 +49,6 @@ RUN_FLAGS = (
     "from_scratch",
     "epochs",
     "batch_size",
-    "learning_rate",
     "sequence_length",
     "seed",
     "dtype",
@@ -62,6 +61,8 @@ RUN_FLAGS = (
 TRAINING = {
     "bilstm_dim": "Units in each direction of a new BiLSTM between encoder and "
     "head.",
+    "warmup": "Steps in which the learning rate rises: a number, or a fraction "
+    "of the steps.",
     "schedule": (
         "Shape of the learning rate after the warm-up.",
         CHOICES["schedule"],
@@ -80,6 +81,11 @@ TRAINING = {
     "accumulation": "Number of micro-batches into which each device splits "
     "its part of a batch, to save memory.",
     "steps_per_execution": "Number of steps that Python starts in one call.",
+    "save_every": "Steps between checkpoints, from which a run resumes.",
+    "evaluations": "How often dev is scored, at even distances, at most once a "
+    "step. The default is once an epoch.",
+    "max_rows": "Use at most this many rows of train and of dev: a random "
+    "sample, the same for every --seed. With --folds, of --train in all.",
     "early_stopping": "End after this many evaluations without a better score.",
     "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
     'each label, or one for "no answer".',
@@ -92,6 +98,7 @@ TRAINING = {
     "layer_decay": "A layer's learning rate is this factor times the rate of "
     "the layer above.",
     "weight_decay": "Decoupled weight decay, except for biases and LayerNorm.",
+    "clip_norm": "Maximum global norm of the gradients; 0 does not clip them.",
     "dropout": "Dropout rate of layers, attention and head; by default the "
     "rates stored with the weights.",
     "optimizer": ("AdamW, or LAMB for large batches.", CHOICES["optimizer"]),
@@ -130,17 +137,17 @@ def define_flags():
         1,
         script.LARGEST_BATCH,
     )
-    flags.DEFINE_float(
+    flags.DEFINE_list(
         "learning_rate",
         None,
-        "Peak learning rate; the default depends on task and model size.",
+        "Peak learning rate, or several to try; the best on dev is kept. The "
+        "default depends on task and model size.",
     )
     flags.DEFINE_integer(
         "sequence_length",
         None,
         "Maximum number of tokens of a row; the default depends on the task.",
     )
-    flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
     flags.DEFINE_integer(
         "seeds", 1, "Number of seeds to train with: --seed, --seed + 1, ...", 1
     )
@@ -176,7 +183,7 @@ def define_flags():
     script.applies_only(
         "without --folds, which trains one run for each fold",
         lambda v: v.folds is None,
-        *("grid", "seeds", "dev", "split_seed"),
+        *("seeds", "dev", "split_seed"),
     )
     script.applies_only(
         "without --check, which checks only the first run",
@@ -230,16 +237,14 @@ def main(values):
 
 def _train(values) -> dict:
     """Train the runs that the flags name; return the results."""
-    from official_tasks.engine.models import grid_rates
-
     arguments = {name: getattr(values, name) for name in RUN_FLAGS}
     is_glue = values.task.lower() == "glue"
     # All tasks of GLUE have the same default rate.
     task, settings = task_from_flags(values, MNLI.name if is_glue else None)
-    rates = None
-    if values.grid:
-        rates = grid_rates(task, values.init, values.lora_rank)
-    plan = {"learning_rates": rates, "seeds": values.seeds}
+    if values.learning_rate is not None:
+        rates = script.to_numbers(values.learning_rate, "--learning_rate=2e-5")
+        # A run stores a single rate as a number.
+        arguments["learning_rate"] = rates[0] if len(rates) == 1 else rates
     fields = {name: values[name].value for name in Hyperparameters._fields}
     fields["lora_targets"] = tuple(values.lora_targets)
     arguments |= Hyperparameters(**fields).changed()
@@ -250,7 +255,7 @@ def _train(values) -> dict:
             lambda name: task_from_flags(values, name),
             values.init,
             values.output,
-            **plan,
+            seeds=values.seeds,
             **arguments,
         )
     from official_tasks.engine import folds, grid
@@ -266,7 +271,12 @@ def _train(values) -> dict:
         )
     output = None if values.check else values.output
     return grid.run(
-        task, values.init, output, settings=settings, **plan, **arguments
+        task,
+        values.init,
+        output,
+        seeds=values.seeds,
+        settings=settings,
+        **arguments,
     )
 
 

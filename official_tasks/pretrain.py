@@ -162,7 +162,8 @@ def _has_phase(number, values):
 def _arguments(values):
     names = (*Settings._fields, *Execution._fields)
     arguments = {name: values[name].value for name in names}
-    return {**arguments, "mask_mix": script.percentages(values.mask_mix)}
+    mask_mix = script.to_numbers(values.mask_mix, "--mask_mix=80,10,10")
+    return {**arguments, "mask_mix": mask_mix}
 
 
 def print_plan(data, **arguments):

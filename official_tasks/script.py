@@ -240,14 +240,18 @@ def check_limits(values):
             raise InputError(f"{names} only {verb} {to}. Leave {names} out.")
 
 
-def percentages(words) -> tuple[float, ...]:
-    """Return the numbers of a list flag such as --mask_mix=80,10,10."""
+def to_numbers(words, example) -> tuple[float, ...]:
+    """Return the numbers of a list flag.
+
+    Args:
+        words: value of the flag.
+        example: a valid use of the flag, such as "--mask_mix=80,10,10".
+    """
     try:
         return tuple(float(word) for word in words)
     except ValueError:
         raise InputError(
-            "Expected percentages, as in --mask_mix=80,10,10; got "
-            f"{','.join(words)}."
+            f"Expected numbers, as in {example}; got {','.join(words)}."
         ) from None
 
 

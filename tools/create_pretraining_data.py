@@ -142,7 +142,9 @@ def main(values):
                 "an input. Name a folder outside of the input folder."
             )
     rules = {name: getattr(values, name) for name in RULES}
-    rules["mask_mix"] = script.percentages(values.mask_mix)
+    rules["mask_mix"] = script.to_numbers(
+        values.mask_mix, "--mask_mix=80,10,10"
+    )
     share = _choose_share(values)
     tokenizer = script.load_tokenizer(values)
     settings = {

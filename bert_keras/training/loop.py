@@ -1,5 +1,6 @@
 """Training loop: `model.fit` from the saved state to the end of a run."""
 
+import bisect
 import contextlib
 import json
 import logging
@@ -20,7 +21,7 @@ def fit(
     model,
     batches,
     steps,
-    steps_per_epoch,
+    epoch_ends,
     state,
     history,
     validation,
@@ -40,7 +41,8 @@ def fit(
         batches: function of a step that returns a `tf.data.Dataset` of the
             batches from this step on.
         steps: number of steps of the whole run.
-        steps_per_epoch: number of steps between two evaluations.
+        epoch_ends: steps at which an epoch ends. The last epoch always ends
+            at `steps`.
         state: `TrainingState`.
         history: path of a JSONL file that gets a line for each epoch: the step,
             the training logs, and the held-out metrics with the prefix `val_`.
@@ -58,10 +60,10 @@ def fit(
         list of dict, the lines of `history`.
     """
     step = state.restore(model)  # 0 in a new run
-    ends = {*boundaries, steps}
+    ends = sorted({*epoch_ends, *boundaries, steps})
     # Epochs after the checkpoint are repeated, so their lines are dropped.
     history = History(history, state, upto=step)
-    history.check_complete({*range(0, step, steps_per_epoch), *ends})
+    history.check_complete(ends)
     if step:
         # Build the metrics, because only existing variables can be restored.
         # `build_metrics` needs the shapes of a batch, but reads no batch.
@@ -74,8 +76,8 @@ def fit(
         )
     )
     callbacks = [evaluation, *callbacks]
-    if step % steps_per_epoch == 0 or step in ends:
-        epoch = (step - 1) // steps_per_epoch
+    if step in ends:
+        epoch = ends.index(step)
         _add_missing_line(history, model, state, callbacks, epoch)
     most_at_once = model.steps_per_execution
     should_end = should_end or (lambda lines: False)
@@ -87,10 +89,8 @@ def fit(
     stop = keras.callbacks.LambdaCallback(on_epoch_end=end_run)
     with _changed_model(model):
         while step < steps and not should_end(history.lines):
-            end = min(end for end in ends if end > step)
-            length, epochs = _plan_fit(step, end, steps_per_epoch)
+            epoch, length, epochs = _plan_fit(step, ends, boundaries)
             _set_steps_per_execution(model, most_at_once, length)
-            epoch = step // steps_per_epoch
             try:
                 model.fit(
                     batches(step),
@@ -108,7 +108,7 @@ def fit(
             if model.stop_training:
                 break
             step += length * epochs
-            if step in ends:
+            if step in boundaries:
                 # The batches change their shape. Without this line, TensorFlow
                 # would trace one graph for both shapes, with unknown sizes.
                 model.train_function = model.test_function = None
@@ -188,14 +188,23 @@ def _evaluate(validation, step):
     return {f"val_{name}": x for name, x in validation(step).items()}
 
 
-def _plan_fit(step, steps, steps_per_epoch):
-    """Return `steps_per_epoch` and number of epochs of the next `model.fit`."""
-    epochs = (steps - step) // steps_per_epoch
-    if step % steps_per_epoch == 0 and epochs:
-        return steps_per_epoch, epochs
-    # Finish an interrupted epoch, or run a shorter last epoch.
-    end = (step // steps_per_epoch + 1) * steps_per_epoch
-    return min(steps, end) - step, 1
+def _plan_fit(step, ends, boundaries):
+    """Return the next epoch, its steps, and how many epochs have as many steps.
+
+    One `model.fit` runs these epochs. They do not pass a boundary.
+
+    Args:
+        step: number of finished steps.
+        ends: sorted steps at which the epochs end.
+        boundaries: see `fit`.
+    """
+    epoch = last = bisect.bisect(ends, step)
+    length = ends[epoch] - step
+    while ends[last] not in boundaries and ends[last] < ends[-1]:
+        if ends[last + 1] - ends[last] != length:
+            break
+        last += 1
+    return epoch, length, last - epoch + 1
 
 
 def _set_steps_per_execution(model, most, length):

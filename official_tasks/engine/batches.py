@@ -19,10 +19,22 @@ AHEAD = 2  # batches to prepare in advance; each takes only 1 to 2 ms
 _plain = tf.autograph.experimental.do_not_convert
 
 
-def training_steps(count, epochs, batch_size) -> tuple[int, int]:
-    """Return (steps of a run on `count` rows, steps of an epoch)."""
+def plan_evaluations(count, epochs, batch_size, evaluations=None) -> list[int]:
+    """Return the steps after which dev is scored; the last one ends the run.
+
+    Args:
+        count: number of training rows.
+        epochs: passes over the rows.
+        batch_size: rows of a step.
+        evaluations: number of evaluations, evenly spaced over the run, but at
+            most one after each step. None means one after each epoch.
+    """
     steps = max(1, round(epochs * count / batch_size))
-    return steps, min(steps, -(-count // batch_size))
+    if evaluations is None:
+        per_epoch = -(-count // batch_size)
+        return [*range(per_epoch, steps, per_epoch), steps]
+    parts = np.array_split(range(1, steps + 1), min(evaluations, steps))
+    return [int(part[-1]) for part in parts]
 
 
 def training_batches(

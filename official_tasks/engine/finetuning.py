@@ -45,7 +45,6 @@ from official_tasks.tasks import registry
 RESULTS = "results.json"
 ADAPTERS = "adapter"
 FAILED = "failed"  # stage of a run whose training diverged
-SAVE_EVERY = 1000  # steps between two checkpoints
 
 
 def run(
@@ -69,7 +68,8 @@ def run(
 ) -> dict:
     """Fine-tune a model on `task`, score it on dev and write a run folder.
 
-    The dev split is scored after each epoch; the best weights are kept.
+    The dev split is scored after each epoch, or as often as `evaluations`
+    says; the best weights are kept.
 
     Args:
         task: a `Task`.
@@ -105,7 +105,7 @@ def run(
         The scores of the task on its dev split, with "rows" (number of training
         rows), "dev_rows" (number of dev examples), "best_step", "cut" (fraction
         of the training texts that are cut), "notes" (list of str), and "curve"
-        (the logs of each epoch, a list of dicts). The dict is empty if
+        (the logs of each evaluation, a list of dicts). The dict is empty if
         `output` is None. After training, the dict is also empty in all workers
         but the chief, because only the chief has the best weights.
 
@@ -265,7 +265,7 @@ class _Run:
         length = arguments["sequence_length"]
         self.preprocess = splits.load_preprocessor(init, length)
         self.examples, self.encoded = splits.encode_splits(
-            task, self.preprocess
+            task, self.preprocess, hyperparameters.max_rows
         )
         train = self.encoded["train"]
         # `scale` is for regression targets, `temperature` for calibration.
@@ -284,9 +284,13 @@ class _Run:
             )
         self.encoded["train"] = train
         self.rows = len(batches.row_lengths(train.inputs))
-        self.steps, self.steps_per_epoch = batches.training_steps(
-            self.rows, arguments["epochs"], arguments["batch_size"]
+        self.evaluations = batches.plan_evaluations(
+            self.rows,
+            arguments["epochs"],
+            arguments["batch_size"],
+            hyperparameters.evaluations,
         )
+        self.steps = self.evaluations[-1]
         self.loss = self._make_loss()
         with strategy.scope():
             self.model = self._compile_model()
@@ -376,7 +380,7 @@ class _Run:
         lines = self.note_data()
         progress.print_notes(lines)
         self.state = training.training_state(
-            self.folder, self.strategy, SAVE_EVERY
+            self.folder, self.strategy, self.hyperparameters.save_every
         )
         curve = training.train(
             self.folder,
@@ -384,7 +388,7 @@ class _Run:
             self._batches,
             self.state,
             steps=self.steps,
-            steps_per_epoch=self.steps_per_epoch,
+            epoch_ends=self.evaluations,
             validation=self._evaluate,
             title=f"Fine-tuning {self.task.title}",
             callbacks=callbacks,

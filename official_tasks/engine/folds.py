@@ -63,7 +63,9 @@ def cross_validate(
     identity |= {k: v for k, v in arguments.items() if k not in grid.EXECUTION}
     identity = registry.keep_old_name(output, identity | settings)
     with RunFolder(output, identity, task.data_files()) as folder:
-        examples = read_all(task)
+        examples = splits.draw_rows(
+            read_all(task), arguments.get("max_rows"), "train"
+        )
         folder.check_inputs(splits.read_versions(task))
         numbers = assign_folds(
             examples, folds, seed, is_stratified=task.problem == "single"
@@ -123,6 +125,11 @@ def check(task, folds, arguments):
         raise InputError(
             "Folds are scored on rows of train, so the dev file would not be "
             "read. Leave dev out, or add its rows to train."
+        )
+    if len(grid.list_rates(arguments.get("learning_rate"))) > 1:
+        raise InputError(
+            "`learning_rate` has several values, but the runs of `folds` have "
+            "one rate. Leave `folds` out, or choose one rate."
         )
     for name in ("tune_thresholds", "min_precision"):
         if arguments.get(name):

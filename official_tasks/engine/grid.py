@@ -34,9 +34,8 @@ def run(
     init,
     output,
     *,
-    learning_rates=None,
-    seeds=1,
     learning_rate=None,
+    seeds=1,
     seed=0,
     settings=None,
     **arguments,
@@ -52,9 +51,8 @@ def run(
         init: see `finetuning.run`.
         output: the folder. If it is None, only the sizes and the notes of the
             first run are printed.
-        learning_rates: the rates to try; None means only `learning_rate`.
+        learning_rate: see `finetuning.run`; or a list of rates to try.
         seeds: number of seeds; the seeds are `seed`, `seed` + 1, ...
-        learning_rate: see `finetuning.run`; None if `learning_rates` is given.
         seed: the first seed.
         settings: see `finetuning.run`.
         **arguments: further arguments of `finetuning.run`.
@@ -65,11 +63,7 @@ def run(
         training failed -> message. Such a run does not end the others, and the
         same call does not repeat it.
     """
-    if learning_rates and learning_rate is not None:
-        raise InputError(
-            "--grid tries four learning rates, so --learning_rate has no "
-            "effect: leave --learning_rate or --grid out."
-        )
+    rates = list_rates(learning_rate)
     if seeds < 1:
         raise InputError(f"`seeds` is {seeds}; expected 1 or more.")
     if seed + seeds - 1 > LARGEST_SEED:
@@ -78,7 +72,6 @@ def run(
             f"{seed + seeds - 1}; expected at most {LARGEST_SEED}. Choose a "
             "smaller seed."
         )
-    rates = learning_rates or [learning_rate]
     plan = [(rate, seed + i) for rate in rates for i in range(seeds)]
 
     def run_one(folder, rate, seed):
@@ -173,6 +166,25 @@ def run_each(runs, least=1):
     return results, errors
 
 
+def list_rates(learning_rate) -> list:
+    """Return a learning rate, which may be None, or several, as a list.
+
+    Raises:
+        InputError: there is no rate, a rate is invalid or it is given twice.
+    """
+    if not isinstance(learning_rate, list | tuple):
+        return [learning_rate]
+    are_valid = all(0 <= rate < math.inf for rate in learning_rate)
+    names = {f"{rate:g}" for rate in learning_rate}  # in the names of the runs
+    if not (are_valid and 0 < len(learning_rate) == len(names)):
+        words = ", ".join(f"{rate:g}" for rate in learning_rate)
+        raise InputError(
+            f"`learning_rate` is {words or 'empty'}; expected a number, 0 or "
+            "more, or several different ones."
+        )
+    return list(learning_rate)
+
+
 def refuse_several_hosts(distribution):
     """Raise InputError if `distribution` resolves to "multi_worker".
 
@@ -182,8 +194,8 @@ def refuse_several_hosts(distribution):
         raise InputError(
             "Several runs in a row need a single host, but the distribution is "
             f"multi_worker (--distribution={distribution}). Start each run "
-            "with its own --output and one --task, without --grid, --seeds and "
-            "--folds. Or use --distribution=mirrored."
+            "with its own --output, one --task and one --learning_rate, "
+            "without --seeds and --folds. Or use --distribution=mirrored."
         )
 
 

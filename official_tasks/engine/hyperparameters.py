@@ -10,9 +10,12 @@ from bert_keras.errors import InputError
 from bert_keras.training import SCHEDULES
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
+_ZERO_OR_MORE = ("a number, 0 or more", lambda v: 0 <= v < math.inf)
 # Field -> (expected values in words, check). The value None is not checked.
 RANGES = {
-    "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
+    "warmup": _ZERO_OR_MORE,
+    "weight_decay": _ZERO_OR_MORE,
+    "clip_norm": _ZERO_OR_MORE,
     "layer_decay": ("a number above 0 and at most 1", lambda v: 0 < v <= 1),
     "dropout": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
     "lora_dropout": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
@@ -29,10 +32,13 @@ RANGES = {
     "accumulation": _ONE_OR_MORE,
     "steps_per_execution": _ONE_OR_MORE,
     "early_stopping": _ONE_OR_MORE,
+    "evaluations": _ONE_OR_MORE,
+    "max_rows": _ONE_OR_MORE,
+    "save_every": _ONE_OR_MORE,
 }
-# Fields that may change when a run resumes: they affect rounding and dropout
-# masks, but not the examples of a step.
-EXECUTION = ("accumulation", "steps_per_execution")
+# Fields that may change when a run resumes: they affect at most rounding and
+# dropout masks, but not the examples of a step.
+EXECUTION = ("accumulation", "steps_per_execution", "save_every")
 CHOICES = {
     "optimizer": ("adamw", "lamb"),
     "schedule": SCHEDULES,
@@ -44,11 +50,13 @@ class Hyperparameters(NamedTuple):
     """Hyperparameters of a run that the task's `Defaults` do not hold.
 
     optimizer: "adamw" or "lamb".
+    warmup: warm-up steps; a value below 1 is a fraction of the run's steps.
     schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
     ema: momentum of the weights' moving averages, which are scored and saved
         instead of the weights; None keeps no averages.
     label_smoothing: fraction of each training label to spread over all classes.
     weight_decay: see `bert_keras.adamw`.
+    clip_norm: see `bert_keras.adamw`; None or 0 for no clipping.
     layer_decay: a layer's learning rate is this factor times the rate of the
         layer above.
     dropout: dropout rate of encoder and head; None keeps the stored rates.
@@ -66,9 +74,12 @@ class Hyperparameters(NamedTuple):
     freeze_layers: number of the lowest layers to freeze together with the
         embeddings; 0 freezes only the embeddings, None nothing.
     accumulation: micro-batches per replica and step; see `bert_keras.adamw`.
-        This field and the next may change when a run resumes.
+        This field and the next two may change when a run resumes.
     steps_per_execution: see `keras.Model.compile`.
+    save_every: steps between two checkpoints.
     rematerialize: see `BertEncoder`.
+    evaluations: how often dev is scored, see `plan_evaluations`.
+    max_rows: maximum number of examples of train and of dev; see `draw_rows`.
     early_stopping: the run ends after this many evaluations without a better
         score. The learning-rate schedule is still the one for all epochs.
     metric: the metric on dev that decides the best weights and early
@@ -83,10 +94,12 @@ class Hyperparameters(NamedTuple):
     """
 
     optimizer: str = "adamw"
+    warmup: float = 0.1
     schedule: str = "linear"
     ema: float | None = None
     label_smoothing: float = 0.0
     weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
     layer_decay: float = 1.0
     dropout: float | None = None
     class_weights: str | None = None
@@ -98,7 +111,10 @@ class Hyperparameters(NamedTuple):
     freeze_layers: int | None = None
     accumulation: int = 1
     steps_per_execution: int = 1
+    save_every: int = 1000
     rematerialize: bool = False
+    evaluations: int | None = None
+    max_rows: int | None = None
     early_stopping: int | None = None
     metric: str | None = None
     tune_thresholds: bool = False
@@ -179,7 +195,9 @@ class Hyperparameters(NamedTuple):
         return make(
             learning_rate,
             steps=steps,
+            warmup=self.warmup,
             weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm or None,
             layer_decay=self.layer_decay,
             accumulate=self.accumulation,
             schedule=self.schedule,

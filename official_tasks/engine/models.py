@@ -15,7 +15,7 @@ from bert_keras.interop.opening import find_model_folder, open_checkpoint
 from bert_keras.modeling import weights
 from official_tasks import progress
 from official_tasks.engine.batches import prediction_batches, row_lengths
-from official_tasks.tasks.base import RATES
+from official_tasks.tasks.base import LARGEST_RATE
 
 PREDICTION_BATCH = 64
 # Arguments of a head. Trained weights are valid only for the same values.
@@ -24,8 +24,6 @@ ABSENT = {"long_text": "truncate"}  # argument -> value to assume if not stored
 # Maximum hidden size -> factor on the paper's learning rates, which are for
 # sizes 768 and 1024. Turc et al. 2019 use up to 3e-4 for smaller models.
 RATE_FACTORS = {256: 6, 512: 2}
-# The LoRA paper (table 9) trains base models with 4e-4 to 5e-4.
-LORA_FACTOR = 10
 
 
 def load_model(
@@ -174,28 +172,14 @@ def _load_head(model, checkpoint, dtype):
 def scale_rate(rate, init) -> float:
     """Return `rate`, times a factor from `RATE_FACTORS` for a small encoder.
 
-    A rate above 5e-5 is returned unchanged, because such rates are for a head
-    on a frozen encoder.
+    A rate above `LARGEST_RATE` is returned unchanged, because such rates are
+    for a head on a frozen encoder.
     """
-    if rate > max(RATES):
+    if rate > LARGEST_RATE:
         return rate
     size = open_checkpoint(init).encoder["hidden_dim"]
     factors = [RATE_FACTORS[most] for most in RATE_FACTORS if size <= most]
     return float(f"{rate * max(factors, default=1):.3g}")
-
-
-def grid_rates(task, init, lora_rank=None) -> list[float]:
-    """Return the four learning rates of --grid: the paper's, times a factor.
-
-    A task with a default rate above 5e-5 trains a head on a frozen encoder. Its
-    highest rate is the default rate. Otherwise the factor is that of
-    `scale_rate`, and with LoRA also `LORA_FACTOR`.
-    """
-    highest = task.defaults.learning_rate
-    if highest <= max(RATES):
-        highest = scale_rate(max(RATES), init)
-        highest *= LORA_FACTOR if lora_rank else 1
-    return [float(f"{highest * rate / max(RATES):.3g}") for rate in RATES]
 
 
 class Predictor:

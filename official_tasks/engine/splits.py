@@ -1,9 +1,12 @@
 """Read and encode the train and dev splits of a run."""
 
+import numpy as np
+
 import bert_keras
 from bert_keras.errors import InputError, collect_faults
 from official_tasks.engine import batches
 from official_tasks.tasks import registry
+from official_tasks.tasks.base import Examples
 
 
 def read_versions(task) -> dict:
@@ -24,8 +27,38 @@ def load_preprocessor(init, sequence_length):
     )
 
 
-def encode_splits(task, preprocess) -> tuple[dict, dict]:
+def draw_rows(examples, most, split) -> list:
+    """Return at most `most` examples, in their order, with a note.
+
+    Groups, such as the questions on one context, are drawn at random; only the
+    last one may be cut. A larger `most` keeps the examples of a smaller one.
+    The draw has its own seed, so that runs with other seeds are comparable.
+
+    Args:
+        examples: examples of a split; see `Example` for `group`.
+        most: maximum number of examples, or None.
+        split: name of the split, for the note.
+    """
+    if most is None or len(examples) <= most:
+        return examples
+    groups: dict = {}
+    for row, example in enumerate(examples):
+        groups.setdefault(getattr(example, "group", row), []).append(row)
+    each = list(groups.values())
+    order = np.random.default_rng(0).permutation(len(each))
+    rows = sorted([row for number in order for row in each[number]][:most])
+    note = (
+        f"`max_rows` leaves out {len(examples) - most:,} of the "
+        f"{len(examples):,} rows of {split}"
+    )
+    notes = [*getattr(examples, "notes", ()), note]
+    return Examples((examples[row] for row in rows), notes)
+
+
+def encode_splits(task, preprocess, max_rows=None) -> tuple[dict, dict]:
     """Return the examples and their `Encoded` rows.
+
+    `max_rows` is the maximum number of examples of a split, or None.
 
     Returns:
         Two dicts with the keys "train" and "dev".
@@ -36,7 +69,8 @@ def encode_splits(task, preprocess) -> tuple[dict, dict]:
     examples, faults = {}, []
     for split in ("train", "dev"):
         with collect_faults(faults):
-            examples[split] = task.read(split)
+            rows = task.read(split)
+            examples[split] = draw_rows(rows, max_rows, split)
     if faults:
         raise InputError("\n".join(dict.fromkeys(faults)))
     encoded = {

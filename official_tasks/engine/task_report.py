@@ -78,7 +78,7 @@ def _draw_curves(metric, curve):
         )
         if None not in y
     ]
-    return page.charts("Values after each epoch.", drawn)
+    return page.charts("Values at each evaluation.", drawn)
 
 
 def _show_classes(classes):

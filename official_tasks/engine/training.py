@@ -51,7 +51,7 @@ def train(
     state,
     *,
     steps,
-    steps_per_epoch,
+    epoch_ends,
     validation,
     title,
     tokens_until=None,
@@ -68,7 +68,7 @@ def train(
         batches: function of a step; returns the batches from this step on.
         state: the `TrainingState` that `training_state` returns.
         steps: steps of the whole run, including steps before a resume.
-        steps_per_epoch: steps between two calls of `validation`.
+        epoch_ends: steps after which `validation` is called.
         validation: function of a step; returns a dict: name -> metric.
         title: text of the progress bar.
         tokens_until: function of a step; returns the number of tokens, with
@@ -95,7 +95,7 @@ def train(
                 model,
                 batches,
                 steps,
-                steps_per_epoch,
+                epoch_ends,
                 state,
                 folder.file("metrics.jsonl"),
                 validation,

@@ -136,6 +136,7 @@ class Run:
         from official_tasks.engine.training import train, training_state
 
         settings = self.settings
+        every = settings.steps_per_evaluation
         self.state = training_state(
             self.folder,
             self.strategy,
@@ -150,7 +151,7 @@ class Run:
             self.batches,
             self.state,
             steps=settings.steps,
-            steps_per_epoch=settings.steps_per_evaluation,
+            epoch_ends=range(every, settings.steps, every),
             validation=self.evaluate,
             title="Pre-training",
             tokens_until=lambda step: tokens_until(step, settings),

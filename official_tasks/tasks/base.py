@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bert_keras.errors import InputError
 
 SPLITS = ("train", "dev", "test")
-RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # learning rates of the paper, section 4.1
+LARGEST_RATE = 5e-5  # of the paper's rates for fine-tuning, section 4.1
 
 
 class Example(NamedTuple):

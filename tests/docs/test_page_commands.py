@@ -358,7 +358,7 @@ TASKS = Page(
     {
         "finetune --task=sst2": "--epochs=1",
         "finetune --task=rte": "--epochs=1",
-        "finetune --task=glue": "--nogrid --epochs=1",
+        "finetune --task=glue": "--learning_rate=1e-3 --epochs=1",
         "finetune --task=embed": "--epochs=1",
         "finetune --task=rank": "--epochs=1",
         "--matryoshka=": "--matryoshka=16,8",

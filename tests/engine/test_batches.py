@@ -11,6 +11,7 @@ from model_samples import fill, random_encoder
 from bert_keras import BertTagger, adamw
 from official_tasks.engine.batches import (
     plan_batches,
+    plan_evaluations,
     prediction_batches,
     training_batches,
 )
@@ -229,3 +230,18 @@ def test_no_pass_over_batches_waits_for_a_thread_that_tunes():
     predicted = prediction_batches(encoded().inputs, np.arange(9), 4)
     for one in (data, predicted, data.map(lambda x, y, w: (x, y))):
         assert one.options().autotune.enabled is False
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "steps"),
+    [
+        (None, [4, 8, 10]),  # epochs of 4 steps
+        (1, [10]),
+        (4, [3, 6, 8, 10]),
+        (99, [*range(1, 11)]),
+    ],
+)
+def test_evaluations_are_evenly_spaced_and_the_last_ends_the_run(
+    evaluations, steps
+):
+    assert plan_evaluations(25, 3.2, 8, evaluations) == steps

@@ -62,10 +62,11 @@ def test_an_interrupted_run_ends_with_the_same_bits(
             raise Stopped
 
     run = tmp_path / "run"
-    monkeypatch.setattr(finetuning, "SAVE_EVERY", 5)
     monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
     with pytest.raises(Stopped):
-        finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+        finetuning.run(
+            task, place / "init", run, epochs=3, save_every=5, **QUICK
+        )
     # Keras's TensorBoard callback leaves `record_if` active after an
     # interrupted `fit`. `Board` must not.
     writer = tf.summary.create_file_writer(str(tmp_path / "other"))
@@ -187,7 +188,7 @@ def test_a_run_whose_steps_were_mostly_skipped_is_refused(monkeypatch):
             None,
             state,
             steps=9,
-            steps_per_epoch=5,
+            epoch_ends=[5],
             validation=None,
             title="Training",
         )

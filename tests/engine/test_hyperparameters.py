@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from run_script import call_script
 from safetensors.numpy import load_file
+from script_flags import parse_flags
 from task_samples import (
     QUICK,
     save_toy_model,
@@ -25,9 +26,14 @@ from bert_keras import InputError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training import step_tensorflow
 from bert_keras.training.state import TrainingState
+from official_tasks import finetune
 from official_tasks.engine import batches, finetuning
 from official_tasks.engine.balance import balance, smooth
-from official_tasks.engine.hyperparameters import EXECUTION, Hyperparameters
+from official_tasks.engine.hyperparameters import (
+    EXECUTION,
+    RANGES,
+    Hyperparameters,
+)
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.base import Encoded, Metric
@@ -342,10 +348,9 @@ def test_a_run_out_of_memory_resumes_with_more_micro_batches(
         return load_file(output / "model" / "model.safetensors")
 
     expected = run("whole")
-    monkeypatch.setattr(finetuning, "SAVE_EVERY", 5)
     monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
     with pytest.raises(KeyboardInterrupt):
-        run("run")
+        run("run", save_every=5)
     found = run("run", accumulation=2, steps_per_execution=2)
     assert found.keys() == expected.keys()
     for name in found:
@@ -427,6 +432,18 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("ema=1", "expected a number from 0 to below 1"),
         ("schedule=line", "<linear|cosine|constant>"),
         ("layer_decay=0.9 --recipe=last", "only applies without --recipe"),
+        ("warmup=-1", "expected a number, 0 or more"),
+        ("clip_norm=inf", "expected a number, 0 or more"),
+        ("evaluations=0", "expected a whole number, 1 or more"),
+        ("max_rows=0", "expected a whole number, 1 or more"),
+        ("save_every=0", "expected a whole number, 1 or more"),
+        ("warmup=99 --epochs=1", "no more warm-up steps than steps"),
+        ("learning_rate=2e-5,x", "Expected numbers, as in --learning_rate="),
+        ("learning_rate=2e-5,-1", "--learning_rate is 2e-05, -1; expected a"),
+        ("learning_rate=2e-5,2e-5", "2e-05; expected a number, 0 or more, or"),
+        ("learning_rate=", "--learning_rate is empty; expected a number"),
+        ("learning_rate=1,2 --folds=3", "--learning_rate has several values"),
+        ("grid", "Unknown command line flag 'grid'"),
         ("class_weights=balanced --task=glue", "only applies to one task"),
         ("folds=3 --check", "--folds only applies without --check"),
     ],
@@ -437,10 +454,100 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
     done = call_script(*words.split(), folder=place)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     name = flag.split("=")[0]
-    if "expected" in message and " " not in flag:
+    if "expected" in message and name in RANGES and " " not in flag:
         value = float(flag.split("=")[1])
         with pytest.raises(InputError, match=f"`{name}` is {value}; expected"):
             Hyperparameters(**{name: value}).check()
+
+
+def test_each_flag_of_a_run_reaches_what_is_computed(
+    place, tmp_path, monkeypatch, eagerly
+):
+    optimizers, saved = [], []
+    make, save = Hyperparameters.make_optimizer, TrainingState.save
+    monkeypatch.setattr(
+        Hyperparameters,
+        "make_optimizer",
+        lambda *words: optimizers.append(make(*words)) or optimizers[-1],
+    )
+    monkeypatch.setattr(
+        TrainingState,
+        "save",
+        lambda self: saved.append(self.step) or save(self),
+    )
+    words = f"--train={place}/train.csv --dev={place}/dev.csv --epochs=2.5 "
+    words += f"--init={place}/init --output={tmp_path}/run --batch_size=8 "
+    words += "--learning_rate=1e-2 --warmup=4 --clip_norm=1e-3 --max_rows=22 "
+    words += "--evaluations=4 --save_every=2"
+    finetune.main(
+        parse_flags(finetune.define_flags, words.split(), monkeypatch)
+    )
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (results["rows"], results["dev_rows"]) == (22, 22)
+    notes = " ".join(results["notes"])
+    assert "leaves out 58 of the 80 rows of train" in notes
+    assert "leaves out 8 of the 30 rows of dev" in notes
+    # 2.5 x 22 / 8 is 7 steps, in four parts. Each has the rate of the next one.
+    curve = results["curve"]
+    assert [line["step"] for line in curve] == [2, 4, 6, 7]
+    rates = [line["learning_rate"] for line in curve]
+    expected = [1e-2 * x for x in (2 / 4, 3 / 7, 1 / 7, 0)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-9)
+    assert {2, 4, 6} <= {*saved}
+    # Clipped gradients of norm c give first moments of a norm of at most c.
+    (optimizer,) = optimizers
+    assert min(line["gradient_norm"] for line in curve) > 2e-3
+    moments = [np.ravel(m) for m in optimizer._momentums]
+    assert 1e-4 < np.linalg.norm(np.concatenate(moments)) <= 1e-3
+
+
+def test_the_norm_of_the_first_gradient_is_clipped_or_left(step):
+    def norm(**arguments):
+        optimizer = step(**arguments)[0].optimizer
+        moments = np.concatenate([np.ravel(m) for m in optimizer._momentums])
+        # The first moment after one step is a tenth of the gradient.
+        return 10 * np.linalg.norm(moments), float(optimizer.gradient_norm)
+
+    whole, stated = norm(clip_norm=0)
+    assert whole == pytest.approx(stated, rel=1e-4)
+    assert norm(clip_norm=None)[0] == pytest.approx(stated, rel=1e-4)
+    least = stated / 3
+    assert norm(clip_norm=least)[0] == pytest.approx(least, rel=1e-4)
+
+
+def test_one_epoch_with_several_evaluations_ends_early_and_resumes(
+    place, task, tmp_path, monkeypatch, eagerly
+):
+    arguments = {**QUICK, "epochs": 1, "evaluations": 5, "early_stopping": 1}
+    arguments |= {"learning_rate": 0.0, "save_every": 3}
+    whole = finetuning.run(task, place / "init", tmp_path / "a", **arguments)
+    # Without learning, the second score is no better than the first.
+    assert [line["step"] for line in whole["curve"]] == [2, 4]
+    assert whole["best_step"] == 2
+    left, on_batch = [3], TrainingState.on_train_batch_end
+
+    def stop(self, batch, logs=None):
+        on_batch(self, batch, logs)
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    arguments |= {"learning_rate": 1e-2, "early_stopping": 4}
+    whole = finetuning.run(task, place / "init", tmp_path / "b", **arguments)
+    assert [line["step"] for line in whole["curve"]] == [2, 4, 6, 8, 10]
+    monkeypatch.setattr(TrainingState, "on_train_batch_end", stop)
+    with pytest.raises(KeyboardInterrupt):
+        finetuning.run(task, place / "init", tmp_path / "c", **arguments)
+    arguments["save_every"] = 7  # may change
+    again = finetuning.run(task, place / "init", tmp_path / "c", **arguments)
+    assert left == [-7]  # it resumed after step 3
+    assert again == whole
+    name = "model/model.safetensors"
+    first, second = ((tmp_path / n / name).read_bytes() for n in "bc")
+    assert first == second
+    arguments["evaluations"] = 4
+    with pytest.raises(InputError, match="evaluations was 5 and is now 4"):
+        finetuning.run(task, place / "init", tmp_path / "c", **arguments)
 
 
 def test_a_choice_of_none_is_refused_in_python_too():

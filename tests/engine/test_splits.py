@@ -1,10 +1,13 @@
 """The files of a run and the hashes that it records."""
 
+from collections import Counter
+
 import pytest
 from task_samples import QUICK, write_reviews
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, splits
+from official_tasks.tasks.base import Example, Examples
 from official_tasks.tasks.own_tasks import classify_task
 
 
@@ -30,3 +33,22 @@ def test_a_run_never_reports_rows_under_the_hash_of_other_rows(
     with pytest.raises(InputError, match=f"{name} changed while the run"):
         finetuning.run(task, place / "init", tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
+
+
+def test_drawn_rows_are_whole_groups_in_order_and_grow_with_the_number():
+    rows = [Example(f"text {n // 3}", None, n) for n in range(60)]
+    examples = Examples(rows, ["a note"])
+    assert splits.draw_rows(examples, None, "dev") is examples
+    assert splits.draw_rows(examples, 60, "dev") is examples
+    few, many = (
+        [e.label for e in splits.draw_rows(examples, most, "dev")]
+        for most in (10, 31)
+    )
+    assert len(few) == 10 and len(many) == 31 and {*few} < {*many}
+    assert few == sorted(few) and few != [*range(10)]
+    counts = Counter(number // 3 for number in few)
+    assert sorted(counts.values()) == [1, 3, 3, 3]
+    drawn = splits.draw_rows(examples, 10, "dev")
+    assert drawn.notes[0] == "a note" and "50 of the 60" in drawn.notes[1]
+    # A user's own examples need no groups.
+    assert len(splits.draw_rows([[1], [2], [3]], 2, "dev")) == 2

@@ -17,7 +17,7 @@ from bert_keras.training.loop import averaged_weights, fit
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
 
-STEPS, PER_EPOCH = 20, 6
+STEPS, EPOCH_ENDS = 20, (6, 12, 18)
 
 
 def batches(first_step):
@@ -52,6 +52,8 @@ def train(
     distribution="off",
     optimizer="adam",
     callbacks=(),
+    epoch_ends=EPOCH_ENDS,
+    boundaries=(),
 ):
     """Start or resume a run; return the weights and the history."""
     keras.utils.set_random_seed(0)
@@ -71,13 +73,14 @@ def train(
         model,
         batches,
         STEPS,
-        PER_EPOCH,
+        epoch_ends,
         state,
         folder / "metrics.jsonl",
         lambda step: model.evaluate(
             batches(STEPS - 2), callbacks=[state], verbose=0, return_dict=True
         ),
         [*callbacks, Stop(stop_after)],
+        boundaries,
     )
     return [np.array(w) for w in model.get_weights()], history
 
@@ -112,6 +115,28 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [
         line["step"] for line in history
     ]
+
+
+def test_epochs_of_any_length_resume_and_cross_a_boundary_to_the_bit(tmp_path):
+    plan = {"epoch_ends": (4, 8, 11, 14, 17), "boundaries": (9, 20)}
+    lengths, began = [], []
+    watch = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda _: lengths.append(watch.params["steps"]),
+        on_epoch_begin=lambda epoch, _: began.append(epoch),
+    )
+    whole = train(tmp_path / "whole", callbacks=[watch], **plan)
+    steps = [4, 8, 9, 11, 14, 17, 20]
+    assert [line["step"] for line in whole[1]] == steps
+    # One `fit` for the epochs of equal length on one side of a boundary.
+    assert lengths == [4, 1, 2, 3] and began == [0, 1, 2, 3, 4, 5, 6]
+    for stop_after in (3, 9, 13):
+        folder = tmp_path / f"{stop_after}"
+        with pytest.raises(KeyboardInterrupt):
+            train(folder, stop_after, **plan)
+        weights, history = train(folder, **plan)
+        assert history == whole[1]
+        for one, other in zip(weights, whole[0], strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 class Average(keras.callbacks.Callback):
@@ -154,7 +179,7 @@ def test_averages_are_in_the_model_for_a_block_and_resume_to_the_bit(tmp_path):
 
     state = TrainingState(tmp_path / "state")
     history = tmp_path / "metrics.jsonl"
-    fit(model, batches, STEPS, PER_EPOCH, state, history, evaluate, [average])
+    fit(model, batches, STEPS, EPOCH_ENDS, state, history, evaluate, [average])
     assert len(means) == 4
     # Afterwards, Keras's own `fit` takes the averages again.
     data = batches(STEPS - 2)
@@ -171,7 +196,7 @@ def test_the_loop_leaves_the_model_as_it_was_compiled(tmp_path, stop_after):
     )
     before = set(vars(model.optimizer))
     state, history = TrainingState(tmp_path / "state"), tmp_path / "m.jsonl"
-    arguments = (batches, STEPS, PER_EPOCH, state, history, lambda step: {})
+    arguments = (batches, STEPS, EPOCH_ENDS, state, history, lambda step: {})
     with (
         pytest.raises(KeyboardInterrupt)
         if stop_after
