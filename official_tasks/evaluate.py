@@ -283,7 +283,7 @@ def _take_flags_of_run(values):
 
 
 def main(values):
-    from official_tasks.engine.grid import make_table, show_classes
+    from official_tasks.engine.runs import make_table, show_classes
 
     if bool(values.model) == bool(values.predictions):
         count = "both" if values.model else "neither"

@@ -258,7 +258,7 @@ def _train(values) -> dict:
             seeds=values.seeds,
             **arguments,
         )
-    from official_tasks.engine import folds, grid
+    from official_tasks.engine import folds, runs
 
     if values.folds:
         return folds.cross_validate(
@@ -270,7 +270,7 @@ def _train(values) -> dict:
             **arguments,
         )
     output = None if values.check else values.output
-    return grid.run(
+    return runs.run(
         task,
         values.init,
         output,

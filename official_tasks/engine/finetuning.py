@@ -64,6 +64,7 @@ def run(
     tpu="local",
     settings=None,
     callbacks=(),
+    load=None,
     **hyperparameters,
 ) -> dict:
     """Fine-tune a model on `task`, score it on dev and write a run folder.
@@ -99,6 +100,7 @@ def run(
         callbacks: Keras callbacks; `on_epoch_end` gets the scores of dev as
             `val_...`. A run may call `on_train_begin` several times: when it
             resumes, and before a shorter last epoch.
+        load: `Loader` that several runs share; None loads the data anew.
         **hyperparameters: fields of `Hyperparameters`.
 
     Returns:
@@ -154,6 +156,7 @@ def run(
         task,
         strategy=strategy,
         hyperparameters=hyperparameters,
+        load=load or splits.Loader(),
         **arguments,
     )
     if output is None:
@@ -173,7 +176,10 @@ def run(
 def _train(run, callbacks):
     """Train a `_Run`, and record its results or its failure."""
     folder = run.folder
-    folder.check_inputs(splits.read_versions(run.task))
+    # Files may have changed since this run began, or since an earlier run of
+    # the set read them.
+    for versions in (splits.read_versions(run.task, run.init), run.versions):
+        folder.check_inputs(versions)
     try:
         results = run.finish(callbacks)
     except training.DivergedError as error:
@@ -253,6 +259,7 @@ class _Run:
         folder,
         strategy,
         hyperparameters,
+        load,
         *,
         init,
         seed,
@@ -263,10 +270,11 @@ class _Run:
         self.hyperparameters = hyperparameters
         keras.utils.set_random_seed(seed)
         length = arguments["sequence_length"]
-        self.preprocess = splits.load_preprocessor(init, length)
-        self.examples, self.encoded = splits.encode_splits(
-            task, self.preprocess, hyperparameters.max_rows
+        self.preprocess, self.examples, encoded, self.versions = load(
+            task, init, length, hyperparameters.max_rows
         )
+        # Targets and weights of the rows may change, but not for other runs.
+        self.encoded = dict(encoded)
         train = self.encoded["train"]
         # `scale` is for regression targets, `temperature` for calibration.
         # Both may stay None, and at most one is set. To rescale the saved head,

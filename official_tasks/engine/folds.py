@@ -11,6 +11,7 @@ import hashlib
 import itertools
 
 import numpy as np
+import tensorflow as tf
 
 from bert_keras import files
 from bert_keras.errors import InputError, format_count
@@ -19,13 +20,13 @@ from bert_keras.run_folder import RunFolder
 from official_tasks import page, progress
 from official_tasks.engine import (
     finetuning,
-    grid,
     models,
+    runs,
     splits,
     task_report,
 )
 from official_tasks.tasks import registry
-from official_tasks.tasks.base import Examples
+from official_tasks.tasks.base import Encoded, Examples
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.data_notes import note_labels
 from official_tasks.tasks.metrics import probabilities
@@ -54,13 +55,13 @@ def cross_validate(
     Returns:
         dict with the scores of all predictions together; "runs" (name of a run
         -> its metrics); "mean" and "deviation" (metric -> mean and standard
-        deviation over the folds); "errors", see `grid.run`; and, if each text
+        deviation over the folds); "errors", see `runs.run`; and, if each text
         has one class, "wrong_labels" (number of labels that look wrong).
     """
     check(task, folds, arguments)
     settings = {**(settings or {}), "folds": folds}
     identity = {"task": task.name, "init": str(init), "seed": seed}
-    identity |= {k: v for k, v in arguments.items() if k not in grid.EXECUTION}
+    identity |= {k: v for k, v in arguments.items() if k not in runs.EXECUTION}
     identity = registry.keep_old_name(output, identity | settings)
     with RunFolder(output, identity, task.data_files()) as folder:
         examples = splits.draw_rows(
@@ -74,18 +75,20 @@ def cross_validate(
             f"fold-{number + 1}": make_fold(task, examples, numbers, number)
             for number in range(folds)
         }
-        runs, errors = _train_folds(
-            tasks, init, folder, {**arguments, "seed": seed}, settings
+        trained = _train_folds(
+            task, tasks, init, folder, examples, settings, seed, arguments
         )
+        errors = runs.list_errors(trained)
         results = folder.read_results("folds")
         if results is None or results.get("errors", {}) != errors:
-            results = _finish(
-                task, folder, examples, numbers, tasks, runs, errors
-            )
-        rows = {**runs, **{f"{name} (failed)": {} for name in errors}}
+            results = _finish(task, folder, examples, numbers, tasks, trained)
+        rows = {
+            f"{name} (failed)" if name in errors else name: scores
+            for name, scores in trained.items()
+        }
         rows |= {"mean": results["mean"], "std": results["deviation"]}
-        progress.console.print(grid.make_table(task.title, rows))
-        grid.show_classes(results)
+        progress.console.print(runs.make_table(task.title, rows))
+        runs.show_classes(results)
         if "wrong_labels" in results:
             progress.console.print(
                 f"{format_count(results['wrong_labels'], 'label')} may be "
@@ -96,20 +99,71 @@ def cross_validate(
         return results
 
 
-def _train_folds(tasks, init, folder, arguments, settings):
-    """Train one run for each fold; return `grid.run_each`'s dicts."""
-    runs = {
-        name: functools.partial(
-            finetuning.run,
-            fold,
-            init,
-            folder.file("runs", name),
-            settings={**settings, "fold": name},
-            **arguments,
+def _train_folds(task, tasks, init, folder, examples, settings, seed, more):
+    """Train one run for each fold; return the results of `run_all`.
+
+    The rows are encoded once for all folds.
+    """
+
+    @functools.cache
+    def encode(length):
+        preprocess = splits.load_preprocessor(init, length)
+        encoded = splits.encode_rows(task, examples, preprocess, "train")
+        return preprocess, encoded, splits.read_versions(task, init)
+
+    def load(fold, init, length, max_rows):
+        preprocess, encoded, versions = encode(length)
+        in_dev = fold.source.in_dev
+        kept = {"train": ~in_dev, "dev": in_dev}
+        return splits.Data(
+            preprocess,
+            {split: fold.read(split) for split in kept},
+            {split: select(encoded, rows) for split, rows in kept.items()},
+            versions,
         )
-        for name, fold in tasks.items()
-    }
-    return grid.run_each(runs, least=2)
+
+    return runs.run_all(
+        {
+            name: functools.partial(
+                finetuning.run,
+                fold,
+                init,
+                folder.file("runs", name),
+                seed=seed,
+                settings={**settings, "fold": name},
+                load=load,
+                **more,
+            )
+            for name, fold in tasks.items()
+        },
+        least=2,
+    )
+
+
+def select(encoded, is_kept) -> Encoded:
+    """Return the rows of some texts.
+
+    Args:
+        encoded: `Encoded` rows of a `TextTask`.
+        is_kept: bool `(texts,)`.
+    """
+    # Index of each row's text: a long text may have several rows.
+    text = encoded.notes.get("text", np.arange(len(is_kept)))
+    rows = np.flatnonzero(is_kept[text])
+
+    def gather(values):
+        return None if values is None else values[rows]
+
+    notes = {}
+    if "text" in encoded.notes:
+        notes["text"] = (np.cumsum(is_kept) - 1)[text[rows]]
+    return Encoded(
+        {name: tf.gather(x, rows) for name, x in encoded.inputs.items()},
+        gather(encoded.targets),
+        gather(encoded.weights),
+        gather(encoded.cut),
+        notes,
+    )
 
 
 def check(task, folds, arguments):
@@ -126,7 +180,7 @@ def check(task, folds, arguments):
             "Folds are scored on rows of train, so the dev file would not be "
             "read. Leave dev out, or add its rows to train."
         )
-    if len(grid.list_rates(arguments.get("learning_rate"))) > 1:
+    if len(runs.list_rates(arguments.get("learning_rate"))) > 1:
         raise InputError(
             "`learning_rate` has several values, but the runs of `folds` have "
             "one rate. Leave `folds` out, or choose one rate."
@@ -137,7 +191,7 @@ def check(task, folds, arguments):
                 f"{name} would choose different thresholds in each fold. Leave "
                 f"{name} or folds out."
             )
-    grid.refuse_several_hosts(arguments.get("distribution", "off"))
+    runs.refuse_several_hosts(arguments.get("distribution", "off"))
 
 
 def read_all(task) -> Examples:
@@ -242,7 +296,8 @@ def find_wrong_labels(probabilities, labels) -> np.ndarray:
     return rows[np.argsort(given[rows], kind="stable")]
 
 
-def _finish(task, folder, examples, numbers, tasks, runs, errors):
+def _finish(task, folder, examples, numbers, tasks, trained):
+    errors = runs.list_errors(trained)
     predictions, done = None, np.zeros(len(examples), bool)
     for number, (name, fold) in enumerate(tasks.items()):
         if name in errors:
@@ -256,7 +311,8 @@ def _finish(task, folder, examples, numbers, tasks, runs, errors):
     # The rows of a failed fold have no predictions.
     examples = list(itertools.compress(examples, done))
     numbers, predictions = numbers[done], predictions[done]
-    results = {**task.score(examples, predictions), **summarize(runs)}
+    scores = {k: v for k, v in trained.items() if k not in errors}
+    results = {**task.score(examples, predictions), **summarize(scores)}
     results["errors"] = errors
     columns, wrong = {"fold": numbers + 1}, []
     if task.problem == "single":
@@ -275,15 +331,15 @@ def _finish(task, folder, examples, numbers, tasks, runs, errors):
     return results
 
 
-def summarize(runs) -> dict:
+def summarize(scores) -> dict:
     """Return a dict of "runs", "mean" and "deviation": see `cross_validate`."""
-    metrics = [task_report.select_metrics(results) for results in runs.values()]
+    metrics = [task_report.select_metrics(each) for each in scores.values()]
     values = {
         name: [each[name] for each in metrics if name in each]
         for name in metrics[0]
     }
     return {
-        "runs": {k: finetuning.scalars(v) for k, v in runs.items()},
+        "runs": {k: finetuning.scalars(v) for k, v in scores.items()},
         "mean": {k: float(np.mean(v)) for k, v in values.items()},
         "deviation": {k: float(np.std(v, ddof=1)) for k, v in values.items()},
     }

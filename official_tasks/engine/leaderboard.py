@@ -13,7 +13,7 @@ import rich.table
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from official_tasks import progress
-from official_tasks.engine import grid
+from official_tasks.engine import runs
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.models import predict_split
 from official_tasks.overwriting import refuse_input_as_output
@@ -153,10 +153,10 @@ def run_glue(make_task, init, output, **arguments) -> dict:
     Args:
         make_task: function of a task's name; returns the task and its
             settings, see `task_from_flags`.
-        init: see `grid.run`.
+        init: see `runs.run`.
         output: folder for submission/, glue.zip, results.json and a subfolder
             for each fine-tuned task, named after the task.
-        **arguments: further arguments of `grid.run`.
+        **arguments: further arguments of `runs.run`.
 
     Returns:
         dict with "scores" (task -> results on dev), "average" (mean of the
@@ -164,20 +164,35 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         (task or TASK/RUN -> message of a failed run). If no run of a task
         succeeds, "average" is None, and the zip file is not written.
     """
-    grid.refuse_several_hosts(arguments.get("distribution", "off"))
+    runs.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in BENCHMARK}
     for name, (task, _) in tasks.items():
         # Read all files now: a missing one would stop the run days later.
         for split in ("test",) if name == AX.name else SPLITS:
             task.read(split)
-    scores, errors = _train_all(tasks, init, output, arguments)
+    trained = runs.run_all(
+        {
+            name: functools.partial(
+                runs.run,
+                task,
+                init,
+                os.path.join(output, name),
+                settings=settings,
+                **arguments,
+            )
+            for name, (task, settings) in tasks.items()
+            if name != AX.name
+        }
+    )
+    errors = runs.list_errors(trained)
+    scores = {name: x for name, x in trained.items() if name not in errors}
     for name, (task, _) in tasks.items():
-        trained = MNLI.name if name == AX.name else name
-        if trained not in scores:
+        owner = MNLI.name if name == AX.name else name
+        if owner not in scores:
             continue
         predict_task(
             task,
-            [os.path.join(output, trained)],
+            [os.path.join(output, owner)],
             os.path.join(output, "submission"),
             # A resumed command replaces its own submission files.
             overwrite=True,
@@ -194,28 +209,6 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         json_files.write_json(json_files.without_nan(results), path)
     _show(results)
     return results
-
-
-def _train_all(tasks, init, output, arguments):
-    """Return the results and the errors of all tasks, see `grid.run_each`."""
-    scores, errors = grid.run_each(
-        {
-            name: functools.partial(
-                grid.run,
-                task,
-                init,
-                os.path.join(output, name),
-                settings=settings,
-                **arguments,
-            )
-            for name, (task, settings) in tasks.items()
-            if name != AX.name
-        }
-    )
-    for name, results in scores.items():
-        for run, error in results.get("errors", {}).items():
-            errors[f"{name}/{run}"] = error
-    return scores, errors
 
 
 def columns(scores) -> dict[str, float]:

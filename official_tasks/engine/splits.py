@@ -1,20 +1,69 @@
-"""Read and encode the train and dev splits of a run."""
+"""Read and encode the train and dev splits of a run, or of several runs."""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import bert_keras
+from bert_keras import files
 from bert_keras.errors import InputError, collect_faults
-from official_tasks.engine import batches
+from official_tasks.engine import batches, models
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import Examples
 
 
-def read_versions(task) -> dict:
-    """Return the versions of files when the task read them, before its run.
+class Data(NamedTuple):
+    """The rows of a run, and how texts are encoded.
 
-    These are the files of a `Table` and the file of a user's own task.
+    preprocess: `BertPreprocessor` of the run.
+    examples: dict: "train" and "dev" -> examples.
+    encoded: dict: "train" and "dev" -> `Encoded` rows.
+    versions: see `read_versions`.
     """
-    versions = getattr(getattr(task, "source", None), "versions", {})
+
+    preprocess: Any
+    examples: dict
+    encoded: dict
+    versions: dict
+
+
+class Loader:
+    """Function that loads a run's `Data`; the next run of a set gets it again.
+
+    It keeps the data of one task, so that memory holds no other task's data.
+    """
+
+    def __init__(self):
+        self._key: Any = None
+        self._data: Any = None
+
+    def __call__(self, task, init, length, max_rows=None) -> Data:
+        key = task, str(init), length, max_rows
+        if self._key != key:
+            self._data = None  # free the memory first
+            preprocess = load_preprocessor(init, length)
+            examples, encoded = encode_splits(task, preprocess, max_rows)
+            versions = read_versions(task, init)
+            self._data = Data(preprocess, examples, encoded, versions)
+            self._key = key
+        return self._data
+
+
+def read_versions(task, init=None) -> dict:
+    """Return the versions of the files of a run that were just read.
+
+    A `Table` and the file of a user's own task have been read before; their
+    version is that of then. With `init`, the weights' files are included.
+    """
+    paths = list(task.data_files())
+    if init:
+        paths += models.list_model_files(init)
+    versions = {
+        files.absolute(path): files.describe_version(path)
+        for path in paths
+        if files.is_file(path)
+    }
+    versions |= getattr(getattr(task, "source", None), "versions", {})
     return {**versions, **registry.find_task_file(task)}
 
 
@@ -73,19 +122,24 @@ def encode_splits(task, preprocess, max_rows=None) -> tuple[dict, dict]:
             examples[split] = draw_rows(rows, max_rows, split)
     if faults:
         raise InputError("\n".join(dict.fromkeys(faults)))
-    encoded = {
-        split: task.encode(rows, preprocess) for split, rows in examples.items()
+    return examples, {
+        split: encode_rows(task, rows, preprocess, split)
+        for split, rows in examples.items()
     }
-    for split, rows in encoded.items():
-        if not len(batches.row_lengths(rows.inputs)):
-            raise InputError(
-                f"The {split} split of {task.title} has no examples; expected "
-                "at least one. Check the file."
-            )
-        if rows.targets is None:
-            raise InputError(
-                f"The {split} split of {task.title} has no labels: expected "
-                "one for each example. A test file without labels can only be "
-                "used to predict."
-            )
-    return examples, encoded
+
+
+def encode_rows(task, examples, preprocess, split):
+    """Return a split's `Encoded` rows; raise if it lacks rows or labels."""
+    rows = task.encode(examples, preprocess)
+    if not len(batches.row_lengths(rows.inputs)):
+        raise InputError(
+            f"The {split} split of {task.title} has no examples; expected "
+            "at least one. Check the file."
+        )
+    if rows.targets is None:
+        raise InputError(
+            f"The {split} split of {task.title} has no labels: expected "
+            "one for each example. A test file without labels can only be "
+            "used to predict."
+        )
+    return rows

@@ -12,7 +12,7 @@ from task_samples import QUICK, write_csv
 
 from bert_keras import InputError
 from bert_keras.modeling.task_models import span_losses
-from official_tasks.engine import finetuning, grid
+from official_tasks.engine import finetuning, runs
 from official_tasks.engine.dev_metric import (
     check_metric,
     choose_metric,
@@ -91,7 +91,7 @@ def imbalanced(place, tmp_path_factory):
 def test_the_metric_chooses_the_weights_and_the_end(
     place, imbalanced, tmp_path
 ):
-    results = grid.run(
+    results = runs.run(
         imbalanced,
         place / "init",
         tmp_path / "run",

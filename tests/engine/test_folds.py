@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold
 from task_samples import QUICK, sentences, write_csv
 
 from bert_keras import InputError
-from official_tasks.engine import finetuning, folds, models
+from official_tasks.engine import finetuning, folds, models, splits
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.own_tasks import classify_task, tags_task
@@ -31,6 +31,27 @@ def test_folds_have_the_classes_that_scikit_learns_have():
     assert (folds.assign_folds(examples, 5, seed=1) != numbers).any()
     twice = folds.assign_folds([*examples, *examples], 5)
     np.testing.assert_array_equal(twice[:101], twice[101:])
+
+
+@pytest.mark.parametrize("long_text", ["truncate", "windows"])
+def test_the_rows_of_a_fold_are_those_of_its_texts(place, long_text):
+    task = classify_task(str(place / "train.csv"), long_text=long_text)
+    examples = folds.read_all(task)
+    preprocess = splits.load_preprocessor(place / "init", 8)
+    is_kept = np.random.default_rng(0).random(len(examples)) < 0.4
+    found = folds.select(task.encode(examples, preprocess), is_kept)
+    kept = [e for e, is_one in zip(examples, is_kept, strict=True) if is_one]
+    expected = task.encode(kept, preprocess)
+    for name, rows in expected.inputs.items():
+        assert found.inputs[name].to_list() == rows.to_list()
+    assert (expected.weights is None) == (long_text == "truncate")
+    for one, other in (
+        (found.targets, expected.targets),
+        (found.weights, expected.weights),
+        (found.cut, expected.cut),
+        (found.notes.get("text"), expected.notes.get("text")),
+    ):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_class_may_have_one_row(tmp_path):

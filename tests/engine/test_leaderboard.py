@@ -13,7 +13,7 @@ from glue_samples import write_glue
 from run_script import run_script
 
 from bert_keras import InputError
-from official_tasks.engine import grid, leaderboard
+from official_tasks.engine import leaderboard, runs
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
@@ -68,7 +68,7 @@ def test_all_is_trained_and_the_zip_is_the_leaderboards(
         return examples, np.random.default_rng(0).normal(size=shape)
 
     monkeypatch.setattr(leaderboard, "predict_split", predict)
-    monkeypatch.setattr(grid, "run", untrained)
+    monkeypatch.setattr(runs, "run", untrained)
     results = leaderboard.run_glue(
         tasks_of(data), toy_model, tmp_path / "run", epochs=7.0, seeds=2
     )
@@ -100,7 +100,7 @@ def test_a_task_that_fails_ends_no_other(
         return {**PAPER[task.name], "errors": errors}
 
     predicted = []
-    monkeypatch.setattr(grid, "run", untrained)
+    monkeypatch.setattr(runs, "run", untrained)
 
     def predict(task, *_, **__):
         predicted.append(task)

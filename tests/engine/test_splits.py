@@ -3,11 +3,13 @@
 from collections import Counter
 
 import pytest
+from glue_samples import write_glue
 from task_samples import QUICK, write_reviews
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, splits
 from official_tasks.tasks.base import Example, Examples
+from official_tasks.tasks.glue import RTE, glue_task
 from official_tasks.tasks.own_tasks import classify_task
 
 
@@ -52,3 +54,19 @@ def test_drawn_rows_are_whole_groups_in_order_and_grow_with_the_number():
     assert drawn.notes[0] == "a note" and "50 of the 60" in drawn.notes[1]
     # A user's own examples need no groups.
     assert len(splits.draw_rows([[1], [2], [3]], 2, "dev")) == 2
+
+
+def test_a_later_run_of_a_set_never_reports_the_rows_of_changed_files(
+    place, tmp_path, eagerly
+):
+    data = write_glue(tmp_path / "glue")
+    task = glue_task(RTE, data_dir=str(data))
+    load, arguments = splits.Loader(), {**QUICK, "epochs": 0.1}
+    first, second = tmp_path / "first", tmp_path / "second"
+    finetuning.run(task, place / "init", first, load=load, **arguments)
+    path = data / "RTE" / "dev.tsv"
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join([*rows, rows[-1]]) + "\n")
+    with pytest.raises(InputError, match=r"dev.tsv changed while the run"):
+        finetuning.run(task, place / "init", second, load=load, **arguments)
+    assert not second.exists()

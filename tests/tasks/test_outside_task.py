@@ -10,7 +10,7 @@ from run_script import ROOT
 from task_samples import save_toy_model, sentences
 
 from bert_keras import InputError
-from official_tasks.engine import finetuning, grid
+from official_tasks.engine import finetuning, runs
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.engine.models import Predictor, load_model
 from official_tasks.engine.notes import has_failed
@@ -113,17 +113,17 @@ def errors(place):
 
 def test_the_best_weights_of_an_error_have_the_lowest(place, errors, tmp_path):
     settings = {"batch_size": 8, "epochs": 6, "sequence_length": 24}
-    results = grid.run(
+    results = runs.run(
         errors,
         place / "init",
         tmp_path / "grid",
-        learning_rates=[1e-2, 1e-5],
+        learning_rate=[1e-2, 1e-5],
         **settings,
     )
     name = "mean_absolute_error"
-    runs = {run: scores[name] for run, scores in results["runs"].items()}
-    assert results["best_run"] == min(runs, key=runs.get)
-    assert results[name] == min(runs.values()) < 0.3 < max(runs.values())
+    found = {run: scores[name] for run, scores in results["runs"].items()}
+    assert results["best_run"] == min(found, key=found.get)
+    assert results[name] == min(found.values()) < 0.3 < max(found.values())
     values = [line[f"val_{name}"] for line in results["curve"]]
     best = results["curve"][int(np.argmin(values))]
     assert results["best_step"] == best["step"]

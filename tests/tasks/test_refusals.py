@@ -8,7 +8,7 @@ import pytest
 from toy_words import preprocessor
 
 from bert_keras import InputError
-from official_tasks.engine import grid
+from official_tasks.engine import runs
 from official_tasks.tasks import encoding, glue
 from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.glue import glue_task
@@ -327,4 +327,4 @@ def test_dates_that_do_not_exist(tmp_path):
 
 def test_seeds_beyond_the_largest():
     with pytest.raises(InputError, match="at most 4294967295"):
-        grid.run(None, "init", "output", seed=2**32 - 1, seeds=2)
+        runs.run(None, "init", "output", seed=2**32 - 1, seeds=2)

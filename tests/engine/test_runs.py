@@ -12,7 +12,7 @@ from test_devices import tf_configs
 
 from bert_keras import InputError
 from official_tasks import finetune
-from official_tasks.engine import finetuning, grid, leaderboard
+from official_tasks.engine import finetuning, leaderboard, runs
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import ENGINE_METRICS, Example, Metric
 from official_tasks.tasks.own_tasks import classify_task, multilabel_task
@@ -22,7 +22,7 @@ from official_tasks.tasks.registry import read_run_record
 def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     ran = []
 
-    def pretended(task, init, output, *, learning_rate, seed, **rest):
+    def pretended(task, init, output, *, learning_rate, seed, load, **rest):
         """Write the files of a run instead of training."""
         ran.append((learning_rate, seed))
         assert rest == {"settings": {"train": "a.csv"}, "epochs": 7.0}
@@ -41,7 +41,7 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
             return [tmp_path / "a.csv"]
 
     (tmp_path / "a.csv").write_text("rows")
-    results = grid.run(
+    results = runs.run(
         Task,
         "init",
         tmp_path / "run",
@@ -93,7 +93,7 @@ def test_the_rates_are_tried_as_they_are_given(
         tried.append(learning_rate)
         return {}
 
-    monkeypatch.setattr(grid, "run", pretended)
+    monkeypatch.setattr(runs, "run", pretended)
     monkeypatch.setattr(leaderboard, "run_glue", pretended)
     command = (f"--init={toy_model}", "--output=run", *words)
     finetune.main(parse_flags(finetune.define_flags, command, monkeypatch))
@@ -117,7 +117,7 @@ def test_a_failed_run_is_a_result_and_ends_no_other(
     task = classify_task(str(write_reviews(tmp_path / "a.csv", 8)))
     run = tmp_path / "run"
     for _ in range(2):
-        results = grid.run(task, "init", run, seeds=3)
+        results = runs.run(task, "init", run, seeds=3)
         assert results["errors"] == {"seed-1": "not finite"}
         assert results["failed"] == ["seed-1"]
         assert results["best_run"] == "seed-2"
@@ -128,12 +128,58 @@ def test_a_failed_run_is_a_result_and_ends_no_other(
     written = json.loads((run / "results.json").read_text())
     assert written["runs"]["seed-1"] == {"accuracy": None}
     failing.clear()  # as if the run's folder was removed
-    assert grid.run(task, "init", run, seeds=3)["errors"] == {}
+    assert runs.run(task, "init", run, seeds=3)["errors"] == {}
     written = json.loads((run / "results.json").read_text())
     assert written["runs"]["seed-1"]["accuracy"] == 0.1
     failing |= {0, 1, 2}
     with pytest.raises(DivergedError, match="3 of 3 runs failed.* seed-0: not"):
-        grid.run(task, "init", tmp_path / "other", seeds=3)
+        runs.run(task, "init", tmp_path / "other", seeds=3)
+
+
+def test_the_runs_of_a_set_share_their_rows_and_are_equal_to_single_runs(
+    place, task, tmp_path, monkeypatch, eagerly
+):
+    encoded, encode = [], type(task).encode
+
+    def count(self, examples, preprocess):
+        encoded.append(len(examples))
+        return encode(self, examples, preprocess)
+
+    monkeypatch.setattr(type(task), "encode", count)
+    arguments = {"batch_size": 8, "sequence_length": 24, "epochs": 0.3}
+    arguments |= {"class_weights": "balanced"}  # changes the rows' weights
+    results = runs.run(
+        task,
+        place / "init",
+        tmp_path / "set",
+        learning_rate=[1e-2, 5e-3],
+        seeds=2,
+        **arguments,
+    )
+    assert encoded == [80, 30]  # train and dev, for four runs
+    alone = finetuning.run(
+        task,
+        place / "init",
+        tmp_path / "alone",
+        learning_rate=5e-3,
+        seed=1,
+        **arguments,
+    )
+    name = "rate-0.005_seed-1"
+    assert results["runs"][name]["accuracy"] == alone["accuracy"]
+    weights = "model/model.safetensors"
+    shared = (tmp_path / "set" / "runs" / name / weights).read_bytes()
+    assert shared == (tmp_path / "alone" / weights).read_bytes()
+
+
+def test_errors_have_the_name_of_the_run_or_of_the_set_and_its_run():
+    results = {
+        "mnli": runs.Failure("not finite"),
+        "rte": {"accuracy": 0.5, "errors": {"seed-1": "skipped"}},
+        "cola": {"matthews": 0.1},
+    }
+    expected = {"mnli": "not finite", "rte/seed-1": "skipped"}
+    assert runs.list_errors(results) == expected
 
 
 def test_a_check_of_several_runs_checks_the_first(monkeypatch):
@@ -144,10 +190,10 @@ def test_a_check_of_several_runs_checks_the_first(monkeypatch):
         return {}
 
     monkeypatch.setattr(finetuning, "run", pretended)
-    assert not grid.run("toy", "init", None, learning_rate=(5, 2), seeds=2)
+    assert not runs.run("toy", "init", None, learning_rate=(5, 2), seeds=2)
     assert asked == [(None, 5, 0)]
     with pytest.raises(InputError, match="`seeds` is 0; expected 1 or more"):
-        grid.run("toy", "init", None, seeds=0)
+        runs.run("toy", "init", None, seeds=0)
 
 
 @pytest.mark.long
@@ -167,7 +213,7 @@ def test_one_process_trains_twice_on_devices(tmp_path):
 
 def test_a_worker_without_results_prints_none(monkeypatch, capsys):
     monkeypatch.setattr(finetuning, "run", lambda *_, **__: {})
-    assert grid.run(classify_task("a.csv"), "init", "run") == {}
+    assert runs.run(classify_task("a.csv"), "init", "run") == {}
     assert capsys.readouterr().out == ""
 
 
@@ -176,7 +222,7 @@ def test_runs_in_a_row_are_refused_on_several_hosts(
     tmp_path, monkeypatch, distribution
 ):
     monkeypatch.setenv("TF_CONFIG", tf_configs()[0])
-    for run, plan in ((grid.run, {"seeds": 2}), (leaderboard.run_glue, {})):
+    for run, plan in ((runs.run, {"seeds": 2}), (leaderboard.run_glue, {})):
         with pytest.raises(InputError, match="one --learning_rate, without"):
             run(
                 None,
@@ -192,19 +238,24 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
     def ran(accuracy):
         return {"accuracy": accuracy, "majority_baseline": 0.6, "notes": []}
 
-    runs = {"a": ran(0.9), "b": ran(0.6), "c": ran(float("nan")), "d": ran(0.8)}
-    results = grid.summarize(ACCURACY, runs, dict.fromkeys(runs, 5e-5))
+    each = {
+        "a": ran(0.9),
+        "b": ran(0.6),
+        "c": ran(float("nan")),
+        "d": ran(0.8),
+    }
+    results = runs.summarize(ACCURACY, each, dict.fromkeys(each, 5e-5))
     assert results["failed"] == ["b", "c"]
     assert results["mean"] == pytest.approx(0.85)
     assert results["deviation"] == pytest.approx(np.std([0.9, 0.8], ddof=1))
     assert results["best_run"] == "a"
-    nothing = grid.summarize(ACCURACY, {"b": ran(0.6)}, {"b": None})
+    nothing = runs.summarize(ACCURACY, {"b": ran(0.6)}, {"b": None})
     assert nothing["mean"] is None and nothing["deviation"] is None
-    rates = dict(zip(runs, (5e-5, 4e-5, 3e-5, 2e-5), strict=True))
-    alone = grid.summarize(ACCURACY, runs, rates)  # a grid of one seed
+    rates = dict(zip(each, (5e-5, 4e-5, 3e-5, 2e-5), strict=True))
+    alone = runs.summarize(ACCURACY, each, rates)  # one seed a rate
     assert alone["mean"] is None and alone["deviation"] is None
     losses = {"a": {"loss": 1.5}, "b": {"loss": float("inf")}}
-    results = grid.summarize(
+    results = runs.summarize(
         ENGINE_METRICS[0], losses, dict.fromkeys(losses, 5e-5)
     )
     assert results["failed"] == ["b"]
@@ -212,18 +263,18 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
 
 def test_a_table_of_one_run_is_a_column_and_lacks_what_a_failed_run_lacks():
     results = {"f1": 0.25, "missing": 3, "rows": 9, "classes": {}}
-    one = grid.make_table("toy", {"a": results})
+    one = runs.make_table("toy", {"a": results})
     assert [list(column.cells) for column in one.columns] == [
         ["f1", "missing"],
         ["0.2500", "3"],
     ]
-    two = grid.make_table("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
+    two = runs.make_table("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
     assert list(two.columns[1].cells) == ["0.2500", ""]
 
 
 def printed_classes(results, capsys):
     """Return the class table as printed: name -> (P, R, F1, support)."""
-    grid.show_classes(results)
+    runs.show_classes(results)
     lines = [line.split("│") for line in capsys.readouterr().out.splitlines()]
     return {
         cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
@@ -268,6 +319,6 @@ def test_the_scores_of_each_class_are_those_of_scikit_learn(make, capsys):
 
 
 def test_several_runs_need_a_single_host():
-    grid.refuse_several_hosts("mirrored")
+    runs.refuse_several_hosts("mirrored")
     with pytest.raises(InputError, match="the distribution is multi_worker"):
-        grid.refuse_several_hosts("multi_worker")
+        runs.refuse_several_hosts("multi_worker")

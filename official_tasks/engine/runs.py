@@ -1,9 +1,10 @@
-"""Runs a task with several rates and seeds; copies the best run's outputs."""
+"""Fine-tunes several times; a run that fails is a result like the others."""
 
 import functools
 import math
 import os
 import shutil
+from typing import NamedTuple
 
 import numpy as np
 from rich.table import Table
@@ -16,7 +17,12 @@ from bert_keras.json_files import (
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import resolve_auto
 from official_tasks import progress
-from official_tasks.engine import finetuning, hyperparameters, task_report
+from official_tasks.engine import (
+    finetuning,
+    hyperparameters,
+    splits,
+    task_report,
+)
 from official_tasks.engine.dev_metric import choose_metric
 from official_tasks.engine.finetuning import scalars
 from official_tasks.engine.notes import has_failed
@@ -27,6 +33,57 @@ from official_tasks.tasks import registry
 MAX_CLASSES = 20  # the scores of more classes are only in the report
 # Arguments that may change when a run resumes.
 EXECUTION = ("distribution", "tpu", "callbacks", *hyperparameters.EXECUTION)
+
+
+class Failure(NamedTuple):
+    """The result of a run whose training failed; `message` says why."""
+
+    message: str
+
+
+def run_all(plan, least=1) -> dict:
+    """Start each run of a plan; return name -> its results or a `Failure`.
+
+    A run whose training fails ends no other. When the command is started again,
+    it fails again at once, without training.
+
+    Args:
+        plan: name of the run -> function without arguments.
+        least: number of runs that must succeed.
+
+    Raises:
+        DivergedError: fewer than `least` runs succeeded.
+    """
+    results: dict = {}
+    for name, start in plan.items():
+        try:
+            results[name] = start()
+        except DivergedError as error:
+            results[name] = Failure(str(error))
+            progress.print_notes([f"{name} failed. {error}"])
+    failures = {k: v for k, v in results.items() if isinstance(v, Failure)}
+    if len(plan) - len(failures) < least:
+        name, failure = next(iter(failures.items()))
+        raise DivergedError(
+            f"{len(failures)} of {len(plan)} runs failed, so there are no "
+            f"results. {name}: {failure.message}"
+        )
+    return results
+
+
+def list_errors(results) -> dict[str, str]:
+    """Return the messages of the failed runs by name.
+
+    A result may be that of several runs; the name is then "NAME/RUN".
+    """
+    errors = {}
+    for name, result in results.items():
+        if isinstance(result, Failure):
+            errors[name] = result.message
+            continue
+        for run, message in result.get("errors", {}).items():
+            errors[f"{name}/{run}"] = message
+    return errors
 
 
 def run(
@@ -44,7 +101,8 @@ def run(
 
     A single run writes to `output` itself. Each of several runs writes to its
     own folder in `output`. The model, the predictions and the report of the run
-    with the best score on dev are copied to `output`.
+    with the best score on dev are copied to `output`. The data are read and
+    encoded once for all runs.
 
     Args:
         task: a `Task`.
@@ -73,6 +131,7 @@ def run(
             "smaller seed."
         )
     plan = [(rate, seed + i) for rate in rates for i in range(seeds)]
+    load = splits.Loader()
 
     def run_one(folder, rate, seed):
         return finetuning.run(
@@ -82,6 +141,7 @@ def run(
             learning_rate=rate,
             seed=seed,
             settings=settings,
+            load=load,
             **arguments,
         )
 
@@ -103,10 +163,10 @@ def run(
         **(settings or {}),
     }
     identity = registry.keep_old_name(output, identity)
-    return _run_all(task, metric, output, identity, run_one)
+    return _run_several(task, metric, output, identity, run_one)
 
 
-def _run_all(task, metric, output, identity, run_one):
+def _run_several(task, metric, output, identity, run_one):
     """Run each rate and seed of `identity["plan"]`; summarize the runs.
 
     The outputs of the best run are copied to `output`. See `summarize` for the
@@ -115,7 +175,7 @@ def _run_all(task, metric, output, identity, run_one):
     plan = identity["plan"]
     with RunFolder(output, identity, task.data_files()) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
-        runs, errors = run_each(
+        runs = run_all(
             {
                 run: functools.partial(
                     run_one, folder.file("runs", run), rate, seed
@@ -123,9 +183,12 @@ def _run_all(task, metric, output, identity, run_one):
                 for run, (rate, seed) in zip(rates, plan, strict=True)
             }
         )
-        # In the order of the plan; a failed run has no score.
-        score = {metric.name: math.nan}
-        runs = {name: runs.get(name, score) for name in rates}
+        errors = list_errors(runs)
+        score = {metric.name: math.nan}  # of a failed run
+        runs = {
+            name: score if name in errors else result
+            for name, result in runs.items()
+        }
         results = {**summarize(metric, runs, rates), "errors": errors}
         if folder.read_results("several") != errors:
             _copy_best(folder, results)
@@ -133,37 +196,6 @@ def _run_all(task, metric, output, identity, run_one):
             folder.finish("several", errors, outputs)
         _show(task.title, metric, runs, results)
         return results
-
-
-def run_each(runs, least=1):
-    """Call each function in `runs`, a dict of name -> function.
-
-    A run whose training fails does not end the others, and is noted.
-
-    Args:
-        runs: name of the run -> function without arguments.
-        least: number of runs that must succeed.
-
-    Returns:
-        Two dicts: name -> results of a successful run, and name -> error
-        message of a failed run.
-
-    Raises:
-        DivergedError: fewer than `least` runs succeeded.
-    """
-    results, errors = {}, {}
-    for name, run in runs.items():
-        try:
-            results[name] = run()
-        except DivergedError as error:
-            errors[name] = str(error)
-            progress.print_notes([f"{name} failed. {error}"])
-    if len(results) < least:
-        raise DivergedError(
-            f"{len(errors)} of {len(runs)} runs failed, so there are no "
-            f"results. {next(iter(errors))}: {next(iter(errors.values()))}"
-        )
-    return results, errors
 
 
 def list_rates(learning_rate) -> list:
@@ -288,7 +320,9 @@ def show_classes(results):
 def make_table(title, rows) -> Table:
     """Return a table of metrics; `rows` is a dict: run -> its results."""
     rows = {
-        run: {
+        run: {}
+        if isinstance(metrics, Failure)
+        else {
             name: str(metrics[name])
             if isinstance(metrics[name], int)  # a count
             else f"{value:.4f}"
