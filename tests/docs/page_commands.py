@@ -12,14 +12,32 @@ from run_script import ROOT
 
 
 def commands(page):
-    """Return the words after `python` of each command of a page, in order."""
+    """Return the words after `python` of each command of a page, in order.
+
+    A command `bert-keras NAME` gets the words of the script of that name.
+    """
     return commands_in((ROOT / page).read_text(encoding="utf-8"))
 
 
 def commands_in(text):
     text = text.replace("\\\n", " ")
-    lines = re.findall(r"^    python (.*?)(?: \.\.\.)?$", text, re.M)
-    return [shlex.split(line) for line in lines]
+    found = []
+    pattern = r"^    (python|bert-keras) (.*?)(?: \.\.\.)?$"
+    for program, line in re.findall(pattern, text, re.M):
+        words = shlex.split(line)
+        if program == "bert-keras":
+            if words[0].startswith("--"):  # --list, --version
+                continue
+            words[:1] = script_named(words[0])
+        found.append(words)
+    return found
+
+
+def script_named(name):
+    """Return the words of `bert-keras NAME` after `python`."""
+    if (ROOT / "official_tasks" / f"{name}.py").exists():
+        return ["-m", f"official_tasks.{name}"]
+    return [f"tools/{name}.py"]
 
 
 def script_of(command):

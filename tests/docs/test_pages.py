@@ -77,7 +77,7 @@ def check_flags(command):
     script = script_of(command)
     words = command[len(script) + PLACES.get(command[0], 0) :]
     names = {word.split("=")[0].removeprefix("--") for word in words}
-    assert names <= flags_of(*script), command
+    assert names <= flags_of(*script) | {"help"}, command
 
 
 @pytest.mark.parametrize("page", filter(commands_with_flags, PAGES))
