@@ -55,6 +55,11 @@ def format_count(number, one, many=None):
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def install_command(extra):
+    """Return how to install an extra: the package is in no package index."""
+    return f"pip install '.[{extra}]' in a clone of bert_keras"
+
+
 def refuse_arguments(function, names, renamed):
     """Raise an error for unknown arguments, if there are any.
 

@@ -13,7 +13,7 @@ import re
 import zlib
 from pathlib import PurePath
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, install_command
 
 PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard"}
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -155,8 +155,7 @@ class _Zstandard(Reader):
             import zstandard
         except ImportError:
             raise InputError(
-                f"{path} needs the package zstandard. Install it: "
-                "pip install 'bert_keras[zst]'"
+                f"{path} needs the package zstandard: {install_command('zst')}."
             ) from None
         self._error = zstandard.ZstdError
         # Large dumps are packed with --long=31.

@@ -19,8 +19,8 @@ compares the export's answers with recorded ones.
 --format=litert or --format=onnx writes another format, in float32 or int8. Its
 inputs are token ids; the vocabulary and the tokenizer settings are next to it.
 The script runs this model in the format's runtime and compares the outputs with
-the outputs of the Keras model. Needs pip install 'bert_keras[litert]' or
-'bert_keras[onnx]'.
+the outputs of the Keras model. Needs the extra `litert` or
+`onnx`.
 
 Takes about half a minute for a small model, more for BERT base.
 """

@@ -10,7 +10,7 @@ load the model. --output=FOLDER writes the folder on this machine and uploads
 nothing, so that you can read the card first.
 
 Takes some seconds, and the time of the upload. Needs
-pip install 'bert_keras[hub]'.
+the extra `hub`.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C

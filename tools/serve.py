@@ -15,7 +15,7 @@ requests and their HTTP statuses. The server is for trials and small loads. It
 has no encryption and no password. In production, TensorFlow Serving takes the
 same requests and, after an export with --portable, the same folder. Ctrl-C or
 SIGTERM ends the server after the requests in progress, at most 30 seconds
-later. Starts in about 5 seconds. Needs: pip install 'bert_keras[serve]'.
+later. Starts in about 5 seconds. Needs the extra `serve`.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
@@ -101,7 +101,7 @@ def _make_server(values):
     The first call of a signature is slow.
     """
     from bert_keras.comparison import check_finite_answers
-    from bert_keras.errors import InputError
+    from bert_keras.errors import InputError, install_command
     from bert_keras.serving.load import load_saved_model, to_tensors
 
     try:
@@ -110,7 +110,7 @@ def _make_server(values):
         from bert_keras.serving.server import Limits, create_app
     except ModuleNotFoundError as error:
         raise InputError(
-            f"Serving needs {error.name}. Run: pip install 'bert_keras[serve]'"
+            f"Serving needs {error.name}: {install_command('serve')}."
         ) from None
     served = load_saved_model(values.model)
     progress.console.stderr = True  # stdout gets only the address

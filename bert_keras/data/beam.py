@@ -14,7 +14,7 @@ from bert_keras.data.data_sets import is_data_set
 from bert_keras.data.pretraining_data import finish_data, one_writer
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, install_command
 from bert_keras.manifest import unfinished_build
 
 PARTS = ".parts"  # folder for tokens, with one file for each input file
@@ -88,7 +88,7 @@ def _make_runner(flags):
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise InputError(
-            "Apache Beam is not installed: pip install 'bert_keras[beam]'."
+            f"Apache Beam is not installed: {install_command('beam')}."
         ) from error
 
     def run(task, items):

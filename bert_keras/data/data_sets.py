@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bert_keras import files
 from bert_keras.data.tfds_sets import open_tfds
-from bert_keras.errors import InputError, get_first_line
+from bert_keras.errors import InputError, get_first_line, install_command
 
 PARQUET = ".parquet"
 # Name of a split in this package -> possible names of the split in data sets.
@@ -285,7 +285,7 @@ def _open_hf(data_set):
         raise InputError(
             f"{source}: datasets {datasets.__version__} may run a data set's "
             f"code. Expected {WITHOUT_SCRIPTS} or later, which runs no code: "
-            "pip install 'bert_keras[hf]'"
+            f"{install_command('hf')}."
         )
     try:
         splits = _open_hugging_face(datasets, data_set.name)
@@ -331,5 +331,5 @@ def import_extra(extra, source):
     except ImportError as error:
         raise InputError(
             f"{source} needs {package}, which is not installed: "
-            f"pip install 'bert_keras[{extra}]'."
+            f"{install_command(extra)}."
         ) from error

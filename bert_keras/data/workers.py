@@ -37,7 +37,8 @@ def in_order(
             gets one copy and keeps it for all its calls.
         items: iterable, read lazily, at most `min_items` or `2 * workers` items
             ahead, whichever is more.
-        workers: number of processes; 1 uses this process only.
+        workers: number of processes; 1 uses this process only, as does
+            Windows.
         min_items: minimum number of items to start workers. With fewer items,
             this process does all the work.
 
@@ -45,7 +46,9 @@ def in_order(
         InputError: a worker process was killed.
     """
     items = iter(items)
-    first = list(itertools.islice(items, min_items)) if workers > 1 else []
+    can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+    is_pool = workers > 1 and can_fork  # Windows cannot
+    first = list(itertools.islice(items, min_items)) if is_pool else []
     items = itertools.chain(first, items)
     if len(first) < min_items:
         yield from map(function, items)

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, install_command
 from bert_keras.interop import (
     google,
     huggingface,
@@ -342,7 +342,7 @@ def huggingface_hub(purpose):
         import huggingface_hub
     except ModuleNotFoundError:
         raise InputError(
-            f"{purpose} needs huggingface-hub: pip install bert_keras[hub]."
+            f"{purpose} needs huggingface-hub: {install_command('hub')}."
         ) from None
     return huggingface_hub
 

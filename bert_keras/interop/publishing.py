@@ -299,7 +299,7 @@ def _loading(model, name):
     # `BertPretrainer` also needs `mask_positions`; `BertChooser` needs choices.
     if kind in ("BertPretrainer", "BertChooser"):
         predict = ""
-    return f"""With Keras, after `pip install bert_keras[hub]`:
+    return f"""In Keras, after `pip install '.[hub]'` in a clone of bert_keras:
 
 ```python
 import bert_keras

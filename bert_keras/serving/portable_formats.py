@@ -15,7 +15,11 @@ import numpy as np
 
 from bert_keras import files, json_files
 from bert_keras.comparison import greatest_difference
-from bert_keras.errors import InputError, require_tensorflow
+from bert_keras.errors import (
+    InputError,
+    install_command,
+    require_tensorflow,
+)
 from bert_keras.interop.convert import real_outputs, sample_inputs
 from bert_keras.interop.text_settings import check_fits, write_pieces
 from bert_keras.modeling import modes
@@ -198,7 +202,7 @@ def _check_packages(format):
         except ModuleNotFoundError:
             raise InputError(
                 f"The format {format} needs {package}: "
-                f"pip install 'bert_keras[{format}]'"
+                f"{install_command(format)}."
             ) from None
 
 

@@ -1,6 +1,7 @@
 """The tokenizer layer, which turns text into ids and back, also in a graph."""
 
 import functools
+import logging
 import os
 import types
 from collections.abc import Iterable
@@ -27,6 +28,7 @@ from bert_keras.text.wordpiece import (
     refuse_value,
 )
 
+logger = logging.getLogger(__name__)
 UNITS = ("characters", "bytes")
 
 
@@ -313,10 +315,19 @@ def _make_graphs(portable, *settings):
         except ModuleNotFoundError as error:
             if error.name != "tensorflow_text":
                 raise
+            _note_slow_tokenizer()
         else:
             ids = _in_two_steps(FastText(exact, settings))
     # If this were a dict, Keras would track the graphs and export all of them.
     return types.SimpleNamespace(ids=ids, **graphs)
+
+
+@functools.cache
+def _note_slow_tokenizer():
+    logger.warning(
+        "tensorflow-text is not installed (it has no build for Windows). The "
+        "exact tokenizer takes over: the same ids, but slower."
+    )
 
 
 def _in_two_steps(text):

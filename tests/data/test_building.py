@@ -150,6 +150,14 @@ def test_workers_give_results_in_order_and_take_items_as_needed():
         list(workers.in_order(end, itertools.count(), 2, 4))
 
 
+def test_without_forks_one_process_does_all_the_work(monkeypatch):
+    monkeypatch.setattr(
+        "multiprocessing.get_all_start_methods", lambda: ["spawn"]
+    )
+    found = workers.in_order(lambda _: os.getpid(), range(9), 2, 4)
+    assert {*found} == {os.getpid()}
+
+
 def read_gpus(_):
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 

@@ -139,7 +139,7 @@ def test_a_name_that_is_not_there_is_told(hub):
 
 def test_without_huggingface_hub_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(InputError, match=r"pip install bert_keras\[hub\]"):
+    with pytest.raises(InputError, match=r"pip install '\.\[hub\]'"):
         open_checkpoint("org/tiny")
 
 

@@ -230,6 +230,7 @@ def test_a_card_leaves_out_libraries_that_refuse_the_folder(tmp_path, option):
         assert config["model_type"] == "bert_keras"
         card = (folder / "README.md").read_text()
         assert "from_preset" in card and "ransformer" not in card
+        assert "`pip install '.[hub]'` in a clone of bert_keras" in card
 
 
 def commands_of(page, script):

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from run_script import ROOT, call_script
 
 import bert_keras
@@ -115,8 +116,25 @@ def test_every_dependency_has_a_lower_and_an_upper_bound(config):
     named = [line for line in lines.split("\n") if line.strip("# ")]
     assert len(named) > 30
     for line in named:
-        bounded = re.search(r">=[\d.]+,<[\d.]+(; |$)", line)
+        bounded = re.search(r">=[\d.]+,<[\d.]+(,!=[\d.]+)?(; |$)", line)
         assert bounded or line.startswith("bert_keras["), line
+
+
+def test_a_release_that_cannot_be_imported_is_not_installed(config):
+    required = config["options"]["install_requires"].split("\n")
+    (text,) = (x for x in required if x.startswith("tensorflow-text"))
+    allowed = Requirement(text).specifier
+    assert "2.20.0" in allowed and "2.21.1" in allowed
+    assert "2.21.0" not in allowed  # undefined symbol: icudt77_dat
+
+
+def test_no_text_sends_to_a_package_index():
+    """A stranger's package could have the name there."""
+    folders = ("bert_keras", "official_tasks", "tools", "docs")
+    for path in (p for f in folders for p in (ROOT / f).rglob("*")):
+        if path.suffix in (".py", ".md", ".ipynb"):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"pip install \W?bert.keras", text), path
 
 
 def test_the_install_without_dependencies_names_each_of_them(config):

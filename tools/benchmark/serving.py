@@ -15,8 +15,8 @@ batch's first text differ from the float32 SavedModel's by more than 1e-3
 (bfloat16: 0.05). On a busy machine, --threads=1 prevents threads from waiting
 for each other.
 
-Takes about five minutes for a small model. Needs:
-pip install 'bert_keras[onnx,peers]'.
+Takes about five minutes for a small model. Needs: pip install
+'.[onnx,peers]' in a clone.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C

@@ -10,7 +10,7 @@ processor seconds, and the peak memory (of the GPU, if used). The seconds are
 the median, minimum and maximum of repeated measurements.
 
 Other libraries that fail or are not installed are skipped. To install all:
-pip install 'bert_keras[onnx,peers]' jax. Rows in bfloat16 are skipped if the
+pip install '.[onnx,peers]' jax, in a clone. Rows in bfloat16 are skipped if the
 device is not faster in bfloat16. A row takes 1 to 5 minutes on a CPU. The
 pre-training steps use a GPU if there is one; --batch_size=256 fills it.
 """
