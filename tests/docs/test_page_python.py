@@ -68,7 +68,7 @@ def test_texts_are_compared_and_ranked(names):
 def test_lora_callbacks_and_a_head_work_as_shown(names):
     write_reviews("train.csv", 64)  # 3 epochs of 2 steps
     write_reviews("dev.csv", 6, seed=1)
-    lora, callbacks, head = python_of("finetuning")
+    lora, callbacks, _, head = python_of("finetuning")
     exec(lora, names)
     inputs = next(iter(names["dataset"]))[0]
     change = names["model"](inputs) - names["fresh"](inputs)
@@ -84,6 +84,44 @@ def test_lora_callbacks_and_a_head_work_as_shown(names):
     assert all(0 <= float(line["val_accuracy"]) <= 1 for line in lines)
     exec(head, names)
     assert names["served"].serve(tf.constant(["a"])).shape == (1, 3)
+
+
+def test_keras_tuner_and_keras_distiller_work_as_shown(names):
+    pytest.importorskip("keras_tuner", reason="no keras-tuner")
+    inputs = next(iter(names["dataset"]))[0]
+    names["preprocess"] = bert_keras.BertPreprocessor.from_preset(
+        names["preset"], sequence_length=16
+    )
+    exec(python_of("finetuning")[2], names)
+    history = names["distiller"].history.history
+    # The total is half of each: the weights of Keras's `Distiller`.
+    assert history["total_loss"][0] == pytest.approx(
+        (history["student_loss"][0] + history["distillation_loss"][0]) / 2,
+        rel=1e-3,
+    )
+    again = bert_keras.BertClassifier.from_preset("student")
+    np.testing.assert_allclose(
+        again(inputs), names["student"](inputs), atol=1e-6
+    )
+
+
+def test_names_of_tensorflow_hub_have_the_same_values_here(names):
+    preset = names["preset"]
+    encoder = bert_keras.BertEncoder.from_preset(preset)
+    tokenizer = bert_keras.WordPieceTokenizer.from_preset(preset)
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        preset, sequence_length=16
+    )
+    ids = map(tokenizer.token_to_id, ("[CLS]", "[SEP]"))
+    pack = bert_keras.SegmentPacker(16, *ids)
+    inputs = preprocess((["the cat"], ["sat"]))
+    packed = pack((tokenizer(["the cat"]), tokenizer(["sat"])))
+    for name, value in packed.items():
+        np.testing.assert_array_equal(value, inputs[name])
+    outputs = encoder(inputs, hidden_states=True)
+    layers = outputs["hidden_states"][1:]
+    assert len(layers) == encoder.num_layers
+    np.testing.assert_array_equal(layers[-1], outputs["sequence_output"])
 
 
 def test_a_tagger_a_reader_and_a_chooser_learn_as_shown(names):
@@ -121,14 +159,18 @@ def test_the_packaged_model_gives_vectors(names):
 
 
 def test_the_habits_of_keras_hub_work(names):
-    (code,) = python_of("migrating")
-    with warnings.catch_warnings(category=UntrainedWarning, action="ignore"):
-        exec(code, names)
-        again = bert_keras.BertClassifier.from_preset("mine")
+    preset = "bert_keras_mini_en"
+    tokenizer = bert_keras.WordPieceTokenizer.from_preset(preset)
+    cls_id = tokenizer.token_to_id("[CLS]")
+    assert tokenizer.get_vocabulary()[cls_id] == "[CLS]"
     texts = ["An hour well spent."]
-    np.testing.assert_array_equal(
-        again.predict(texts), names["model"].predict(texts)
-    )
+    with warnings.catch_warnings(category=UntrainedWarning, action="ignore"):
+        model = bert_keras.BertClassifier.from_preset(
+            preset, num_classes=2, sequence_length=64
+        )
+        model.save_preset("mine")  # weights and vocabulary
+        again = bert_keras.BertClassifier.from_preset("mine")
+    np.testing.assert_array_equal(again.predict(texts), model.predict(texts))
 
 
 def test_records_are_read_into_fit_by_plain_tf_data(tmp_path, monkeypatch):
