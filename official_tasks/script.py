@@ -333,7 +333,8 @@ def _parse(arguments, words):
         sys.exit(print_error(f"{text} (see --help)"))
 
 
-def _print_help():
+def list_flags():
+    """Return a dict: title of a group -> its flags, which `--help` prints."""
     script = sys.argv[0]
     shown = {f.name: f for f in flags.FLAGS.get_key_flags_for_module(script)}
     for choose, names in _choices:
@@ -344,15 +345,20 @@ def _print_help():
             else:
                 shown.pop(name, None)
     grouped = {name for names in _groups.values() for name in names}
-    sections = {
-        f"flags:\n\n{script}": [name for name in shown if name not in grouped],
-        **_groups,
+    rest = [name for name in shown if name not in grouped]
+    sections = {f"flags:\n\n{script}": rest, **_groups}
+    return {
+        title: {name: shown[name] for name in names}
+        for title, names in sections.items()
     }
+
+
+def _print_help():
     text = [sys.modules["__main__"].__doc__]
-    for title, names in sections.items():
+    for title, named in list_flags().items():
         section = flags.FlagValues()
-        for name in dict.fromkeys(names):
-            section[name] = shown[name]
+        for name, flag in named.items():
+            section[name] = flag
         flag_list = section.get_help("  ", include_special_flags=False)
         text.append(f"{title}:\n{flag_list}\n")
     print("\n".join(text), end="")

@@ -22,7 +22,8 @@ FOREIGN = ("json.tool", "-c", "pytest")
 # Flags of Apache Beam, and --help, which absl defines.
 FOREIGN_FLAGS = {"prism_location", "dask_partition_size", "help"}
 PLACES = {"tools/compare.py": 2}  # positional arguments
-GENERATED = {"index", "tour", "api", "tables", "scripts"}
+GENERATED = {"index", "tour", "tables", "scripts"}
+GENERATED |= {"api_models", "api_text", "api_training", "api_saving"}
 GENERATED |= {"contributing", "changelog"}
 
 

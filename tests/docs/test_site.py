@@ -4,12 +4,14 @@ import importlib.util
 import re
 import subprocess
 import sys
+from xml.etree import ElementTree
 
+import diagrams
 import pytest
-from run_script import ROOT
+import site_pages
+from run_script import ROOT, call_script
 
 import bert_keras
-from tools.maintenance import site_pages
 
 
 def test_links_are_moved_into_the_site():
@@ -19,7 +21,7 @@ def test_links_are_moved_into_the_site():
 
 
 def test_the_tables_and_the_api_are_those_of_the_code():
-    tables, api = site_pages.tables(), site_pages.api()
+    tables, api = site_pages.tables(), "\n".join(site_pages.api().values())
     assert "| base | 12 | 12 | 768 | 3072 |" in tables
     assert "`bert_base_en_uncased` |" in tables
     assert "| `bert_keras_mini_en`, in the package |  |" in tables
@@ -28,6 +30,52 @@ def test_the_tables_and_the_api_are_those_of_the_code():
     )
     for name in bert_keras._MODULES:
         assert re.search(rf"^::: bert_keras\.[\w.]+\.{name}$", api, re.M), name
+    listed = " ".join(site_pages.API.values()).split()
+    assert sorted(listed) == sorted(bert_keras._MODULES)
+
+
+def test_diagrams_are_drawn_without_a_script():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = diagrams.draw_all(page)
+    assert "```mermaid" in page and "mermaid" not in drawn
+    charts = ElementTree.fromstring(
+        f"<all>{''.join(re.findall('<svg.*?</svg>', drawn, re.S))}</all>"
+    )
+    tag = "{http://www.w3.org/2000/svg}"
+    texts = {text.text for text in charts.iter(f"{tag}text")}
+    sources = diagrams.BLOCK.findall(page)
+    for chart, source in zip(charts, sources, strict=True):
+        boxes, arrows = diagrams.read_flowchart(source)
+        assert len(boxes) == source.count('["')
+        assert len(arrows) == source.count("-->")
+        assert len(chart.findall(f"{tag}rect")) == len(boxes)
+        assert len(chart.findall(f"{tag}path")) == len(arrows)
+        for text in boxes.values():
+            assert {*text.split("<br/>")} <= texts
+        assert {label or None for _, _, label in arrows} <= texts
+    with pytest.raises(ValueError, match="got '  a --- b'"):
+        diagrams.draw("flowchart TD\n  a --- b")
+
+
+def test_a_table_of_flags_has_defaults_ranges_and_meanings():
+    rows = site_pages.list_flags("official_tasks.finetune", "squad2")
+    flags = {flag.strip("`-"): tuple(rest) for flag, *rest in rows}
+    assert flags["seeds"][:2] == ("`1`", "a positive integer")
+    assert flags["seed"][0] == "`0`"
+    assert flags["optimizer"][:2] == ("`adamw`", "`adamw` `lamb`")
+    assert flags["optimizer"][2] == "AdamW, or LAMB for large batches."
+    assert flags["grid"][:2] == ("", "switch")
+    assert flags["label_smoothing"][1] == "a number from 0 to below 1"
+    assert "`--lora_rank`" in flags["lora_alpha"][2]
+    assert "stride" in flags and "label" not in flags
+    table = site_pages.flag_table(rows)
+    assert table.count("\n") == len(rows) + 1
+    help_text = call_script(
+        *("-m", "official_tasks.finetune", "--task=squad2", "--help"),
+        folder=ROOT,
+    ).stdout
+    shown = re.findall(r"^  --(?:\[no\])?(\w+):", help_text, re.M)
+    assert sorted(flags) == sorted(shown)
 
 
 @pytest.mark.long
@@ -37,7 +85,8 @@ def test_the_site_is_built():
     script = ROOT / "tools/maintenance/site_pages.py"
     done = subprocess.run([sys.executable, script], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    page = (ROOT / "build/site/api/index.html").read_text()
+    pages = (ROOT / "build/site").glob("api_*/index.html")
+    page = "".join(path.read_text() for path in pages)
     for name in bert_keras._MODULES:
         assert f'.{name}"' in page, name
     assert "<blockquote>" not in page  # ">>>" is code, not a quote

@@ -3,12 +3,15 @@
     python tools/maintenance/site_pages.py
 
 Input: README.md, CONTRIBUTING.md, CHANGELOG.md, docs/ and the code. The script
-copies the pages, and lists the code's public docstrings, sizes, presets,
-signatures and --help texts on further pages. Output: the site in build/site;
-open build/site/index.html. The build fails if a page or a docstring has a
-broken link. Takes about 20 seconds. Needs what `make docs` installs.
+copies the pages, draws their diagrams, and lists the code's public docstrings,
+sizes, presets, signatures and flags on further pages. Output: the site in
+build/site; open build/site/index.html. The build fails if a page or a docstring
+has a broken link. Takes about 40 seconds. Needs what `make docs` installs.
 """
 
+import ast
+import importlib.util
+import inspect
 import json
 import os
 import re
@@ -16,6 +19,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import diagrams
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "build" / "pages"
@@ -33,8 +38,9 @@ def main():
         shutil.copy(ROOT / name, PAGES / page)
     (PAGES / "tour.md").write_text(render_notebook(PAGES / "tour.ipynb"))
     for path in PAGES.glob("*.md"):
-        path.write_text(as_page(path.read_text()))
-    (PAGES / "api.md").write_text(api())
+        path.write_text(diagrams.draw_all(as_page(path.read_text())))
+    for name, text in api().items():
+        (PAGES / f"{name}.md").write_text(text)
     (PAGES / "tables.md").write_text(tables())
     (PAGES / "scripts.md").write_text(scripts())
     command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
@@ -89,8 +95,8 @@ def fence_commands(text):
 
 
 def wrap_command(line, width=72):
-    """Wrap a long `python` command to several lines, but not inside quotes."""
-    if len(line) <= width or not line.startswith("python "):
+    """Wrap a long command to several lines, but not inside quotes."""
+    if len(line) <= width or not line.startswith(("python ", "bert-keras ")):
         return line
     lines = [""]
     for word in WORD.findall(line):
@@ -100,18 +106,44 @@ def wrap_command(line, width=72):
     return " \\\n".join(lines)
 
 
+# Page of the API -> public names, in the order in which people need them.
+API = {
+    "Models": "BertClassifier BertTagger BertSpanPredictor BertEmbedder "
+    "BertChooser BertPretrainer BertCausalModel BertEncoder",
+    "Text": "BertPreprocessor WordPieceTokenizer SegmentPacker TokenMasker "
+    "align_words learn_vocabulary",
+    "Training": "adamw lamb InBatchNegatives CosineRegression Triplet "
+    "Matryoshka enable_lora save_lora load_lora InputError",
+    "Saving and serving": "export_saved_model load_saved_model push_to_hub "
+    "presets",
+}
+
+
 def api():
-    """Return the page of the public names with their docstrings."""
+    """Return the pages of the public names: name of a file -> text."""
     import bert_keras
 
-    parts = [
-        "# API\n\nThe public names of `bert_keras`. Letters in shapes: B batch "
-        "size, T tokens of a row, D hidden size, M masked positions of a row, "
-        "V vocabulary size, C classes, K choices.\n"
-    ]
-    for name, module in bert_keras._MODULES.items():
-        parts.append(f"::: bert_keras.{module}.{name}\n")
-    return "\n".join(parts)
+    pages = {}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first_lines = re.search(r"^```python\n.*?^```\n", readme, re.M | re.S)
+    for title, names in API.items():
+        rows = []
+        for name in names.split():
+            target = f"bert_keras.{bert_keras._MODULES[name]}.{name}"
+            first, *_ = inspect.getdoc(getattr(bert_keras, name)).splitlines()
+            rows.append((f"[`{name}`](#{target})", first))
+        parts = [
+            f"# {title}\n\nLetters in shapes: B batch size, T tokens of a row, "
+            "D hidden size, M masked positions of a row, V vocabulary size, C "
+            "classes, K choices.",
+            table(("name", ""), rows),
+        ]
+        if not pages:
+            parts.insert(1, first_lines[0])
+        for name in names.split():
+            parts.append(f"::: bert_keras.{bert_keras._MODULES[name]}.{name}")
+        pages[f"api_{title.split()[0].lower()}"] = "\n\n".join(parts) + "\n"
+    return pages
 
 
 def tables():
@@ -169,32 +201,71 @@ def table(columns, rows):
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-SHOWN_TASKS = ("classify", "multilabel", "regress", "spans", "tags", "choices")
-SHOWN_TASKS += ("embed", "rank", "squad2", "ner")
+SHOWN_TASKS = "multilabel regress spans tags choices embed rank squad2 ner"
 
 
 def scripts():
-    """Return the page with the --help text of every command.
+    """Return the page with every command's help and table of flags.
 
-    The flags of `finetune` are shown for each task of `SHOWN_TASKS`.
+    For each task of `SHOWN_TASKS`, a table has the flags of `finetune` that
+    are not in the table before.
     """
     from official_tasks.commands import find_commands
 
-    parts = ["# Scripts and their flags"]
-    tasks = [f"finetune --task={name}" for name in SHOWN_TASKS]
-    for name in (*find_commands(), *tasks):
-        command = ("-m", "official_tasks.commands", *name.split())
-        text = subprocess.run(
-            (sys.executable, *command, "--help"),
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.replace(f"{ROOT}{os.sep}", "")
-        title = f"## bert-keras {name}"
-        parts.append(f"{title}\n\n```text\n{text.strip()}\n```")
+    commands = find_commands()
+    names = dict.fromkeys(["finetune", *commands])  # what most people need
+    parts = [
+        "# Scripts and their flags",
+        "`bert-keras NAME --help` prints the same. A switch `--name` is turned "
+        "off by `--noname`.",
+    ]
+    for name in names:
+        module, _ = commands[name]
+        rows = list_flags(module)
+        text = read_docstring(module)
+        parts += [f"## bert-keras {name}", text, flag_table(rows)]
+        for task in SHOWN_TASKS.split() if name == "finetune" else ():
+            more = [r for r in list_flags(module, task) if r not in rows]
+            parts += [f"### finetune --task={task}", flag_table(more)]
     return "\n\n".join(parts)
+
+
+def list_flags(module, task=None):
+    """Return the flags that `--help` of a script shows, as rows of a table."""
+    words = [module] if task is None else [module, f"--task={task}"]
+    text = subprocess.run(
+        (sys.executable, Path(__file__).with_name("flag_tables.py"), *words),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return json.loads(text)
+
+
+def flag_table(rows):
+    """Return the table of a script's flags; site.css keeps a flag in a line."""
+    rows = [
+        (f'<code class="flag">{flag.strip("`")}</code>', *others)
+        for flag, *others in rows
+    ]
+    return table(("flag", "default", "range", "meaning"), rows)
+
+
+def read_docstring(module):
+    """Return a script's docstring as Markdown."""
+    from flag_tables import mark_flags  # it needs `sys.path` of below
+
+    path = importlib.util.find_spec(module).origin
+    text = ast.get_docstring(ast.parse(Path(path).read_text(encoding="utf-8")))
+    lines = fence_commands(text).split("\n")
+    is_code = False
+    for number, line in enumerate(lines):
+        is_code ^= line.startswith("```")
+        if not is_code:
+            lines[number] = mark_flags(line).replace("*", "\\*")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
