@@ -63,7 +63,7 @@ def check_name(path: PathLike) -> None:
     if os.fspath(path).startswith(HUB):
         raise InputError(
             f"{path} names weights or data on the Hub; it is not a path to "
-            "write to. Name another path. tools/publish.py uploads a model."
+            "write to. Name another path. bert-keras publish uploads a model."
         )
     if is_remote(path):
         return

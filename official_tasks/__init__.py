@@ -1,4 +1,4 @@
-"""Commands for the steps of the BERT paper, such as official_tasks.finetune."""
+"""Commands for the steps of the BERT paper, such as bert-keras finetune."""
 
 from official_tasks import stopping
 

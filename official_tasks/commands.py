@@ -6,8 +6,8 @@ r"""Runs any script of the package as `bert-keras NAME`, from any folder.
     bert-keras --list
     bert-keras --version
 
-`bert-keras NAME` does the same as `python -m official_tasks.NAME` or
-`python tools/NAME.py`.
+`python -m official_tasks.finetune` and, in a clone, `python tools/export.py`
+are the same scripts.
 """
 
 import ast

@@ -1,10 +1,10 @@
 r"""Scores models, or files of predictions, by a task's official metrics.
 
-    python -m official_tasks.evaluate --model=runs/mrpc
-    python -m official_tasks.evaluate --model=runs/reviews --dev=other.csv
-    python -m official_tasks.evaluate --task=squad1 --data_dir=squad \
+    bert-keras evaluate --model=runs/mrpc
+    bert-keras evaluate --model=runs/reviews --dev=other.csv
+    bert-keras evaluate --task=squad1 --data_dir=squad \
         --predictions=predictions.json
-    python -m official_tasks.evaluate --task=mlm --input='texts/*.txt' \
+    bert-keras evaluate --task=mlm --input='texts/*.txt' \
         --model=runs/pretrain/model
 
 In: --model, the folder of a fine-tuning run or of a model; or --predictions, a

@@ -1,12 +1,12 @@
 r"""Fine-tunes BERT on a task and scores it.
 
-    python -m official_tasks.finetune --task=classify --train=reviews.csv \
+    bert-keras finetune --task=classify --train=reviews.csv \
         --text=review --label=stars --init=runs/pretrain/model \
         --output=runs/reviews
-    python -m official_tasks.finetune --task=mrpc \
+    bert-keras finetune --task=mrpc \
         --init=hf://google-bert/bert-base-uncased --output=runs/mrpc \
         --learning_rate=5e-5,4e-5,3e-5,2e-5
-    python -m official_tasks.finetune --task=glue --data_dir=glue \
+    bert-keras finetune --task=glue --data_dir=glue \
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
 In: the data of a task, and --init, the weights to start from. --data_dir is a
@@ -17,7 +17,7 @@ tags, choices, embed and rank read any CSV, TSV, JSONL or Parquet file and any
 data set. --task=my_task.py is a Python file with your task. Out, in --output:
 model/ with the vocabulary, the labels and the weights with the best score on
 dev; results.json with all official metrics; predictions/ of the dev split;
-report.html; TensorBoard logs. tools/export.py exports model/, except a tagger
+report.html; TensorBoard logs. bert-keras export exports model/, except a tagger
 that was trained with --recipe. The same command resumes an interrupted run. If
 a run of several fails, the others go on, and the exit code is 3.
 

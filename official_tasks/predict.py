@@ -1,9 +1,9 @@
 r"""Runs an exported model on many texts and writes its answer to each text.
 
-    python -m official_tasks.predict --model=runs/served --input=texts.txt \
+    bert-keras predict --model=runs/served --input=texts.txt \
         --output=answers.jsonl
 
-In: --model, the folder of a SavedModel that tools/export.py made; and --input,
+In: --model, the folder of a SavedModel by bert-keras export; and --input,
 one of: a text file, with one text on each line; a CSV, TSV, JSONL or Parquet
 file, with a column for each input of the signature; a pattern for several
 files, such as 'logs/*.csv'; a data set, such as tfds:imdb_reviews#test; or "-",
@@ -13,13 +13,13 @@ is for CSV, and --encoding is for all text files.
 Out: a record for each row, in the order of the rows. A record has the row's
 inputs, its "id" if the input has this column, the columns of --keep, and the
 answer. The ending of --output decides the format: .jsonl (input of
-tools/compare.py), .csv, .tsv, .parquet, and for vectors .npy. With an output
+bert-keras compare), .csv, .tsv, .parquet, and for vectors .npy. With an output
 file, the same command resumes an interrupted run; after a finished one it ends
 at once, by the hidden record .NAME.answered.
 Progress and the fraction of truncated texts go to standard error, so --output=-
 can write to a pipe:
 
-    zcat texts.gz | python -m official_tasks.predict --model=runs/served \
+    zcat texts.gz | bert-keras predict --model=runs/served \
         --input=- --output=- > answers.jsonl
 
 With --test, --data_dir or --task the script writes the task's official
@@ -27,7 +27,7 @@ prediction files. --model then names the folder of a fine-tuning run or its
 model/. The task and its options are those of the run, unless flags set them.
 --model=A,B,C averages the outputs of several models:
 
-    python -m official_tasks.predict --task=mrpc --data_dir=glue \
+    bert-keras predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
 
 The script takes some seconds to start. Then the time depends on the model and

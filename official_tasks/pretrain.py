@@ -1,11 +1,11 @@
 r"""Pre-trains BERT on its two objectives, or a unidirectional model.
 
-    python -m official_tasks.pretrain --data=runs/data --output=runs/pretrain \
+    bert-keras pretrain --data=runs/data --output=runs/pretrain \
         --num_layers=2 --hidden_dim=256 --num_heads=4 --sequence_length=64 \
         --batch_size=64 --steps=2000 --phase_2_steps=0 --learning_rate=1e-3 \
         --warmup=0.05 --bias_correction
 
-In: --data, a folder that tools/create_pretraining_data.py wrote. As in the
+In: --data, a folder that bert-keras create_pretraining_data wrote. As in the
 paper, training has two phases: the last tenth of the steps (--phase_2_steps)
 is phase 2, with sequences of 512 tokens. Each epoch samples new pairs and
 masks. With --records the script reads TFRecords of examples that were sampled

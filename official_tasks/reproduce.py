@@ -1,11 +1,11 @@
 r"""Runs the experiments of a table of the paper and prints their scores.
 
-    python -m official_tasks.reproduce --table=5 --scale=small \
+    bert-keras reproduce --table=5 --scale=small \
         --data=runs/data --option=wikiann.data_dir=wikiann \
         --option=sst2.data_dir=glue/SST-2 --option=stsb.data_dir=glue/STS-B \
         --output=runs/paper --seeds=3
 
-In: pre-training data of tools/create_pretraining_data.py (tables 5, 6, 8 and
+In: pre-training data of bert-keras create_pretraining_data (tables 5, 6, 8 and
 figure5), and the official files of each column's task, which --option names.
 Out, in --output: a run folder for each pretrain and finetune command, and
 tableN.md or figure5.md. The .md file has the paper's scores, and the mean and
@@ -412,7 +412,8 @@ def define_flags():
 def main(values):
     commands = Commands(values)
     for words in commands.list_all().values():
-        print(f"python -m {shlex.join(words)}", flush=True)
+        command = shlex.join(words).removeprefix("official_tasks.")
+        print(f"bert-keras {command}", flush=True)
         if not values.dry_run:
             # For a finished run, the command only checks settings and files.
             try:

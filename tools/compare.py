@@ -1,8 +1,8 @@
 """Sends recorded requests to an export and prints where the answers differ.
 
-    python tools/compare.py old.jsonl runs/served
+    bert-keras compare old.jsonl runs/served
 
-In: answers that official_tasks.predict wrote (.jsonl, .csv or .tsv) or that a
+In: answers that bert-keras predict wrote (.jsonl, .csv or .tsv) or that a
 server recorded (.jsonl), and the folder of a SavedModel. Each line of a JSONL
 file has one answer:
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}}
@@ -328,7 +328,7 @@ def _score_labels(cases, column):
         raise InputError(
             f"--label={column}: expected the output 'label' in the records and "
             f"in the export, and the column {column!r} in the records. "
-            f"official_tasks.predict --keep={column} writes such records."
+            f"bert-keras predict --keep={column} writes such records."
         )
     if any(isinstance(c[side], list) for c in cases for side in ("old", "new")):
         raise InputError(

@@ -1,6 +1,6 @@
 r"""Converts weights to a Hugging Face folder and compares the outputs.
 
-    python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12 \
+    bert-keras convert_checkpoint --source=uncased_L-12_H-768_A-12 \
         --output=bert_base
 
 In: a path or a name. A path is a folder, a checkpoint or a SavedModel. A folder

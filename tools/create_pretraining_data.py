@@ -1,6 +1,6 @@
 r"""Turns text into pre-training data: tokens, sentence pairs and masks.
 
-    python tools/create_pretraining_data.py --input="books/*.txt" \
+    bert-keras create_pretraining_data --input="books/*.txt" \
         --vocabulary=runs/vocab.txt --output=runs/data
 
 Input: a vocabulary and text. --input names files, a folder, a glob in quotes, a

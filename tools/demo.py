@@ -1,6 +1,6 @@
 """Runs all stages on real text, from documents to a SavedModel.
 
-    python tools/demo.py
+    bert-keras demo
 
 In: nothing; the text is the documentation installed with Python and with this
 package's dependencies. For each stage, this script prints a command and runs
@@ -17,6 +17,7 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 import collections
 import os
 import shlex
+import shutil
 import sys
 
 import numpy as np
@@ -122,7 +123,10 @@ def main(values):
         progress.console.print(command, soft_wrap=True)
         module, _ = modules[name]
         script.run_module([module, *words])
-    python = f"{shlex.quote(sys.executable)} -m official_tasks"
+    program = "bert-keras"
+    if not shutil.which(program):  # `make demo` installs it in .venv
+        program = os.path.join(os.path.dirname(sys.executable), program)
+        program = shlex.quote(os.path.relpath(program))
     quoted = shlex.quote(folder)
     lines = [
         *_list_scores(folder),
@@ -130,9 +134,9 @@ def main(values):
         f"{folder}/pretrained/report.html",
         "With your data, a CSV file with the columns text and label:",
         "",
-        f"{python}.finetune --task=classify --train=yours.csv "
+        f"{program} finetune --task=classify --train=yours.csv "
         f"--init={quoted}/pretrain/model --output=runs/yours",
-        f"{python}.tools.export --model=runs/yours/model --output=runs/served",
+        f"{program} export --model=runs/yours/model --output=runs/served",
     ]
     progress.console.print("\n".join(lines), soft_wrap=True)
 

@@ -1,6 +1,6 @@
 """Exports a trained model as a SavedModel that takes raw strings.
 
-    python tools/export.py --model=runs/reviews/model --output=runs/served
+    bert-keras export --model=runs/reviews/model --output=runs/served
 
 In: one or more model folders (--model may be repeated). Out: one SavedModel
 with the tokenizer in its graph, signatures such as `classify` for a classifier
@@ -13,7 +13,7 @@ in the same dtype. It refuses differences above 1e-5 (bfloat16: 0.05). Weights
 that a model folder lacks are random, and are refused unless --allow_untrained
 is set.
 
---dtype=bfloat16 halves the size, --dtype=int8 quarters it. tools/compare.py
+--dtype=bfloat16 halves the size, --dtype=int8 quarters it. bert-keras compare
 compares the export's answers with recorded ones.
 
 --format=litert or --format=onnx writes another format, in float32 or int8. Its

@@ -1,14 +1,14 @@
 r"""Adds the words of a domain to a vocabulary, each as one token.
 
-    python tools/extend_vocabulary.py --vocabulary=vocab.txt \
+    bert-keras extend_vocabulary --vocabulary=vocab.txt \
         --input="reports/*.txt" --words=500 --output=runs/extended/vocab.txt
 
 In: the vocabulary of a model (a file, a model folder or a name of weights),
-and text of the domain, as tools/train_vocabulary.py takes it. Out: the
+and text of the domain, as bert-keras train_vocabulary takes it. Out: the
 vocabulary with its tokenizer_config.json. The script adds the words that save
 the most tokens in the text. The first words replace [unusedN] tokens, the other
 words get ids at the end. No other id changes. To continue pre-training, set
---init and --vocabulary of official_tasks.pretrain. The embedding of a new word
+--init and --vocabulary of bert-keras pretrain. The embedding of a new word
 starts as the mean of the embeddings of its former tokens.
 
 Takes about half a minute for 120 MB of text.

@@ -1,6 +1,6 @@
 r"""Writes features of texts: a vector for each token or word.
 
-    python tools/extract_features.py --input=texts.txt \
+    bert-keras extract_features --input=texts.txt \
         --model=runs/pretrain/model --recipe=concat_last_four \
         --per=word_first --dtype=float16 --output=features.npz
 

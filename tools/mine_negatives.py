@@ -1,6 +1,6 @@
 r"""Mines hard negatives: wrong passages that an embedder finds for a text.
 
-    python tools/mine_negatives.py --train=partners.csv \
+    bert-keras mine_negatives --train=partners.csv \
         --model=runs/embedder --range_min=3 --output=triplets.csv
 
 In: a file of texts and their partners, as for --task=embed, and a model
@@ -9,7 +9,7 @@ ids in place of texts. Out: a CSV file with the columns text, text_pair and
 negative. A text has a line for each combination of a partner and a negative.
 To train with the file:
 
-    python -m official_tasks.finetune --task=embed --train=triplets.csv \
+    bert-keras finetune --task=embed --train=triplets.csv \
         --negative=negative --init=runs/embedder --output=runs/better
 
 The negatives of a text are chosen from the partners of all other texts, or from

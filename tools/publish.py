@@ -1,6 +1,6 @@
 """Publishes a trained model on the Hugging Face Hub, with a model card.
 
-    python tools/publish.py --model=runs/reviews --name=your-name/reviews
+    bert-keras publish --model=runs/reviews --name=your-name/reviews
 
 In: the folder of a run, or a model folder; an account's token, from
 `hf auth login` or HF_TOKEN. Out: the address of the commit. transformers and

@@ -1,8 +1,8 @@
 r"""Serves an exported model over HTTP, in TensorFlow Serving's REST form.
 
-    python tools/serve.py --model=runs/served
+    bert-keras serve --model=runs/served
 
-In: the folder of a SavedModel that tools/export.py made, or the parent folder
+In: the folder of a SavedModel that bert-keras export made, or the parent folder
 of numbered versions, of which it serves the highest. The script calls each
 signature once and then prints the address. http://127.0.0.1:8501/ is a page to
 try the signatures. This command returns one answer:

@@ -1,6 +1,6 @@
 r"""Learns a WordPiece vocabulary from text.
 
-    python tools/train_vocabulary.py --input="books/*.txt" --size=30000 \
+    bert-keras train_vocabulary --input="books/*.txt" --size=30000 \
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes, a data set

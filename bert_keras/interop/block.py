@@ -23,7 +23,7 @@ VERSION = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD_FORMAT = (
     "Install the version of bert_keras that wrote the model, and convert the "
-    "model with tools/convert_checkpoint.py --format=huggingface"
+    "model with bert-keras convert_checkpoint --format=huggingface"
 )
 SAVE_AGAIN = (
     "Save or fetch the folder again. If the change is intended, remove the "

@@ -126,7 +126,7 @@ def read_card(folder):
     path = os.path.join(folder, CARD)
     if not files.is_folder(folder):
         raise InputError(
-            f"There is no folder {folder}. Make an export with tools/export.py."
+            f"There is no folder {folder}. Make an export: bert-keras export."
         )
     names = set(files.list_folder(folder))
     if CARD in names:
@@ -134,11 +134,11 @@ def read_card(folder):
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
             f"{folder} holds weights, not a SavedModel. Export them with "
-            f"tools/export.py --model={folder}, or load them with from_preset."
+            f"bert-keras export --model={folder} or load them with from_preset."
         )
     raise InputError(
         f"{folder} is not an export: it has no {CARD}. Make an export with "
-        "tools/export.py."
+        "bert-keras export."
     )
 
 

@@ -1,6 +1,6 @@
 """Models with smaller weights, for serving on a CPU.
 
-To see how smaller weights change the answers, run `tools/compare.py`.
+To see how smaller weights change the answers, run `bert-keras compare`.
 """
 
 import keras

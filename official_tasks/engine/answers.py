@@ -59,7 +59,7 @@ class Answers:
     A JSONL file is written and resumed in place. It has a line for each row:
     `{"row", "model", "signature", "inputs", "keep", "answer", "crc32"}`. If no
     columns are kept, "keep" is missing. The checksum covers the line's text
-    before "crc32". `tools/compare.py` reads such lines. If a model has more
+    before "crc32". `bert-keras compare` reads such lines. If a model has more
     than 100 labels, `probabilities` holds only the ten best, with their labels.
     For another format, and to overwrite a file, lines are first written to
     `path` with the suffix ".unfinished". Then `finish` writes the output. For

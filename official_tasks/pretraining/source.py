@@ -59,7 +59,7 @@ class PretrainingSource:
         if not files.is_folder(self.tokens):
             raise InputError(
                 f"{folder} holds no pre-training data. Expected the folder "
-                "that tools/create_pretraining_data.py wrote."
+                "that bert-keras create_pretraining_data wrote."
             )
         self.settings, self.objective = settings, objective
         self.store = token_store.TokenStore(os.path.join(self.tokens, "train"))

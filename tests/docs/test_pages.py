@@ -40,6 +40,19 @@ def test_every_file_that_a_page_names_exists():
     assert [x for x in missing if x[1] != "tools/NAME.py"] == []
 
 
+def test_a_script_is_called_by_its_name():
+    """README and `commands` alone name the other ways."""
+    old = re.compile(r"python -m official_tasks\.\w+|python tools/\w+\.py")
+    others = {"README.md", "CHANGELOG.md", "official_tasks/commands.py"}
+    folders = ("bert_keras", "official_tasks", "tools", "docs")
+    paths = [p for f in folders for p in (ROOT / f).rglob("*.*")]
+    for path in (*ROOT.glob("*.md"), *paths):
+        name = str(path.relative_to(ROOT))
+        if path.suffix in (".py", ".md", ".ipynb") and name not in others:
+            found = old.findall(path.read_text(encoding="utf-8"))
+            assert not found, (name, found)
+
+
 def functions_in(path):
     """Yield names of functions, classes and methods ("Class.method")."""
     for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:

@@ -47,7 +47,7 @@ def test_help_shows_the_flags_of_the_task(tmp_path, words, shown, hidden):
     done = run_script(
         "-m", f"official_tasks.{script}", *words, "--help", folder=tmp_path
     )
-    assert f"    python -m official_tasks.{script} --task=" in done.stdout
+    assert f"    bert-keras {script} --task=" in done.stdout
     names = re.findall(r"^  --(?:\[no\])?(\w+):", done.stdout, re.MULTILINE)
     assert len(set(names)) == len(names)
     assert shown | {"task", "output"} <= {*names}

@@ -2,7 +2,7 @@
 
 The program prints the flags that --help of a script shows, as JSON:
 
-    python tools/maintenance/flag_tables.py official_tasks.finetune --task=ner
+    python tools/maintenance/flag_tables.py bert-keras finetune --task=ner
 
 Needs the repository's root in PYTHONPATH.
 """
