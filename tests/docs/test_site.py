@@ -64,7 +64,7 @@ def test_a_table_of_flags_has_defaults_ranges_and_meanings():
     assert flags["seed"][0] == "`0`"
     assert flags["optimizer"][:2] == ("`adamw`", "`adamw` `lamb`")
     assert flags["optimizer"][2] == "AdamW, or LAMB for large batches."
-    assert flags["grid"][:2] == ("", "switch")
+    assert flags["from_scratch"][:2] == ("", "switch")
     assert flags["label_smoothing"][1] == "a number from 0 to below 1"
     assert "`--lora_rank`" in flags["lora_alpha"][2]
     assert "stride" in flags and "label" not in flags
