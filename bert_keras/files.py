@@ -201,27 +201,22 @@ def _walk_links(folder):
         above |= {inner[name]: known | {real[name]} for name in below}
 
 
-def check_file(path, most=None, inside=None):
+def check_file(path, most=None):
     """Return the size of a regular file in bytes, without opening it.
 
-    Pipes and devices are refused, because reading them may never end. Set
-    `inside` for a downloaded folder, where a link may lead to any local file.
+    Pipes and devices are refused, because reading them may never end.
 
     Args:
         path: local or remote; links are followed.
         most: largest allowed size in bytes; None for any size.
-        inside: the folder that must contain the file, after links are
-            resolved; see `check_inside`. None for any folder.
 
     Raises:
-        InputError: the file is not regular, too large, or not in `inside`.
+        InputError: the file is not regular or too large.
         OSError: the path does not exist, is a folder or is not accessible.
     """
     if is_remote(path):
         length = size(path)
     else:
-        if inside is not None:
-            check_inside(path, inside)
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(
@@ -264,23 +259,22 @@ def check_inside(path, folder):
     )
 
 
-def read_bytes(path, most, inside=None):
+def read_bytes(path, most):
     """Check a file with `check_file`; return the file's content."""
-    length = check_file(path, most, inside)
+    length = check_file(path, most)
     with open_file(path) as file:
         return file.read(length)
 
 
-def open_file(path, mode="rb", inside=None):
+def open_file(path, mode="rb"):
     """Open a regular file for reading.
 
     Args:
         path: local or remote.
         mode: "rb", or "r" for UTF-8 text.
-        inside: the folder that must contain the file; see `check_file`.
     """
     if not is_remote(path):
-        check_file(path, inside=inside)
+        check_file(path)
         return open(path, mode, encoding=None if "b" in mode else "utf-8")
     file = remote_files.open_file(path)
     return file if "b" in mode else io.TextIOWrapper(file, encoding="utf-8")

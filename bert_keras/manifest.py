@@ -146,7 +146,8 @@ def find_size_fault(path: str, entry: dict) -> str | None:
         OSError: the file cannot be read now, so it may be right.
     """
     try:
-        found = files.check_file(path, inside=os.path.dirname(path))
+        files.check_inside(path, os.path.dirname(path))
+        found = files.check_file(path)
     except FileNotFoundError:
         return "is missing"
     except (IsADirectoryError, NotADirectoryError) as error:

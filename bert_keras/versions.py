@@ -7,15 +7,18 @@ both saves would be read.
 import glob
 import os
 
+from bert_keras import files
 from bert_keras.errors import InputError
 
 # Files that a reader may read in a folder, except TensorFlow's checkpoints:
 # a run that trains may write the next one into the same folder.
 PATTERNS = (
     *("*.json", "*.txt", "*.safetensors", "*.h5", "*.pb", "*.md"),
-    *("*/*.json", "*/*.txt", "*/*.safetensors", "assets/*", "assets/*/*"),
-    "variables/*",
+    *("*/*.json", "*/*.txt", "*/*.safetensors", "*/*.h5"),
+    *("assets/*", "assets/*/*", "variables/*"),
 )
+# Other files that a reader may read. Their links are checked too.
+OTHERS = ("LICENSE*", "COPYING", "checkpoint", "*.index", "*.data-*")
 ATTEMPTS = 5
 
 
@@ -51,11 +54,13 @@ def read_unchanged(path, read):
     If a file changes meanwhile, everything is read again.
 
     Raises:
-        InputError: the files have changed each time.
+        InputError: the files have changed each time, or one of them is a link
+            out of the folder.
     """
     for _ in range(ATTEMPTS):
         before, fault, result = list_versions(path), None, None
         try:
+            _check_links(path)
             result = read()
         except (ValueError, OSError) as error:  # may be due to the change
             fault = error
@@ -64,6 +69,18 @@ def read_unchanged(path, read):
                 raise fault
             return result
     raise change_error(path)
+
+
+def _check_links(path):
+    """Raise `InputError` for a link that leads out of a downloaded folder."""
+    folder = os.fspath(path)
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    for pattern in (*PATTERNS, *OTHERS):
+        for name in glob.iglob(
+            pattern, root_dir=folder or ".", include_hidden=True
+        ):
+            files.check_inside(os.path.join(folder, name), folder)
 
 
 def make_check(path, data=()):

@@ -126,8 +126,9 @@ def _read_shards(folder):
     index = tensor_files.read_json(os.path.join(folder, INDEX))
     found, read = {}, {}
     for name, file in index.object("weight_map").values.items():
-        if not files.is_plain_name(file):
-            index.refuse(name, "a file in this folder", file)
+        # `versions` checks the links of files with this ending.
+        if not files.is_plain_name(file) or not file.endswith(".safetensors"):
+            index.refuse(name, "a file in this folder, .safetensors", file)
         if file not in read:
             path = os.path.join(folder, file)
             read[file] = tensor_files.read_safetensors(path)

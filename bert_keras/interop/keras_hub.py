@@ -6,7 +6,6 @@ The reader imports no class that a file names. It accepts only known names.
 import os
 import re
 
-from bert_keras import files
 from bert_keras.interop import tensor_files, tensors
 from bert_keras.interop.hdf5 import read_h5
 from bert_keras.interop.head_table import layers_in
@@ -98,7 +97,6 @@ def open_folder(folder, wanted=None):
 
     `wanted` is not used: task.json states the class.
     """
-    files.check_inside(os.path.join(folder, ASSETS), folder)
     encoder = _read_encoder(folder)
     head, arguments, embedding = _read_task(folder)
     tables = {WEIGHTS: BACKBONE_NAMES}

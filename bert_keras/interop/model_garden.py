@@ -7,7 +7,6 @@ It does not load the SavedModel's functions.
 import os
 import re
 
-from bert_keras import files
 from bert_keras.interop import google, tensor_bundle, tensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import read_vocabulary
@@ -124,8 +123,6 @@ def _find_files(path):
         prefix = tensor_bundle.find_prefix(path)
         return prefix, os.path.join(os.path.dirname(prefix), google.VOCABULARY)
     assets = os.path.join(path, "assets")
-    for inner in (assets, os.path.join(path, "variables")):
-        files.check_inside(inner, path)
     found = sorted(os.listdir(assets)) if os.path.isdir(assets) else []
     name = found[0] if len(found) == 1 else google.VOCABULARY
     prefix = os.path.join(path, "variables", "variables")

@@ -123,7 +123,10 @@ def _choose_head(checkpoint, wanted):
     """Open the files of a checkpoint again, if `wanted` is a possible head."""
     if wanted not in checkpoint.fitting_heads:
         return checkpoint
-    again = _open_path(checkpoint.path, checkpoint.origin, wanted)
+    path, name = checkpoint.path, checkpoint.origin
+    again = versions.read_unchanged(
+        path, lambda: _open_path(path, name, wanted)
+    )
     checkpoint.check_unchanged()
     return again
 

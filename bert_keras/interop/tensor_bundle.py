@@ -46,7 +46,7 @@ def read_index(prefix):
     """Return dict of variable name -> `Entry`."""
     path = f"{prefix}.index"
     try:
-        data = files.read_bytes(path, MAX_INDEX, os.path.dirname(path))
+        data = files.read_bytes(path, MAX_INDEX)
         return _read_entries(prefix, _read_table(data))
     except OSError as error:
         raise WeightsError(
@@ -173,7 +173,7 @@ def _read_entry(prefix, shards, name, proto, sizes):
 
 def _size(file, sizes):
     if file not in sizes:
-        sizes[file] = files.check_file(file, inside=os.path.dirname(file))
+        sizes[file] = files.check_file(file)
     return sizes[file]
 
 
@@ -273,7 +273,7 @@ def find_prefix(folder):
     )
     state = os.path.join(folder, "checkpoint")
     if len(found) > 1 and os.path.isfile(state):
-        with files.open_file(state, inside=folder) as file:
+        with files.open_file(state) as file:
             text = file.read(100_000).decode("utf-8", "replace")
         newest = re.match(r'\s*model_checkpoint_path:\s*"([^"]*)"', text)
         name = os.path.basename(newest[1]) if newest else ""

@@ -29,14 +29,14 @@ def read_json(path, kind=dict, optional=False):
     """Return the JSON object or list in a file as `Fields`.
 
     Args:
-        path: the file; a link that leads out of its folder is refused.
+        path: the file.
         kind: the expected type, dict or list.
         optional: True if a missing file counts as an empty object.
     """
     if optional and not os.path.exists(path):
         return Fields({}, path)
     try:
-        text = files.read_bytes(path, MAX_BYTES, os.path.dirname(path))
+        text = files.read_bytes(path, MAX_BYTES)
     except OSError as error:
         raise WeightsError(
             path, f"the file cannot be read ({error.strerror})"
@@ -188,12 +188,12 @@ class OpenFile:
     when the object is no longer used.
 
     Attributes:
-        path: the path; a link that leads out of its folder is refused.
+        path: the path.
         size: number of bytes.
     """
 
     def __init__(self, path):
-        files.check_file(path, inside=os.path.dirname(path))
+        files.check_file(path)
         # Without a buffer, a file that is cut later is noticed.
         file = open(path, "rb", buffering=0)  # noqa: SIM115
         weakref.finalize(self, file.close)

@@ -63,7 +63,7 @@ def write_license(license, folder):
 def _read_start(folder, name):
     try:
         path = os.path.join(folder, name)
-        with files.open_file(path, inside=folder) as file:
+        with files.open_file(path) as file:
             return file.read(MAX_BYTES).decode("utf-8", "replace")
     except OSError as error:
         if error.errno in files.TEMPORARY:

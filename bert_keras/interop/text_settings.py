@@ -73,7 +73,7 @@ def check_fits(model, preprocessor):
 
 def read_pieces(path):
     """Return the pieces of a vocabulary file with one piece on each line."""
-    pieces = vocabulary.read_pieces(path, inside=os.path.dirname(path))
+    pieces = vocabulary.read_pieces(path)
     return check_pieces(pieces, path)
 
 

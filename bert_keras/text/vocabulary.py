@@ -42,20 +42,15 @@ def read_vocabulary(path):
     return check_vocabulary(read_pieces(path), str(path))
 
 
-def read_pieces(path, inside=None):
+def read_pieces(path):
     """Read the lines of a vocabulary file, stripped; do not check the tokens.
 
-    Args:
-        path: the file.
-        inside: the folder that must contain the file, after links are
-            resolved; None for any folder.
-
     Raises:
-        InputError: the file cannot be read, is too large or is not in
-            `inside`, or a line is not UTF-8.
+        InputError: the file cannot be read or is too large, or a line is not
+            UTF-8.
     """
     try:
-        data = read_bytes(path, MAX_BYTES, inside)
+        data = read_bytes(path, MAX_BYTES)
     except OSError as error:
         raise InputError(
             f"The vocabulary {path} cannot be read ({error.strerror}). "

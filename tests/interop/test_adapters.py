@@ -248,6 +248,17 @@ def test_missing_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
         enable_lora(adapted(), 2)
 
 
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
+def test_adapters_behind_a_link_out_of_the_folder_are_refused(
+    saved, tmp_path, name
+):
+    folder = shutil.copytree(saved, tmp_path / "lora")
+    os.replace(folder / name, tmp_path / "outside")
+    (folder / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(InputError, match="link out of the folder"):
+        load_lora(classifier(), folder)
+
+
 def test_the_first_alpha_pattern_of_a_layer_counts(tmp_path):
     """PEFT, too, takes the first key that matches."""
     query = A.removeprefix("base_model.model.").removesuffix(".lora_A.weight")

@@ -134,7 +134,7 @@ SETTINGS = [
             {"weight_map": {QUERY: file}},
             "a file in this folder",
         )
-        for file in ("../model.safetensors", "/etc/passwd", "a/b", "..", 7)
+        for file in ("../model.safetensors", "/etc/passwd", "a/b", "..", 7, "x")
     ),
     # Unsupported, missing or contradictory settings of the tokenizer.
     (HF, TEXT, {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class"),

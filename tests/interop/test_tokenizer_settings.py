@@ -9,7 +9,7 @@ import pytest
 import tokenizer_cases as cases
 from test_huggingface import folder_of
 
-from bert_keras import BertPreprocessor
+from bert_keras import BertPreprocessor, InputError
 from bert_keras.interop.huggingface_tokenizer import read_folder
 from bert_keras.interop.tensors import WeightsError
 
@@ -97,6 +97,17 @@ def test_a_lone_tokenizer_states_its_accents_in_its_own_file(tmp_path):
         (tmp_path / cases.CONFIG).write_text(json.dumps(settings))
         found = read_folder(str(tmp_path)).tokenizer["strip_accents"]
         assert found is strips
+
+
+@pytest.mark.parametrize("name", [cases.TOKENIZER, cases.CONFIG])
+def test_a_lone_tokenizer_behind_a_link_is_refused(tmp_path, name):
+    (tmp_path / "a").mkdir()
+    cases.write_folder(tmp_path / "a", ())
+    (tmp_path / "a" / "config.json").unlink()
+    (tmp_path / "a" / name).rename(tmp_path / "outside")
+    (tmp_path / "a" / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_folder(str(tmp_path / "a"))
 
 
 def test_a_lone_tokenizer_ignores_the_length_that_stands_for_none(tmp_path):
