@@ -42,7 +42,6 @@ from official_tasks.engine.hyperparameters import (
     Hyperparameters,
 )
 from official_tasks.tasks import registry
-from official_tasks.tasks.glue import MNLI
 from official_tasks.tasks.registry import task_from_flags
 
 RUN_FLAGS = (
@@ -238,9 +237,6 @@ def main(values):
 def _train(values) -> dict:
     """Train the runs that the flags name; return the results."""
     arguments = {name: getattr(values, name) for name in RUN_FLAGS}
-    is_glue = values.task.lower() == "glue"
-    # All tasks of GLUE have the same default rate.
-    task, settings = task_from_flags(values, MNLI.name if is_glue else None)
     if values.learning_rate is not None:
         rates = script.to_numbers(values.learning_rate, "--learning_rate=2e-5")
         # A run stores a single rate as a number.
@@ -248,7 +244,7 @@ def _train(values) -> dict:
     fields = {name: values[name].value for name in Hyperparameters._fields}
     fields["lora_targets"] = tuple(values.lora_targets)
     arguments |= Hyperparameters(**fields).changed()
-    if is_glue:
+    if values.task.lower() == "glue":
         from official_tasks.engine import leaderboard
 
         return leaderboard.run_glue(
@@ -258,9 +254,10 @@ def _train(values) -> dict:
             seeds=values.seeds,
             **arguments,
         )
-    from official_tasks.engine import folds, runs
-
+    task, settings = task_from_flags(values)
     if values.folds:
+        from official_tasks.engine import folds
+
         return folds.cross_validate(
             task,
             values.init,
@@ -269,6 +266,8 @@ def _train(values) -> dict:
             settings=settings,
             **arguments,
         )
+    from official_tasks.engine import runs
+
     output = None if values.check else values.output
     return runs.run(
         task,

@@ -186,7 +186,9 @@ def _train(run, callbacks):
         folder.finish(FAILED, {"error": str(error)})
         _remove_state(folder, run.strategy)
         raise
-    folder.finish("finetune", results, run.outputs())
+    outputs = ["model", "predictions", HISTORY, BEST, RESULTS]
+    outputs += [ADAPTERS] * bool(run.hyperparameters.lora_rank)
+    folder.finish("finetune", results, outputs)
     return results
 
 
@@ -555,10 +557,6 @@ class _Run:
             if self.scale:
                 self.scale.put_into(self.model.classifier)
         self.scale = None
-
-    def outputs(self) -> list[str]:
-        names = ["model", "predictions", HISTORY, BEST, RESULTS]
-        return names + [ADAPTERS] * bool(self.hyperparameters.lora_rank)
 
     def _write(self, results, predictions):
         with self.folder.output("predictions") as path:

@@ -25,7 +25,6 @@ from official_tasks.engine import (
     splits,
     task_report,
 )
-from official_tasks.tasks import registry
 from official_tasks.tasks.base import Encoded, Examples
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.data_notes import note_labels
@@ -60,13 +59,11 @@ def cross_validate(
     """
     check(task, folds, arguments)
     settings = {**(settings or {}), "folds": folds}
-    identity = {"task": task.name, "init": str(init), "seed": seed}
-    identity |= {k: v for k, v in arguments.items() if k not in runs.EXECUTION}
-    identity = registry.keep_old_name(output, identity | settings)
+    identity = runs.identify(task, init, output, arguments, settings, seed=seed)
     with RunFolder(output, identity, task.data_files()) as folder:
-        examples = splits.draw_rows(
-            read_all(task), arguments.get("max_rows"), "train"
-        )
+        examples = read_all(task)
+        if most := arguments.get("max_rows"):
+            examples = splits.draw_rows(examples, most, "train")
         folder.check_inputs(splits.read_versions(task))
         numbers = assign_folds(
             examples, folds, seed, is_stratified=task.problem == "single"
@@ -82,12 +79,8 @@ def cross_validate(
         results = folder.read_results("folds")
         if results is None or results.get("errors", {}) != errors:
             results = _finish(task, folder, examples, numbers, tasks, trained)
-        rows = {
-            f"{name} (failed)" if name in errors else name: scores
-            for name, scores in trained.items()
-        }
-        rows |= {"mean": results["mean"], "std": results["deviation"]}
-        progress.console.print(runs.make_table(task.title, rows))
+        rows = {**trained, "mean": results["mean"], "std": results["deviation"]}
+        progress.console.print(runs.make_table(task.title, rows, errors))
         runs.show_classes(results)
         if "wrong_labels" in results:
             progress.console.print(

@@ -31,8 +31,8 @@ from official_tasks.script import LARGEST_SEED
 from official_tasks.tasks import registry
 
 MAX_CLASSES = 20  # the scores of more classes are only in the report
-# Arguments that may change when a run resumes.
-EXECUTION = ("distribution", "tpu", "callbacks", *hyperparameters.EXECUTION)
+# Arguments that may change when a set resumes.
+_EXECUTION = ("distribution", "tpu", "callbacks", *hyperparameters.EXECUTION)
 
 
 class Failure(NamedTuple):
@@ -155,15 +155,18 @@ def run(
         if results:  # only the chief worker has any
             _show(task.title, metric, {task.title: results})
         return results
-    identity = {
-        "task": task.name,
-        "init": str(init),
-        "plan": plan,
-        **{k: v for k, v in arguments.items() if k not in EXECUTION},
-        **(settings or {}),
-    }
-    identity = registry.keep_old_name(output, identity)
+    identity = identify(task, init, output, arguments, settings, plan=plan)
     return _run_several(task, metric, output, identity, run_one)
+
+
+def identify(task, init, output, arguments, settings, **more) -> dict:
+    """Return all that must be the same when the set in `output` resumes.
+
+    `more` is what the arguments of its runs do not say.
+    """
+    kept = {k: v for k, v in arguments.items() if k not in _EXECUTION}
+    identity = {"task": task.name, "init": str(init), **more, **kept}
+    return registry.keep_old_name(output, identity | (settings or {}))
 
 
 def _run_several(task, metric, output, identity, run_one):
@@ -279,11 +282,8 @@ def _copy_best(folder, results):
 
 
 def _show(title, metric, runs, results=None):
-    rows = {}
-    for name, metrics in runs.items():
-        failed = has_failed(metric, metrics)
-        rows[f"{name} (failed)" if failed else name] = metrics
-    progress.console.print(make_table(title, rows))
+    failed = [name for name in runs if has_failed(metric, runs[name])]
+    progress.console.print(make_table(title, runs, failed))
     show_classes(results or next(iter(runs.values())))
     if results is None:
         return
@@ -317,10 +317,16 @@ def show_classes(results):
     progress.console.print(table)
 
 
-def make_table(title, rows) -> Table:
-    """Return a table of metrics; `rows` is a dict: run -> its results."""
+def make_table(title, rows, failed=()) -> Table:
+    """Return a table of metrics.
+
+    Args:
+        title: title of the table.
+        rows: run -> its results, or a `Failure`.
+        failed: the runs that the table marks as failed.
+    """
     rows = {
-        run: {}
+        f"{run} (failed)" if run in failed else run: {}
         if isinstance(metrics, Failure)
         else {
             name: str(metrics[name])

@@ -85,10 +85,10 @@ def draw_rows(examples, most, split) -> list:
 
     Args:
         examples: examples of a split; see `Example` for `group`.
-        most: maximum number of examples, or None.
+        most: maximum number of examples.
         split: name of the split, for the note.
     """
-    if most is None or len(examples) <= most:
+    if len(examples) <= most:
         return examples
     groups: dict = {}
     for row, example in enumerate(examples):
@@ -118,8 +118,10 @@ def encode_splits(task, preprocess, max_rows=None) -> tuple[dict, dict]:
     examples, faults = {}, []
     for split in ("train", "dev"):
         with collect_faults(faults):
-            rows = task.read(split)
-            examples[split] = draw_rows(rows, max_rows, split)
+            examples[split] = task.read(split)
+            if max_rows is not None:
+                rows = draw_rows(examples[split], max_rows, split)
+                examples[split] = rows
     if faults:
         raise InputError("\n".join(dict.fromkeys(faults)))
     return examples, {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from script_flags import parse_flags
 from sklearn.metrics import classification_report
-from task_samples import save_toy_model, write_reviews
+from task_samples import save_toy_model, sentences, write_csv, write_reviews
 from test_devices import tf_configs
 
 from bert_keras import InputError
@@ -15,11 +15,15 @@ from official_tasks import finetune
 from official_tasks.engine import finetuning, leaderboard, runs
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import ENGINE_METRICS, Example, Metric
-from official_tasks.tasks.own_tasks import classify_task, multilabel_task
+from official_tasks.tasks.own_tasks import (
+    classify_task,
+    multilabel_task,
+    regress_task,
+)
 from official_tasks.tasks.registry import read_run_record
 
 
-def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
+def test_rates_and_seeds_keep_the_best_run(tmp_path, monkeypatch):
     ran = []
 
     def pretended(task, init, output, *, learning_rate, seed, load, **rest):
@@ -137,8 +141,13 @@ def test_a_failed_run_is_a_result_and_ends_no_other(
 
 
 def test_the_runs_of_a_set_share_their_rows_and_are_equal_to_single_runs(
-    place, task, tmp_path, monkeypatch, eagerly
+    place, tmp_path, monkeypatch, eagerly
 ):
+    rows = [(text, y + len(text) / 99) for text, y in sentences(50)]
+    task = regress_task(
+        write_csv(tmp_path / "train.csv", rows[:40]),
+        write_csv(tmp_path / "dev.csv", rows[40:]),
+    )
     encoded, encode = [], type(task).encode
 
     def count(self, examples, preprocess):
@@ -147,7 +156,6 @@ def test_the_runs_of_a_set_share_their_rows_and_are_equal_to_single_runs(
 
     monkeypatch.setattr(type(task), "encode", count)
     arguments = {"batch_size": 8, "sequence_length": 24, "epochs": 0.3}
-    arguments |= {"class_weights": "balanced"}  # changes the rows' weights
     results = runs.run(
         task,
         place / "init",
@@ -156,7 +164,7 @@ def test_the_runs_of_a_set_share_their_rows_and_are_equal_to_single_runs(
         seeds=2,
         **arguments,
     )
-    assert encoded == [80, 30]  # train and dev, for four runs
+    assert encoded == [40, 10]  # train and dev, for four runs
     alone = finetuning.run(
         task,
         place / "init",
@@ -166,7 +174,8 @@ def test_the_runs_of_a_set_share_their_rows_and_are_equal_to_single_runs(
         **arguments,
     )
     name = "rate-0.005_seed-1"
-    assert results["runs"][name]["accuracy"] == alone["accuracy"]
+    # Each run scales the targets; the rows of the set stay as they are.
+    assert results["runs"][name]["pearson"] == alone["pearson"]
     weights = "model/model.safetensors"
     shared = (tmp_path / "set" / "runs" / name / weights).read_bytes()
     assert shared == (tmp_path / "alone" / weights).read_bytes()
