@@ -33,6 +33,7 @@ _MODULES = {
     "load_lora": "interop.peft",
     "adamw": "training.optimizers",
     "lamb": "training.optimizers",
+    "CoSENT": "training.similarity",
     "CosineRegression": "training.similarity",
     "InBatchNegatives": "training.similarity",
     "Matryoshka": "training.similarity",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:  # editors and type checkers read these imports
     from bert_keras.text.words import align_words as align_words
     from bert_keras.training.optimizers import adamw as adamw
     from bert_keras.training.optimizers import lamb as lamb
+    from bert_keras.training.similarity import CoSENT as CoSENT
     from bert_keras.training.similarity import (
         CosineRegression as CosineRegression,
     )

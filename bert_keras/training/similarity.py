@@ -25,6 +25,9 @@ class _SimilarityLoss(ShowsArguments, keras.losses.Loss):
     texts, columns = "2", "(firsts, seconds)"
     fewest, most = 2, 2.0  # minimum and maximum of K
     needs_labels = False
+    # True if the loss of a row depends on other rows of the batch. With
+    # micro-batches, the step then caches gradients.
+    compares_rows = False
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -87,7 +90,6 @@ class InBatchNegatives(_SimilarityLoss):
 
     texts = "2 or more"
     most = float("inf")
-    # Micro-batches are refused, because each would have fewer negatives.
     compares_rows = True
 
     def __init__(
@@ -151,6 +153,63 @@ class CosineRegression(_SimilarityLoss):
         vectors = normalize_vectors(y_pred)  # (B, 2, D)
         cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)  # (B,)
         return ops.square(cosines - ops.reshape(y_true, (-1,)))
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class CoSENT(_SimilarityLoss):
+    """Order of the cosines of all pairs of texts: that of their scores.
+
+    The loss is log(1 + sum of exp(scale * (c - d))). The sum is over any two
+    rows of all replicas, of which the row with cosine c has the lower score and
+    the row with cosine d the higher score. Only the order of the scores counts.
+    Equals `CoSENTLoss` of sentence-transformers.
+
+    Args:
+        scale: factor of the cosines, the inverse of a temperature.
+        name: name of the loss.
+        **kwargs: arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: float (B,) or (B, 1), the scores.
+        y_pred: float (B, 2, D).
+
+    Returns:
+        The loss. Sample weights only multiply it by their mean, because a row
+        has no loss of its own.
+
+    Examples:
+        >>> import numpy as np
+        >>> from bert_keras import CoSENT
+        >>> vectors = np.array([[[1, 0], [0.8, 0.6]], [[1, 0], [0.6, 0.8]]])
+        >>> round(float(CoSENT(scale=20.0)([0.1, 0.9], vectors)), 4)
+        4.0181
+    """
+
+    needs_labels = True
+    compares_rows = True
+
+    def __init__(
+        self, scale: float = 20.0, name: str = "cosent", **kwargs: Any
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.scale = scale
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        vectors = normalize_vectors(y_pred)  # (B, 2, D)
+        cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)  # (B,)
+        # The G rows of the global batch.
+        cosines, _ = _gather_replicas(cosines)
+        scores, _ = _gather_replicas(ops.reshape(y_true, (-1,)))
+        # In row i and column j: the pair i has a lower score than the pair j.
+        is_lower = scores[:, None] < scores  # (G, G)
+        differences = self.scale * (cosines[:, None] - cosines)
+        terms = ops.where(is_lower, differences, -1e9)
+        # log(1 + e**x) is the softplus of x.
+        loss = ops.softplus(ops.logsumexp(terms))
+        return ops.broadcast_to(loss, ops.shape(y_pred)[:1])  # (B,)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale}
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -253,7 +312,7 @@ class Matryoshka(_SimilarityLoss):
             )
         self.texts, self.fewest, self.most = loss.texts, loss.fewest, loss.most
         self.needs_labels, self.columns = loss.needs_labels, loss.columns
-        self.compares_rows = getattr(loss, "compares_rows", False)
+        self.compares_rows = loss.compares_rows
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         width = y_pred.shape[-1]

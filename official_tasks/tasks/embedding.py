@@ -27,9 +27,10 @@ from official_tasks.tasks.pairs import (
 )
 from official_tasks.tasks.retrieval import RetrievalTask
 
-OBJECTIVES = ("in_batch", "cosine", "triplet")
+OBJECTIVES = ("in_batch", "cosine", "cosent", "triplet")
+SCORED = ("cosine", "cosent")  # objectives that learn --label
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
-MAX_COSINES = 2**24  # in one array: 64 MB; its argsort takes 128 MB
+MAX_COSINES = 2**24  # in one array: 64 MB in float32
 EMBED_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(
@@ -78,19 +79,20 @@ def embed_task(**options):
             f"--objective={objective}: expected one of {', '.join(OBJECTIVES)}"
         )
     missing = None
-    if objective == "cosine" and not chosen.label:
+    if objective in SCORED and not chosen.label:
         missing = "--label=COLUMN, the column of scores"
     if objective == "triplet" and not chosen.negative:
         missing = "--negative=COLUMN, the column of negatives"
     if missing:
         raise InputError(f"--objective={objective}: expected {missing}")
-    if objective == "cosine" and chosen.recall_at:
+    if objective in SCORED and chosen.recall_at:
         raise InputError(
-            "--recall_at only applies to a search, and --objective=cosine (the "
-            "default with --label) does not search. Leave --recall_at out"
+            f"--recall_at only applies to a search, and --objective={objective}"
+            " (the default with --label is cosine) does not search. Leave "
+            "--recall_at out"
         )
-    # A search scores the model, except with the objective "cosine".
-    source = PairTable("embed", chosen, is_search=objective != "cosine")
+    # A search scores the model, unless it learns scores.
+    source = PairTable("embed", chosen, is_search=objective not in SCORED)
     return EmbeddingTask(
         source,
         objective,
@@ -104,10 +106,11 @@ def embed_task(**options):
 class EmbeddingTask(RetrievalTask):
     """Task that trains a `BertEmbedder` to give partners similar vectors.
 
-    With "cosine", the loss is (cosine - score / `max_score`) squared, and the
-    metric is Spearman's correlation. With the other objectives, the first text
-    of each row in dev or test is a query. A query searches the second and third
-    texts of all rows of the split, or the file of passages.
+    With "cosine", the loss is (cosine - score / `max_score`) squared; with
+    "cosent", it is `CoSENT`, which reads only the order of the scores. Both
+    have Spearman's correlation as the metric. With the other objectives, the
+    first text of each row in dev or test is a query. A query searches the
+    second and third texts of all rows of the split, or the file of passages.
 
     Args:
         source: `PairTable`.
@@ -134,13 +137,15 @@ class EmbeddingTask(RetrievalTask):
         super().__init__(source, recall_at, pooling=pooling)
         self.objective = objective
         self.matryoshka, self.truncate_dim = matryoshka, truncate_dim
+        # A search has no loss, and that of CoSENT depends on the batches.
         self.has_dev_loss = objective == "cosine"
-        if objective == "cosine":
+        self.learns_scores = objective in SCORED
+        if self.learns_scores:
             self.metric = Metric("spearman", higher_is_better=True)
 
     def read(self, split):
         pairs = self.source.read(split)
-        if self.objective == "cosine":
+        if self.learns_scores:
             return pairs
         if split == "train" and self.objective == "triplet":
             triplets = (
@@ -209,7 +214,7 @@ class EmbeddingTask(RetrievalTask):
         inputs = {n: tf.gather(x, order.ravel()) for n, x in inputs.items()}
         cut = cut[order]
         texts = [text for pair in examples for text in pair.texts]
-        if self.objective == "cosine":
+        if self.learns_scores:
             targets = self._targets(examples)
         elif self.objective == "in_batch":
             # Equal texts get equal numbers. By these, the loss finds and
@@ -236,7 +241,7 @@ class EmbeddingTask(RetrievalTask):
         from bert_keras.text.preprocessor import with_search_prompt
 
         sides = [preprocess] * len(columns)
-        if self.objective != "cosine":
+        if not self.learns_scores:
             kinds = ["query", *["document"] * (len(columns) - 1)]
             sides = [with_search_prompt(preprocess, kind) for kind in kinds]
         parts = map(encode_with_prompt, sides, columns)
@@ -269,6 +274,7 @@ class EmbeddingTask(RetrievalTask):
         loss = {
             "in_batch": similarity.InBatchNegatives,
             "cosine": similarity.CosineRegression,
+            "cosent": similarity.CoSENT,
             "triplet": similarity.Triplet,
         }[self.objective]()
         if self.truncate_dim is not None:
@@ -301,7 +307,7 @@ class EmbeddingTask(RetrievalTask):
     def check_labels(self, examples):
         if isinstance(examples[0], Query):
             self._require_relevant([query.relevant for query in examples])
-        elif self.objective != "cosine":
+        elif not self.learns_scores:
             raise InputError(
                 f"--split=train has no scores with --objective={self.objective}"
                 ". Give the training file as --dev=FILE, with --split=dev."

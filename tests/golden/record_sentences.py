@@ -51,16 +51,24 @@ def record():
     (HERE / "sentences.json").write_text(json.dumps(found) + "\n", "utf-8")
 
 
-def record_matryoshka():
-    """Record the Matryoshka losses of random vectors."""
+def vector_model():
+    """Return a model whose vectors are its inputs."""
     import torch
-    from sentence_transformers import SentenceTransformer, losses
+    from sentence_transformers import SentenceTransformer
 
     class Given(torch.nn.Module):
         def forward(self, features):
             return {"sentence_embedding": features["vectors"]}
 
-    model = SentenceTransformer(modules=[Given()], device="cpu")
+    return SentenceTransformer(modules=[Given()], device="cpu")
+
+
+def record_matryoshka():
+    """Record the Matryoshka losses of random vectors."""
+    import torch
+    from sentence_transformers import losses
+
+    model = vector_model()
     vectors = torch.randn(6, 3, 8, generator=torch.Generator().manual_seed(5))
     scores, dims = torch.linspace(0, 1, 6), [8, 3]
     distance = losses.TripletDistanceMetric.COSINE
@@ -82,6 +90,55 @@ def record_matryoshka():
         ]
     recorded = json.loads((HERE / "sentences.json").read_text())
     recorded["matryoshka"] = found
+    (HERE / "sentences.json").write_text(json.dumps(recorded) + "\n", "utf-8")
+
+
+def record_losses():
+    """Record losses that compare the rows of a batch, and their gradients."""
+    import sentence_transformers
+    import torch
+    from sentence_transformers import SentenceTransformer, losses
+
+    generator = torch.Generator().manual_seed(6)
+    vectors = torch.randn(6, 2, 8, generator=generator, requires_grad=True)
+    scores = torch.tensor([0.2, 1.0, 0.2, 0.0, 0.7, 0.5])
+    features = [{"vectors": vectors[:, text]} for text in (0, 1)]
+    loss = losses.CoSENTLoss(vector_model())(features, scores)
+    loss.backward()
+    found = {
+        "version": sentence_transformers.__version__,
+        "cosent": {
+            "vectors": vectors.tolist(),
+            "scores": scores.tolist(),
+            "loss": loss.item(),
+            "gradient": vectors.grad.tolist(),
+        },
+    }
+    model = SentenceTransformer(str(HERE / "sentences"), device="cpu").eval()
+    body = model[0].auto_model
+    with torch.no_grad():  # else all texts have almost the same vector
+        for name, weight in body.named_parameters():
+            if name.endswith("bias"):
+                weight.fill_(0)
+            if name.endswith("LayerNorm.weight"):
+                weight.fill_(1)
+    loss = losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=2)
+    columns = [
+        ["a b c", "well", "cb: a", "hour", "c"],
+        ["An hour well", "a", "b c b", "hour hour b", "cc"],
+        ["query", "passage: a b", "hour", "a well", "bb c: a"],
+    ]
+    loss = loss([model.preprocess(texts) for texts in columns], None)
+    loss.backward()
+    query = body.encoder.layer[0].attention.self.query.weight
+    found["in_batch"] = {
+        "columns": columns,
+        "loss": loss.item(),
+        "token": body.embeddings.word_embeddings.weight.grad.tolist(),
+        "query": query.grad.T.tolist(),
+    }
+    recorded = json.loads((HERE / "sentences.json").read_text())
+    recorded["losses"] = found
     (HERE / "sentences.json").write_text(json.dumps(recorded) + "\n", "utf-8")
 
 
@@ -125,3 +182,4 @@ if __name__ == "__main__":
     (HERE / "sentences.json").write_text(json.dumps(found) + "\n", "utf-8")
     record()
     record_matryoshka()
+    record_losses()

@@ -255,6 +255,7 @@ OPTIONS = [
     (classify_task, {"recipe": "first"}, "no recipe 'first'"),
     (embed_task, {"label": "score", "negative": "n"}, "give one of them"),
     (embed_task, {"objective": "cosine"}, "cosine: expected --label="),
+    (embed_task, {"objective": "cosent"}, "cosent: expected --label="),
     (embed_task, {"objective": "triplet"}, "expected --negative=COL"),
     (embed_task, {"objective": "best"}, "expected one of in_batch, "),
     (embed_task, {"max_score": 5.0}, "--max_score=5: expected a num"),

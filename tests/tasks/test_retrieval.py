@@ -8,8 +8,7 @@ import tiny
 from shared_data import shared
 from task_samples import read_csv, write_csv
 
-from bert_keras import InputError
-from official_tasks.engine import finetuning
+from bert_keras import CoSENT, CosineRegression, InputError
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks import embedding
 from official_tasks.tasks.embedding import embed_task
@@ -208,11 +207,17 @@ def test_a_row_may_have_several_negatives(tmp_path):
     ]
 
 
-def test_scored_pairs_are_compared_by_their_cosines(tmp_path):
+@pytest.mark.parametrize("objective", [None, "cosent"])
+def test_scored_pairs_are_compared_by_their_cosines(tmp_path, objective):
     rows = [("a b", "a b", "5"), ("a b", "b c", "2.5"), ("a", "z", "0")]
     path = write(tmp_path / "t.csv", rows, ("text", "text_pair", "label"))
-    task = embed_task(dev=path, test=path, label="label", max_score=5.0)
-    assert (task.objective, task.metric.name) == ("cosine", "spearman")
+    asked = {"label": "label", "max_score": 5.0, "objective": objective}
+    task = embed_task(dev=path, test=path, **asked)
+    assert task.objective == (objective or "cosine")
+    assert task.metric.name == "spearman"
+    assert task.has_dev_loss == (objective is None)
+    losses = {None: CosineRegression, "cosent": CoSENT}
+    assert type(task.loss()) is losses[objective]
     pairs = task.read("dev")
     cosines = vectors(task, pairs)
     scores = task.score(pairs, cosines)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.training.similarity import (
+    CoSENT,
     CosineRegression,
     InBatchNegatives,
     Matryoshka,
@@ -123,7 +124,7 @@ def test_a_matryoshka_loss_is_that_of_sentence_transformers(name):
         assert float(loss(scores, x)) == pytest.approx(expected, rel=1e-5)
         again = keras.losses.deserialize(keras.losses.serialize(loss))
         assert float(again(scores, x)) == float(loss(scores, x))
-    assert getattr(loss, "compares_rows", False) == (name == "in_batch")
+    assert loss.compares_rows == (name == "in_batch")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +148,37 @@ def test_a_matryoshka_loss_needs_a_loss_on_vectors():
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 1)])
+def test_cosines_are_to_have_the_order_of_the_scores(shape):
+    x, y = vectors(2), np.array([0.2, 1.0, 0.2, 0.0, 0.7])
+    cosines = [cosine(*pair) for pair in x]
+    total = 1.0
+    for c, low in zip(cosines, y, strict=True):
+        for d, high in zip(cosines, y, strict=True):
+            total += np.exp(3.0 * (c - d)) if low < high else 0.0
+    loss = CoSENT(3.0)
+    found = float(loss(y.reshape(shape), x))
+    assert found == pytest.approx(np.log(total), 1e-5)
+    # Only the order of the scores counts.
+    assert float(loss(y**3 * 5, x)) == pytest.approx(found, 1e-6)
+    # Without an order, there is nothing to learn, and no NaN.
+    same, x = np.ones(5), tf.Variable(x)
+    with tf.GradientTape() as tape:
+        value = loss(same, x)
+    assert float(value) == 0.0
+    assert not np.any(tape.gradient(value, x))
+
+
+def test_cosines_in_order_have_the_loss_of_sentence_transformers():
+    recorded = json.loads(GOLDEN.read_text())["losses"]["cosent"]
+    x = tf.Variable(recorded["vectors"])  # (6, 2, 8)
+    with tf.GradientTape() as tape:
+        loss = CoSENT()(recorded["scores"], x)
+    assert float(loss) == pytest.approx(recorded["loss"], rel=1e-5)
+    gradient = tape.gradient(loss, x)
+    np.testing.assert_allclose(gradient, recorded["gradient"], atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 1)])
 def test_the_cosine_is_to_be_the_score(shape):
     x, y = vectors(2), RANDOM.uniform(size=5)
     apart = [cosine(*pair) - score for pair, score in zip(x, y, strict=True)]
@@ -157,6 +189,8 @@ def test_the_cosine_is_to_be_the_score(shape):
 def test_scores_are_needed_where_they_are_learned():
     with pytest.raises(InputError, match="no labels.*seconds.*, scores"):
         CosineRegression()(None, vectors(2))
+    with pytest.raises(InputError, match="CoSENT got no labels"):
+        CoSENT()(None, vectors(2))
 
 
 def test_the_positive_is_to_be_nearer_than_the_negative():
@@ -173,6 +207,7 @@ def test_the_positive_is_to_be_nearer_than_the_negative():
         (InBatchNegatives(), (2, 8), "2 or more.*(firsts, seconds)"),
         (InBatchNegatives(), (2, 1, 8), "2 or more.*(firsts, seconds)"),
         (CosineRegression(), (2, 3, 8), "2.*(firsts, seconds)"),
+        (CoSENT(), (2, 3, 8), "2.*(firsts, seconds)"),
         (Triplet(), (2, 2, 8), "3.*(anchors, positives, negatives)"),
         (Matryoshka(Triplet(), [4]), (2, 2, 8), "3.*(anchors, "),
     ],
@@ -192,7 +227,8 @@ def test_the_number_of_texts_may_be_unknown_in_a_graph():
 
 
 @pytest.mark.parametrize(
-    "loss", [InBatchNegatives(3.0), CosineRegression(), Triplet(0.1)]
+    "loss",
+    [InBatchNegatives(3.0), CosineRegression(), CoSENT(3.0), Triplet(0.1)],
 )
 def test_a_loss_is_made_again_from_its_settings(loss):
     again = keras.saving.deserialize_keras_object(
