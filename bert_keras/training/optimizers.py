@@ -77,6 +77,8 @@ def adamw(
         accumulate: number of micro-batches into which each replica splits its
             rows. The memory then holds one micro-batch at a time. Without
             dropout, the result equals the result of a step on the whole batch.
+            For a loss that compares the rows of a batch, such as
+            `InBatchNegatives`, each micro-batch is computed twice (GradCache).
             A number above 1 needs a task model of this package.
         schedule: shape of the rate after the warm-up: "constant", or "linear"
             or "cosine", which reach 0 after the last step.

@@ -247,14 +247,23 @@ def compares_rows(model):
     return any(getattr(item.loss, "compares_rows", False) for item in items)
 
 
-def check_cut(model):
-    """Raise `InputError` if a loss needs all rows of a batch together."""
-    if compares_rows(model):
+def caches_gradients(model):
+    """Return True if the step needs the outputs of all micro-batches together.
+
+    The step then has two passes (GradCache, Gao et al. 2021). The first pass
+    computes the outputs of all micro-batches. Then the step differentiates the
+    loss by the outputs. The second pass computes each micro-batch again, and
+    continues with the gradient of its outputs, by `continue_losses`. In both
+    passes, dropout drops the same units. The memory is that of a micro-batch.
+    """
+    if count_micro_batches(model) == 1 or not compares_rows(model):
+        return False
+    if isinstance(model.output, dict):
         raise InputError(
-            "The loss compares all rows of a batch, which micro-batches would "
-            "separate. Set accumulate=1, and use a smaller batch if memory is "
-            "short."
+            "The loss compares all rows of a batch, and the model has several "
+            "outputs. Micro-batches need one output. Set accumulate=1."
         )
+    return True
 
 
 def count_rows(batch):
@@ -311,6 +320,50 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
         and each single loss to log. Summed over all micro-batches of all
         replicas, these values are the losses of the global batch.
     """
+    total, values = compute_output_losses(
+        model, batch, outputs, divisors, replicas
+    )
+    value = _sum_model_losses(model, batch, divisors)
+    return total + value, _add_to_total(values, value)
+
+
+def continue_losses(model, batch, outputs, divisors, gradient):
+    """Return `compute_losses` in the second pass of `caches_gradients`.
+
+    Args:
+        model: the compiled model that computed `outputs`.
+        batch: (inputs, labels, weights) of the micro-batch.
+        outputs: the model's outputs for the micro-batch.
+        divisors: `compute_divisors` of the global batch.
+        gradient: gradient of `compute_output_losses` by `outputs`.
+
+    Returns:
+        As `compute_losses`, but the loss to differentiate has only the right
+        gradient, and the values to log are those of `model.losses`.
+    """
+    value = _sum_model_losses(model, batch, divisors)
+    total = ops.sum(outputs * ops.cast(gradient, outputs.dtype))
+    total = ops.cast(total, keras.config.floatx())
+    return total + value, _add_to_total(ops.zeros_like(divisors), value)
+
+
+def _sum_model_losses(model, batch, divisors):
+    """Return the sum of `model.losses`, such as regularization losses.
+
+    Each micro-batch adds its fraction of the rows of the global batch.
+    """
+    rows = ops.cast(count_rows(batch), divisors.dtype)
+    fraction = ops.divide_no_nan(rows, divisors[0])
+    losses = [ops.cast(ops.sum(x), divisors.dtype) for x in model.losses]
+    return sum(losses, ops.zeros_like(fraction)) * fraction
+
+
+def _add_to_total(values, value):
+    return ops.concatenate([values[:1] + value, values[1:]])
+
+
+def compute_output_losses(model, batch, outputs, divisors, replicas=1):
+    """Return `compute_losses` without `model.losses`."""
     _, y, weights = batch
     # (1 + losses,): the divisors of this micro-batch, divided by those of the
     # global batch. 0 if the divisor of the global batch is 0.
@@ -350,11 +403,6 @@ def compute_losses(model, batch, outputs, divisors, replicas=1):
             value = value * item.loss_weights
             logged = logged * item.loss_weights
         total, logged_total = total + value, logged_total + logged
-    # Each micro-batch adds its fraction of `model.losses`, such as
-    # regularization losses.
-    for value in model.losses:
-        value = ops.cast(ops.sum(value), keras.config.floatx()) * fractions[0]
-        total, logged_total = total + value, logged_total + value
     return total, ops.stack([logged_total, *singles])
 
 

@@ -19,20 +19,32 @@ from bert_keras.training import step
 
 def train_step(model, state, data):
     """Take one optimizer step; return the logs and the new state."""
-    trainable, non_trainable, optimizer_variables, metrics = state
+    trainable, _, optimizer_variables, _ = state
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model)
-    accumulate = step.count_micro_batches(model)
     divisors = step.compute_divisors(model, batch)
+    values, gradients, non_trainable, metrics = _compute_gradients(
+        model, state, batch, divisors
+    )
+    trainable, optimizer_variables = _apply(
+        model, optimizer_variables, gradients, trainable
+    )
+    logs, metrics = _track(model, metrics, values, divisors)
+    return logs, (trainable, non_trainable, optimizer_variables, metrics)
 
-    def loss(trainable, non_trainable, metrics, micro_batch):
+
+def _compute_gradients(model, state, batch, divisors):
+    """Return losses, gradients, new non-trainable variables and metrics."""
+    trainable, non_trainable, optimizer_variables, metrics = state
+
+    def loss(trainable, non_trainable, metrics, micro_batch, gradient):
         values = trainable, non_trainable, metrics, optimizer_variables
         # JAX needs a function without side effects. So the values of variables
         # are arguments and results.
         with _make_stateless_scope(model, *values) as scope:
             total, each = _compute_losses(
-                model, micro_batch, divisors, training=True
+                model, micro_batch, divisors, True, gradient
             )
             scaled = model.optimizer.scale_loss(total)
         return scaled, (each, *_read_scope(model, scope))
@@ -43,28 +55,66 @@ def train_step(model, state, data):
         values, gradients, *variables = sums
         # Each micro-batch gets the seeds and metrics of the one before.
         (_, (each, *variables)), new = differentiate(
-            trainable, *variables, micro_batch
+            trainable, *variables, *micro_batch
         )
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
     # The sums start at 0, and the seeds and metrics at their current values.
     zeros = [jnp.zeros_like(weight) for weight in trainable]
-    sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
-    if accumulate == 1:
-        sums, _ = add(sums, batch)
-    else:
-        step.check_cut(model)
-        # `scan` compiles `add` once and runs one micro-batch at a time.
-        sums, _ = jax.lax.scan(
-            add, sums, _split_micro_batches(batch, accumulate)
+    values, gradient = jnp.zeros_like(divisors), None
+    if step.caches_gradients(model):
+        values, metrics, gradient = _differentiate_outputs(
+            model, (trainable, non_trainable, metrics), batch, divisors
         )
-    values, gradients, non_trainable, metrics = sums
-    trainable, optimizer_variables = _apply(
-        model, optimizer_variables, gradients, trainable
+    sums = (values, zeros, non_trainable, metrics)
+    accumulate = step.count_micro_batches(model)
+    if accumulate == 1:
+        return add(sums, (batch, gradient))[0]
+    # `scan` compiles `add` once and runs one micro-batch at a time.
+    micro_batches = _split_micro_batches((batch, gradient), accumulate)
+    return jax.lax.scan(add, sums, micro_batches)[0]
+
+
+def _differentiate_outputs(model, state, batch, divisors):
+    """Do what precedes the second pass of `step.caches_gradients`.
+
+    Returns:
+        The losses to log, the metrics, and the gradient of the losses by the
+        model's outputs for the batch.
+    """
+    x, y, weights = batch
+    trainable, non_trainable, metrics = state
+
+    def compute(non_trainable, x):
+        values = trainable, non_trainable, metrics
+        with _make_stateless_scope(model, *values) as scope:
+            outputs = model(x, training=True)
+        return _read_scope(model, scope)[0], outputs
+
+    # (micro-batches, rows, K, D). The seeds that `scan` returns are not used,
+    # so the second pass draws the same dropout masks.
+    _, outputs = jax.lax.scan(
+        compute,
+        non_trainable,
+        _split_micro_batches(x, step.count_micro_batches(model)),
     )
-    logs, metrics = _track(model, metrics, values, divisors)
-    return logs, (trainable, non_trainable, optimizer_variables, metrics)
+    # (B, K, D), in the order before `_split_micro_batches`.
+    outputs = jnp.moveaxis(outputs, 1, 0)
+    outputs = jnp.reshape(outputs, (-1, *outputs.shape[2:]))
+
+    def loss(outputs):
+        with _make_stateless_scope(model, *state) as scope:
+            model.compute_metrics(x, y, outputs, weights)
+            total, values = step.compute_output_losses(
+                model, batch, outputs, divisors
+            )
+        return total, (values, _read_scope(model, scope)[1])
+
+    (_, (values, metrics)), gradient = jax.value_and_grad(loss, has_aux=True)(
+        outputs
+    )
+    return values, metrics, gradient
 
 
 def test_step(model, state, data):
@@ -119,10 +169,15 @@ def _apply(model, optimizer_variables, gradients, trainable):
     return new, reset_averages(values)
 
 
-def _compute_losses(model, batch, divisors, training):
-    """Return the losses of a batch or a micro-batch; update the metrics."""
+def _compute_losses(model, batch, divisors, training, gradient=None):
+    """Return the losses of a batch or a micro-batch; update the metrics.
+
+    With `gradient`, return `step.continue_losses` instead.
+    """
     x, y, weights = batch
     outputs = model(x, training=training)
+    if gradient is not None:
+        return step.continue_losses(model, batch, outputs, divisors, gradient)
     model.compute_metrics(x, y, outputs, weights)
     return step.compute_losses(model, batch, outputs, divisors)
 

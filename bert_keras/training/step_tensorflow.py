@@ -30,8 +30,9 @@ def train_step(model, data):
     accumulate = step.count_micro_batches(model)
     if accumulate == 1:
         values, gradients = compute(batch)
+    elif step.caches_gradients(model):
+        values, gradients = _accumulate_twice(compute, batch, accumulate)
     else:
-        step.check_cut(model)
         values, gradients = _accumulate(compute, batch, accumulate)
     gradients = [
         # Keras expects None if no loss depends on the weight.
@@ -91,22 +92,29 @@ class _Gradients:
                 self._compute, jit_compile=True, autograph=False
             )
 
-    def __call__(self, batch):
-        return self.compute(batch)
+    def __call__(self, batch, gradient=None):
+        """Compute a micro-batch; `gradient` is that of `continue_losses`."""
+        return self.compute(batch, gradient)
 
-    def _compute(self, batch):
+    def _compute(self, batch, gradient):
         model, (x, y, weights) = self.model, batch
         arithmetic = modes.use(compile_large=runs_on_cpu())
         with arithmetic, tf.GradientTape() as tape:
             outputs = model(x, training=True)
-            loss, values = step.compute_losses(
-                model, batch, outputs, self.divisors, _count_replicas()
-            )
+            if gradient is None:
+                loss, values = step.compute_losses(
+                    model, batch, outputs, self.divisors, _count_replicas()
+                )
+            else:
+                loss, values = step.continue_losses(
+                    model, batch, outputs, self.divisors, gradient
+                )
             # In float16, a large factor keeps small gradients from being 0.
             loss = model.optimizer.scale_loss(loss)
         gradients = tape.gradient(loss, self.weights)
         # Metrics need no gradient, so they are computed outside of the tape.
-        model.compute_metrics(x, y, outputs, weights)
+        if gradient is None:
+            model.compute_metrics(x, y, outputs, weights)
         self.missing |= {i for i, g in enumerate(gradients) if g is None}
         # Gradients are summed as dense tensors, so IndexedSlices of embeddings
         # are converted.
@@ -116,8 +124,68 @@ class _Gradients:
         ]
 
 
-def _accumulate(compute, batch, accumulate):
+def _accumulate(compute, batch, accumulate, gradient=None):
     """Return the sums of losses and of gradients over the micro-batches."""
+    number, cut = _split(compute.model, batch, accumulate)
+
+    def add(i, *sums):
+        values, gradients = compute(*cut(i, (batch, gradient)))
+        new = [values, *gradients]
+        return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
+
+    # Initial sums: one tensor (1 + losses,) for the losses, then one tensor for
+    # each gradient.
+    zeros = [tf.zeros_like(compute.divisors)]
+    zeros += [tf.zeros(v.shape, v.dtype) for v in compute.weights]
+    _, values, *gradients = _repeat(number, add, zeros)
+    return values, gradients
+
+
+def _accumulate_twice(compute, batch, accumulate):
+    """Return `_accumulate` for a loss that needs all outputs together.
+
+    See `step.caches_gradients`.
+    """
+    model, (x, y, weights) = compute.model, batch
+    weight_ids = {id(v) for v in model.non_trainable_weights}
+    seeds = [
+        v for v in model.non_trainable_variables if id(v) not in weight_ids
+    ]
+    states = [tf.identity(seed.value) for seed in seeds]
+    outputs = _compute_outputs(model, x, accumulate)
+    # The second pass draws the same dropout masks.
+    for seed, state in zip(seeds, states, strict=True):
+        seed.assign(state)
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        loss, values = step.compute_output_losses(
+            model, batch, outputs, compute.divisors, _count_replicas()
+        )
+    gradient = tape.gradient(loss, outputs)
+    model.compute_metrics(x, y, outputs, weights)
+    sums, gradients = _accumulate(compute, batch, accumulate, gradient)
+    return values + sums, gradients
+
+
+def _compute_outputs(model, x, accumulate):
+    """Return the outputs of a batch, computed in micro-batches."""
+    number, cut = _split(model, x, accumulate)
+    ids = next(v for v in tree.flatten(x) if v is not None)  # (B, K, T)
+
+    def add(i, outputs, start):
+        with modes.use(compile_large=runs_on_cpu()):
+            new = model(cut(i, x), training=True)  # (rows, K, D)
+        rows = start + tf.range(tf.shape(new)[0])
+        outputs = tf.tensor_scatter_nd_update(outputs, rows[:, None], new)
+        return i + 1, outputs, start + tf.shape(new)[0]
+
+    shape = (*keras.ops.shape(ids)[:-1], model.output.shape[-1])
+    outputs = tf.zeros(shape, model.output.dtype)  # (B, K, D)
+    return _repeat(number, add, [outputs, tf.constant(0)])[1]
+
+
+def _split(model, batch, accumulate):
+    """Return the number of micro-batches, and a function that cuts one out."""
     count = step.count_rows(batch)
     # Rows of a micro-batch; the last micro-batch may have fewer rows. A replica
     # may have no rows, and `size` must not be 0, because it is a divisor.
@@ -125,7 +193,7 @@ def _accumulate(compute, batch, accumulate):
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
     # XLA needs one fixed size for all micro-batches.
     even = isinstance(count, int) and count % size == 0
-    if compute.model.jit_compile and not even:
+    if model.jit_compile and not even:
         raise InputError(
             f"accumulate={accumulate} with jit_compile (Keras's default on a "
             "single GPU) needs a fixed batch size that is a multiple of "
@@ -133,10 +201,10 @@ def _accumulate(compute, batch, accumulate):
             "with jit_compile=False."
         )
 
-    def micro_batch(i):
+    def cut(i, arrays):
         length = size if even else tf.minimum(size, count - i * size)
 
-        def cut(values):
+        def cut_rows(values):
             if values is None:
                 return None
             rank = len(values.shape)
@@ -146,26 +214,20 @@ def _accumulate(compute, batch, accumulate):
             inner = [-1 if n is None else n for n in values.shape[1:]]
             return tf.slice(values, begin, tf.stack([length, *inner]))
 
-        return tree.map_structure(cut, batch)
+        return tree.map_structure(cut_rows, arrays)
 
-    def add(i, *sums):
-        values, gradients = compute(micro_batch(i))
-        new = [values, *gradients]
-        return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
+    return -(-count // size), cut  # the number, rounded up
 
-    number = -(-count // size)  # number of micro-batches, rounded up
-    # Initial sums: one tensor (1 + losses,) for the losses, then one tensor for
-    # each gradient.
-    zeros = [tf.zeros_like(compute.divisors)]
-    zeros += [tf.zeros(v.shape, v.dtype) for v in compute.weights]
-    _, values, *gradients = tf.while_loop(
+
+def _repeat(number, function, values):
+    """Return (number, *values) after `number` calls function(i, *values)."""
+    return tf.while_loop(
         lambda i, *_: i < number,
-        add,
-        (tf.constant(0), *zeros),
+        function,
+        (tf.constant(0), *values),
         # Two micro-batches at a time would take twice the memory.
         parallel_iterations=1,
     )
-    return values, gradients
 
 
 def _count_replicas():

@@ -238,13 +238,6 @@ def choose_arguments(
             "`from_scratch` discards. Leave `from_scratch` or the other two "
             "out."
         )
-    accumulation = hyperparameters.accumulation
-    if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
-        raise InputError(
-            f"`accumulation` is {accumulation}, but the loss of the task "
-            f"{task.title} compares all rows of a batch with each other. Leave "
-            "`accumulation` out; if memory is short, lower `batch_size`."
-        )
     if arguments["learning_rate"] is None:
         chosen["learning_rate"] = models.scale_rate(
             task.defaults.learning_rate, init

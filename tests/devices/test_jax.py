@@ -169,6 +169,55 @@ for optimizer, dtype in (
         raise AssertionError("labels beyond the classes")
 """
 
+# With dropout, both passes over the micro-batches draw the same masks.
+CACHED_GRADIENTS = """
+import bert_keras, keras, jax, numpy as np
+from jax import numpy as jnp
+from model_samples import fill, make_model
+
+ids = np.random.default_rng(0).integers(1, 30, (6, 3, 6))
+numbers = np.arange(18).reshape(6, 3) % 11
+
+def make(accumulate):
+    model = fill(make_model("embedder", dropout=0.3, attention_dropout=0.3))
+    for variable in model.non_trainable_variables:  # the seeds
+        variable.assign(np.full(variable.shape, 3))
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.accumulate = accumulate
+    model.compile(optimizer, bert_keras.InBatchNegatives())
+    return model
+
+def differentiate(accumulate):
+    model, loss = make(accumulate), bert_keras.InBatchNegatives()
+
+    def compute(trainable):
+        states = [v.value for v in model.non_trainable_variables]
+        outputs = [None] * 6
+        for i in range(accumulate):
+            found, states = model.stateless_call(
+                trainable, states, ids[i::accumulate], training=True
+            )
+            outputs[i::accumulate] = list(found)
+        return loss(numbers, jnp.stack(outputs))
+
+    weights = [v.value for v in model.trainable_variables]
+    value, gradients = jax.value_and_grad(compute)(weights)
+    return value, [a - b for a, b in zip(weights, gradients, strict=True)]
+
+distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+for accumulate in (1, 2, 3):
+    value, weights = differentiate(accumulate)
+    for scope in (None, distribution):
+        keras.distribution.set_distribution(scope)
+        model = make(accumulate)
+        found = float(np.ravel(model.train_on_batch(ids, numbers))[0])
+        keras.distribution.set_distribution(None)
+        np.testing.assert_allclose(found, value, rtol=1e-5)
+        for a, b in zip(model.trainable_variables, weights, strict=True):
+            if "pooler" not in a.path:
+                np.testing.assert_allclose(a, b, atol=2e-5, err_msg=a.path)
+"""
+
 # A callback of JAX fails while the compiled step runs, not while it is traced.
 LOST = """
 import jax, keras, numpy as np
@@ -272,6 +321,11 @@ def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
 def test_an_unused_pooler_of_a_shared_encoder_stays_the_same():
     pytest.importorskip("jax", reason="jax is not installed")
     run(SHARED_ENCODER)
+
+
+def test_micro_batches_have_the_negatives_of_the_whole_batch():
+    pytest.importorskip("jax", reason="jax is not installed")
+    run(CACHED_GRADIENTS)
 
 
 def test_a_failed_step_keeps_the_weights():

@@ -38,7 +38,7 @@ from bert_keras.modeling.pretrainer import (
 )
 from bert_keras.modeling.task_base import TaskModel, symbolic_inputs
 from bert_keras.training.optimizers import AdamW, Lamb, adamw
-from bert_keras.training.similarity import InBatchNegatives
+from bert_keras.training.similarity import CoSENT, InBatchNegatives
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
 
@@ -407,21 +407,29 @@ def a_batch_has_the_negatives_of_all_replicas(folder):
 def compare_losses_of_all_replicas():
     random = np.random.default_rng(0)
     ids = random.integers(1, 30, (5, 3, 6), "int32")
+    # Rows 0 and 3, on different replicas, count as equal; also 1 and 4.
+    numbers = np.arange(15).reshape(5, 3) % 9
+    compare_with_one(InBatchNegatives(), ids, numbers)
+    scores = np.array([0.2, 1.0, 0.2, 0.0, 0.7])
+    compare_with_one(CoSENT(), ids[:, :2], scores)
+
+
+def compare_with_one(loss, ids, labels):
     results = []
-    for strategy in (OFF, TWO):
+    for strategy, accumulate in ((OFF, 1), (TWO, 1), (TWO, 2)):
         with strategy.scope():
             model = fill(MeanEmbedder(make_encoder(**STILL)))
-            model.compile(AdamW(1e-4), InBatchNegatives())
-        # Rows 0 and 3, on different replicas, count as equal; also 1 and 4.
-        numbers = np.arange(15).reshape(5, 3) % 9
-        rows = tf.data.Dataset.from_tensor_slices((ids, numbers))
+            model.compile(AdamW(1e-4, accumulate=accumulate), loss)
+        rows = tf.data.Dataset.from_tensor_slices((ids, labels))
         logs = model.fit(
             strategy.batches(rows.batch(5)), verbose=0, shuffle=False
         ).history
-        loss = model.evaluate(strategy.batches(rows.batch(5)), verbose=0)
-        results.append((model, [*logs["loss"], loss]))
-    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5)
-    assert_equal(results[0][0], results[1][0], atol=2e-6)
+        value = model.evaluate(strategy.batches(rows.batch(5)), verbose=0)
+        results.append((model, [*logs["loss"], value]))
+    (first, expected), *others = results
+    for model, losses in others:
+        np.testing.assert_allclose(expected, losses, rtol=1e-5)
+        assert_equal(first, model, atol=2e-6)
 
 
 def an_unused_pooler_stays_the_same(folder):

@@ -178,7 +178,8 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     task = embed_task(train=data, dev=data, pooling="max")
     before = evaluate(task, [init])  # an embedder has no head to train
     run = tmp_path / "run"
-    results = learn(task, init, run, epochs=3, learning_rate=1e-2)
+    hyperparameters = {"epochs": 3, "learning_rate": 1e-2, "accumulation": 2}
+    results = learn(task, init, run, **hyperparameters)
     assert (results["rows"], results["dev_rows"]) == (12, 12)
     assert results["ndcg_at_10"] > before["ndcg_at_10"]
     # The pooling is stored with the model.
@@ -201,6 +202,19 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
         "normalize": True,
         "truncate_dim": None,
     }
+
+
+def test_the_order_of_scores_is_learned_from_a_file(init, tmp_path):
+    words = "good bad fine awful film book cat dog sat ran red blue".split()
+    rows = [(words[0], word, n / 11) for n, word in enumerate(words)]
+    header = ("text", "text_pair", "score")
+    data = write_csv(tmp_path / "t.csv", rows, header)
+    files = {"train": data, "dev": data, "label": "score"}
+    task = embed_task(**files, objective="cosent")
+    before = evaluate(embed_task(dev=data, label="score"), [init])
+    hyperparameters = {"epochs": 8, "learning_rate": 1e-2, "accumulation": 2}
+    results = learn(task, init, tmp_path / "run", **hyperparameters)
+    assert results["spearman"] > before["spearman"] + 0.3
 
 
 def test_ranking_is_learned_and_served_from_its_files(init, tmp_path):

@@ -1,15 +1,22 @@
 """The embedder: pooling, several texts per example, `encode`."""
 
+import json
+from pathlib import Path
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from model_samples import fill, make_model
 
 import bert_keras
+from bert_keras import BertPreprocessor
 from bert_keras.errors import InputError
 from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.heads import Pooling, normalize_vectors
 
+GOLDEN = Path(__file__).parent.parent / "golden"
 FIRST, SECOND = ["good bad", "bad", "badly good"], ["bad", "good", "badly"]
 
 
@@ -68,14 +75,85 @@ def test_several_texts_an_example_are_as_each_alone():
         preprocess.each((FIRST, SECOND[:2]))
 
 
-def test_micro_batches_are_refused_to_a_loss_that_compares_rows():
-    model = BertEmbedder(tiny.encoder())
-    model.compile(
-        bert_keras.adamw(1e-3, steps=2, accumulate=3),
-        bert_keras.InBatchNegatives(),
+SCORES = np.array([0.2, 1.0, 0.2, 0.0, 0.7, 0.5, 0.9], "float32")
+NUMBERS = np.arange(21).reshape(7, 3) % 11
+COMPARING = {
+    "hard negatives": (bert_keras.InBatchNegatives(), NUMBERS),
+    "scores": (bert_keras.CoSENT(), SCORES),
+    "sizes": (bert_keras.Matryoshka(bert_keras.InBatchNegatives(), [8, 3]), 0),
+}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3, 7])
+@pytest.mark.parametrize("name", COMPARING)
+def test_micro_batches_have_the_gradients_of_one_tape(name, accumulate):
+    """Dropout is on, so the two passes must draw the same masks."""
+    loss, labels = COMPARING[name]
+    labels = None if name == "sizes" else labels
+    count = 2 if name == "scores" else 3
+    ids = np.random.default_rng(0).integers(1, 30, (7, count, 6))
+    model = fill(make_model("embedder", dropout=0.3, attention_dropout=0.3))
+    table = model.encoder.embeddings.token.embeddings
+    table.regularizer = keras.regularizers.L2(0.1)
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.accumulate = accumulate
+    model.compile(optimizer, loss, jit_compile=False)
+    states = [v.numpy() for v in model.non_trainable_variables]
+    size = -(-7 // accumulate)
+    weights = [w for w in model.trainable_variables if "pooler" not in w.path]
+    with tf.GradientTape() as tape:
+        rows = range(0, 7, size)
+        rows = [model(ids[i : i + size], training=True) for i in rows]
+        expected = loss(labels, tf.concat(rows, 0)) + sum(model.losses)
+    gradients = tape.gradient(expected, [w.value for w in weights])
+    for variable, state in zip(
+        model.non_trainable_variables, states, strict=True
+    ):
+        variable.assign(state)
+    before = [w.numpy() for w in weights]
+    found = float(np.ravel(model.train_on_batch(ids, labels))[0])
+    assert found == pytest.approx(float(expected), rel=1e-5)
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    largest = max(np.abs(gradient).max() for gradient in gradients)
+    for weight, old, gradient in zip(weights, before, gradients, strict=True):
+        np.testing.assert_allclose(
+            old - weight.numpy(),
+            gradient,
+            atol=1e-5 * largest,
+            err_msg=weight.path,
+        )
+
+
+def test_micro_batches_have_the_gradients_of_sentence_transformers():
+    """Recorded from its `CachedMultipleNegativesRankingLoss`."""
+    recorded = json.loads((GOLDEN / "sentences.json").read_text())
+    recorded = recorded["losses"]["in_batch"]
+    encoder = bert_keras.BertEncoder.from_preset(
+        GOLDEN / "sentences", dropout=0.0, attention_dropout=0.0
     )
-    with pytest.raises(InputError, match="compares all rows .* accumulate=1,"):
-        model.train_on_batch(each())
+    for weight in encoder.weights:  # as in record_sentences.py
+        if weight.name in ("bias", "beta", "gamma"):
+            weight.assign(np.full(weight.shape, weight.name == "gamma"))
+    preprocess = BertPreprocessor.from_preset(GOLDEN / "sentences")
+    ids = preprocess.with_prompt(None).each(tuple(recorded["columns"]))
+    model = BertEmbedder(encoder)
+    weights = {
+        "token": encoder.embeddings.token.embeddings,
+        "query": encoder.transformer_layers[0].attention.query.kernel,
+    }
+    before = {name: weight.numpy() for name, weight in weights.items()}
+    optimizer = keras.optimizers.SGD(0.01)
+    optimizer.accumulate = 3
+    model.compile(optimizer, bert_keras.InBatchNegatives(), jit_compile=False)
+    loss = float(np.ravel(model.train_on_batch(ids))[0])
+    assert loss == pytest.approx(recorded["loss"], rel=1e-5)
+    for name, weight in weights.items():
+        moved = (before[name] - weight.numpy()) / 0.01
+        expected = np.reshape(recorded[name], moved.shape)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(
+            moved / scale, expected / scale, atol=1e-5, err_msg=name
+        )
 
 
 def test_pooling_is_that_of_the_source_unless_an_argument_says_so():

@@ -397,14 +397,6 @@ def test_a_repeated_id_of_a_parquet_file_is_named_by_its_row(tmp_path):
         embed_task(dev=path, passages=passages).read("dev")
 
 
-def test_micro_batches_are_refused_before_the_run(tmp_path):
-    path = write(tmp_path / "t.csv", PAIRS)
-    task = embed_task(train=path, dev=path)
-    with pytest.raises(InputError, match="`accumulation` is 2, .* compares"):
-        finetuning.run(task, "no weights", tmp_path / "run", accumulation=2)
-    assert not (tmp_path / "run").exists()
-
-
 def test_several_embedders_are_not_averaged(tmp_path):
     task = embed_task(dev=write(tmp_path / "t.csv", PAIRS))
     message = "Several models of --task=embed cannot be averaged: name one."
