@@ -40,7 +40,6 @@ from official_tasks.tasks.pairs import PAIR_OPTIONS
 
 COLUMNS = ("train", "text", "text_pair", "label", "queries", "passages", "id")
 COLUMNS += ("separator", "encoding")
-BLOCK = 2**24  # cosines that are computed at once, 64 MB in float32
 
 
 def define_flags():
@@ -207,7 +206,7 @@ def mine(
         num_nearest = range_max + max(most_partners, len(excluded))
         candidates = [
             index
-            for index in _nearest(cosines, num_nearest).tolist()
+            for index in embedding.select_highest(cosines, num_nearest).tolist()
             if index not in excluded and cosines[index] <= limit
         ]
         mined.append(candidates[range_min:range_max][:num_negatives])
@@ -216,25 +215,9 @@ def mine(
 
 def _rows(texts, passages):
     """Yield the cosines of each text with all passages, float (P,)."""
-    step = max(1, BLOCK // len(passages))
+    step = max(1, embedding.MAX_COSINES // len(passages))
     for start in range(0, len(texts), step):
         yield from texts[start : start + step] @ passages.T  # (step, P)
-
-
-def _nearest(cosines, count):
-    """Return the indices of the highest values, highest first.
-
-    Of equal values, the lower index comes first.
-    """
-    distances = -cosines
-    indices = np.arange(len(distances))
-    if count < len(distances):
-        farthest = np.partition(distances, count - 1)[count - 1]
-        indices = np.flatnonzero(
-            distances <= farthest
-        )  # more if some are equal
-    order = np.argsort(distances[indices], kind="stable")
-    return indices[order][:count]
 
 
 if __name__ == "__main__":

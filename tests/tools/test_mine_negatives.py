@@ -9,6 +9,7 @@ from run_script import ROOT, call_script
 from task_samples import save_toy_model, sentences, write_csv
 
 from bert_keras.errors import InputError
+from official_tasks.tasks import embedding
 from official_tasks.tasks.embedding import Query
 from tools import mine_negatives
 from tools.mine_negatives import mine
@@ -68,7 +69,7 @@ def mine_as_published(
 def test_negatives_are_those_of_sentence_transformers(
     range_min, range_max, absolute, relative, monkeypatch
 ):
-    monkeypatch.setattr(mine_negatives, "BLOCK", 4 * len(PASSAGES))
+    monkeypatch.setattr(embedding, "MAX_COSINES", 4 * len(PASSAGES))
     queries, texts, passages = queries_and_vectors(range_max)
     chosen = 3, range_min, range_max, absolute, relative
     found = mine(texts, passages, queries, *chosen)
@@ -80,9 +81,18 @@ def test_negatives_are_those_of_sentence_transformers(
 
 @pytest.mark.parametrize("count", [1, 3, 7, 40, 41, 90])
 def test_the_nearest_are_those_of_a_stable_sort(count):
-    cosines = np.random.default_rng(count).integers(-4, 4, 40) / 4
-    expected = np.argsort(-cosines, kind="stable")[:count]
-    assert mine_negatives._nearest(cosines, count).tolist() == expected.tolist()
+    random = np.random.default_rng(count)
+    cosines = random.integers(-4, 4, (3, 40)) / np.float32(4)
+    cosines[1, random.choice(40, 5, replace=False)] = np.nan  # ranks first
+    known = np.where(np.isnan(cosines), np.inf, cosines)
+    expected = np.argsort(-known, axis=1, kind="stable")[:, :count]
+    ranking = embedding.Ranking.best(cosines, count)
+    np.testing.assert_array_equal(ranking.order, expected)
+    expected = np.take_along_axis(cosines, expected, axis=1)
+    np.testing.assert_array_equal(ranking.cosine, expected)
+    assert embedding.select_highest(cosines[0], count).tolist() == (
+        ranking.order[0].tolist()
+    )
 
 
 def test_a_text_is_not_its_own_negative():
