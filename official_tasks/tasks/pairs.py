@@ -112,7 +112,10 @@ class PairTable(Table):
 
     @functools.cached_property
     def passages(self):
-        """Dict of id -> title and text, as BEIR joins them, or None."""
+        """Dict of id -> title and text, as BEIR joins them, or None.
+
+        BEIR: `(title + " " + text).strip()`, also if the title is empty.
+        """
         return self._read_texts(self.options.passages, "title")
 
     def _read_texts(self, path, title=None):
@@ -132,10 +135,8 @@ class PairTable(Table):
             if key in texts:
                 where = format_lines([(path, line)])
                 raise InputError(f"{where}: the id {key!r} occurs twice")
-            if any(names):
-                text = f"{names[0]} {text}".strip()
-                num_titles += 1
-            texts[key] = text
+            num_titles += any(names)
+            texts[key] = " ".join([*names, text]).strip() if title else text
         if not texts:
             raise InputError(f"{path}: expected at least one row, got none")
         if num_titles:

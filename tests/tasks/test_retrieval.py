@@ -11,6 +11,7 @@ from task_samples import read_csv, write_csv
 from bert_keras import CoSENT, CosineRegression, InputError
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks import embedding
+from official_tasks.tasks.base import Examples
 from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.retrieval import rank_task
 
@@ -180,6 +181,36 @@ def test_titles_and_unknown_ids_are_read_as_in_beir(tmp_path):
     columns["queries"] = columns["passages"]
     with pytest.raises(InputError, match="line 2: the id 'q0' is not in"):
         embed_task(dev=str(dev), **columns).read("dev")
+
+
+def test_titles_and_texts_are_joined_as_by_beir_everywhere(tmp_path):
+    documents = [
+        {"_id": "0", "title": "Ulm", "text": "It is."},
+        {"_id": "1", "title": "", "text": " It was. "},
+        {"_id": "2", "text": "No title.\n"},
+        {"_id": "3", "title": " A ", "text": ""},
+        {"_id": "4", "title": None, "text": "b  c"},
+    ]
+    lines = map(json.dumps, documents)
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    # The expression of BEIR's retrieval models.
+    expected = [
+        ((d.get("title") or "") + " " + d["text"]).strip() for d in documents
+    ]
+    rows = [(f"query {d['_id']}", d["_id"]) for d in documents]
+    qrels = write(tmp_path / "t.csv", rows)
+    options = {"passages": str(tmp_path / "corpus.jsonl"), "id": "_id"}
+    files = {"train": qrels, "dev": qrels, "test": qrels}
+    task = embed_task(**files, **options)
+    assert [pair.texts[1] for pair in task.read("train")] == expected
+    assert task.read("dev")[0].passages == expected
+    # mine_negatives.py reads by these two functions.
+    rows = task.source.read_files("train")
+    pairs = Examples((pair for _, pair in rows), rows.notes)
+    assert task.collect_queries(pairs)[0].passages == expected
+    task = rank_task(dev=qrels, test=qrels, **options)
+    for split in ("dev", "test"):
+        assert [pair.texts[1] for pair in task.read(split)] == expected
 
 
 def test_a_row_may_have_several_negatives(tmp_path):
