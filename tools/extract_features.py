@@ -6,7 +6,10 @@ r"""Writes features of texts: a vector for each token or word.
 
 In: a file with a text on each line (blanks separate words), and a model folder
 or name of weights. With --columns, the file is a CoNLL file, with a word on
-each line. Out: one .npz or .tfrecord file. A .npz has the vectors of all texts,
+each line. --input may also be a data set (tfds:NAME[/CONFIG][:VERSION][#SPLIT]
+or hf:NAME[/CONFIG][:SPLIT]): its texts are in the column text or, with
+--columns, its lists of words are in the column tokens. --text names another
+column. Out: one .npz or .tfrecord file. A .npz has the vectors of all texts,
 the index where each text's vectors start, the token ids, and for each token the
 index of its word. A .tfrecord has an Example for each text.
 official_tasks/engine/features.py describes the arrays.
@@ -31,6 +34,7 @@ from absl import flags
 
 import bert_keras
 from bert_keras import files
+from bert_keras.data.data_sets import column_rows, is_data_set
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import bound_lines
 from bert_keras.modeling.recipes import find_recipe
@@ -41,9 +45,20 @@ from official_tasks.tasks.text_files import plain_errors
 
 
 def define_flags():
-    flags.DEFINE_string("input", None, "File with one text on each line.")
+    flags.DEFINE_string(
+        "input", None, "File with one text on each line, or a data set."
+    )
     flags.DEFINE_bool(
-        "columns", False, "--input is a CoNLL file, with a word on each line."
+        "columns",
+        False,
+        "--input is a CoNLL file, with a word on each line, or a data set with "
+        "lists of words.",
+    )
+    flags.DEFINE_string(
+        "text",
+        None,
+        "Column of a data set to read; by default text, or tokens with "
+        "--columns.",
     )
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
@@ -65,8 +80,19 @@ def define_flags():
     )
 
 
-def read_words(path, columns):
-    """Yield the words of each text of a file."""
+def read_words(path, columns, text=None):
+    """Yield the words of each text of a file or of a data set.
+
+    Args:
+        path: the file, or the name of a data set.
+        columns: True for a CoNLL file, or for a data set with lists of words.
+        text: the column of the data set to read, or None.
+    """
+    if is_data_set(path):
+        yield from _read_data_set(path, text or ("text", "tokens")[columns])
+        return
+    if text:
+        raise InputError(f"--text={text} only applies to a data set.")
     if columns:
         for sentence in read_columns(path, labelled=False):
             yield list(sentence.words)
@@ -83,12 +109,31 @@ def read_words(path, columns):
         raise InputError(f"{path}: no such file") from None
 
 
+def _read_data_set(source, column):
+    for number, (cell,) in column_rows(source, [column]):
+        if isinstance(cell, str):
+            yield cell.split()
+            continue
+        words = [] if cell is None else cell
+        if not isinstance(words, list) or not all(
+            isinstance(word, str) for word in words
+        ):
+            raise InputError(
+                f"{source}, row {number}: expected a text or a list of words "
+                f"in column {column!r}, got {cell!r}. Name another column by "
+                "--text."
+            )
+        yield words
+
+
 def main(values):
     from bert_keras.interop.opening import open_checkpoint
 
     script.prepare_output(values, inputs=("input", "model"))
     recipe = find_recipe(values.recipe)
-    texts = functools.partial(read_words, values.input, values.columns)
+    texts = functools.partial(
+        read_words, values.input, values.columns, values.text
+    )
     if os.path.exists(values.input):
         files.check_file(values.input)  # a pipe can be read only once
     count = sum(1 for _ in texts())

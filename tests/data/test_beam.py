@@ -5,6 +5,9 @@ import json
 import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
 from contextlib import suppress
 
 import numpy as np
@@ -17,6 +20,7 @@ from data_samples import (
     write_texts,
 )
 from script_flags import parse_flags
+from tfds_samples import write
 
 from bert_keras.data import beam, building
 from bert_keras.data.beam import create_pretraining_data_with_beam
@@ -104,6 +108,65 @@ def test_a_build_by_beam_has_the_bytes_of_a_local_one(
     folder, manifests = local
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)
+
+
+# Ends its own process, as kill -9 does, at a call of a function.
+KILLED = """
+import os, signal, sys
+import pytest
+from data_samples import in_small_parts, toy_tokenizer
+from bert_keras.data import beam, building, pretraining_data, sampling
+
+source, folder, owner, name, number = sys.argv[1:]
+owner = {"building": building, "shard": pretraining_data.WriteShard}[owner]
+function, calls = getattr(owner, name), []
+
+def call(*arguments):
+    calls.append(arguments)
+    if len(calls) == int(number):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(*arguments)
+
+setattr(owner, name, call)
+in_small_parts(pytest.MonkeyPatch())
+beam.create_pretraining_data_with_beam(
+    source, toy_tokenizer(), folder, sampling.SamplingRules(16, 3),
+    seed=5, copies=2, held_out_share=0.3, records=True,
+    beam_flags=["--runner=DirectRunner", "--prism_location=none"],
+)
+"""
+
+
+@pytest.mark.long
+def test_a_killed_build_of_a_data_set_ends_with_the_same_bytes(
+    tokenizer, tmp_path, monkeypatch
+):
+    reason = "needs pip install 'bert_keras[beam]'"
+    pytest.importorskip("apache_beam", reason=reason)
+    tfds = pytest.importorskip("tensorflow_datasets")
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path / "tfds"))
+    rows = [
+        {"title": d.name, "text": "\n\n".join(d.paragraphs)} for d in corpus(50)
+    ]
+    builder = write("wikipedia/20230601.en", {"train": enumerate(rows)})
+    source = f"tfds:{builder.data_path}"
+    local = tmp_path / "local"
+    manifests = create_pretraining_data(
+        read_documents(source), tokenizer, str(local), RULES, **SETTINGS
+    )
+    assert create(source, tokenizer, tmp_path / "beam") == manifests
+    assert contents(tmp_path / "beam") == contents(local)
+    folder = tmp_path / "killed"
+    for at in (("building", "write_tokens", "3"), ("shard", "__call__", "4")):
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, source, str(folder), *at],
+            capture_output=True,
+            text=True,
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+        assert contents(folder) and contents(folder) != contents(local)
+    assert create(source, tokenizer, folder) == manifests
+    assert contents(folder) == contents(local)
 
 
 @pytest.mark.long

@@ -1,11 +1,14 @@
 """Data sets of TensorFlow Datasets, written by its own builders, offline."""
 
+import csv
 import json
 import os
 
+import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from glue_samples import random_outputs, write_glue
+from script_flags import parse_flags
 from tfds_samples import write
 from toy_words import preprocessor
 
@@ -14,11 +17,13 @@ from bert_keras import InputError
 from bert_keras.data import tfds_sets
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.data_sets import column_rows, parse_data_set
+from official_tasks.engine import models
 from official_tasks.tasks import glue
 from official_tasks.tasks.conll import CONLL_2003, WIKI_ANN
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
+from tools import extract_features, mine_negatives
 
 WIKIPEDIA = "wikipedia/20230601.en"
 PAGES = [
@@ -287,6 +292,98 @@ def test_damaged_metadata_of_a_data_set_are_named(folder, file):
     (prepared / file).write_text("{")
     with pytest.raises(InputError, match="JSON file in its folder is damaged"):
         list(column_rows(f"tfds:{prepared}", ["text"]))
+
+
+class BkRetrieval(tfds.core.GeneratorBasedBuilder):
+    """A data set in BEIR's layout: a configuration for each file."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    ROWS = {
+        "corpus": [
+            ("p1", "Ulm", "It is."),
+            ("p2", "", "It was."),
+            ("p3", "", "Z"),
+        ],
+        "queries": [("q1", "", "Is it?"), ("q2", "", "Was it?")],
+        "qrels": [("q1", "p1", "1"), ("q2", "p2", "1"), ("q1", "p9", "1")],
+    }
+    COLUMNS = {"qrels": ("query-id", "corpus-id", "score")}
+    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=name) for name in ROWS]
+
+    def _names(self):
+        names = ("_id", "title", "text")
+        return self.COLUMNS.get(self.builder_config.name, names)
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict(
+                {name: tfds.features.Text() for name in self._names()}
+            ),
+        )
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for n, row in enumerate(self.ROWS[self.builder_config.name]):
+            yield n, dict(zip(self._names(), row, strict=True))
+
+
+def test_negatives_are_mined_from_data_sets(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "load_trained", lambda *_: (None, None))
+    seen = {}
+
+    def embed(model, preprocess, texts, kind):
+        seen[kind] = texts
+        return np.eye(3, dtype="float32")[: len(texts)]
+
+    monkeypatch.setattr(mine_negatives, "embed", embed)
+    name = "tfds:bk_retrieval/"
+    words = [
+        *(f"--train={name}qrels", f"--queries={name}queries#train"),
+        *(f"--passages={name}corpus", "--id=_id", "--text=query-id"),
+        *("--text_pair=corpus-id", "--model=none"),
+        f"--output={tmp_path / 'mined.csv'}",
+    ]
+    mine_negatives.main(
+        parse_flags(mine_negatives.define_flags, words, monkeypatch)
+    )
+    assert set(seen["query"]) == {"Is it?", "Was it?"}
+    assert set(seen["document"]) == {"Ulm It is.", "It was.", "Z"}
+    with open(tmp_path / "mined.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["text"], row["text_pair"]) for row in rows} == {
+        ("Is it?", "Ulm It is."),
+        ("Was it?", "It was."),
+    }
+    assert len(rows) == 4  # each text with the two other passages
+
+
+def test_features_are_those_of_a_data_sets_texts_and_words(folder, tmp_path):
+    found = list(extract_features.read_words("tfds:bk_reviews", False))
+    rows = column_rows("tfds:bk_reviews", ["text"])
+    assert found == [text.split() for _, (text,) in rows] and len(found) == 12
+    titles = extract_features.read_words(
+        "tfds:bk_retrieval/corpus", False, "title"
+    )
+    assert sorted(titles) == [[], [], ["Ulm"]]
+    (tmp_path / "train.txt").write_text("EU NNP B-NP B-ORG\nate VBZ B-VP O\n")
+    read = tfds.builder("conll2003")._generate_examples
+    write("conll2003", {"train": read(tmp_path / "train.txt")})
+    found = extract_features.read_words("tfds:conll2003", True)
+    assert list(found) == [["EU", "ate"]]
+    row = {"sentence": "It is.", "label": 1, "idx": 5}
+    write("glue/cola", {"train": [(0, row)]})
+    for source, columns, text, words in (
+        ("tfds:glue/cola", False, "idx", "or a list of words"),
+        ("tfds:bk_reviews", True, None, "no column 'tokens'"),
+        ("tfds:conll2003#dev", True, None, "no dev split"),
+        ("texts.txt", False, "title", "--text=title only applies"),
+    ):
+        with pytest.raises(InputError) as caught:
+            list(extract_features.read_words(source, columns, text))
+        assert words in str(caught.value)
 
 
 def test_a_name_is_parsed():
