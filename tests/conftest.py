@@ -232,8 +232,8 @@ def toy_export(made_once):
     def make(folder):
         export_saved_model(
             task_models(),
-            preprocessor(),
             folder,
+            preprocessor(),
             portable=True,
             features="last",
             ids_signature="transformers",
@@ -260,6 +260,6 @@ def classifier_export(made_once):
 
     def make(folder):
         model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
-        export_saved_model(model, preprocessor(), folder, portable=True)
+        export_saved_model(model, folder, preprocessor(), portable=True)
 
     return made_once("classifier_export", make)

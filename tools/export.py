@@ -219,8 +219,8 @@ def export(models, preprocess, values):
     arguments["allow_untrained"] = values.allow_untrained
     folder = bert_keras.export_saved_model(
         models,
-        preprocess,
         values.output,
+        preprocess,
         dtype=values.dtype,
         verify=values.verify,
         **arguments,

@@ -23,7 +23,8 @@ class Head:
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class has an argument `dropout`.
         is_tied: True if the output matrix is the token embeddings.
-        signatures: signature names of an export; the first is the default.
+        signatures: names of signatures that an export may have, the default
+            first; see `SIGNATURES`.
         peft_task: `task_type` in PEFT's adapter_config.json; PEFT allows None.
     """
 
@@ -40,12 +41,13 @@ class Head:
     peft_task: str | None = None
 
 
+EMBEDDING = ("embed", "embed_query", "embed_document")
 HEADS = {
     "BertEncoder": Head(
         ("BertModel",),
         "AutoModel",
         "feature-extraction",
-        signatures=("embed",),
+        signatures=EMBEDDING,
         peft_task="FEATURE_EXTRACTION",
     ),
     "BertPretrainer": Head(
@@ -58,7 +60,7 @@ HEADS = {
         "fill-mask",
         parts=("mlm/", "nsp/"),
         is_tied=True,
-        signatures=("fill_mask", "next_sentence", "embed"),
+        signatures=("fill_mask", "next_sentence", *EMBEDDING),
     ),
     "BertCausalModel": Head(
         ("BertLMHeadModel",),
@@ -78,7 +80,7 @@ HEADS = {
         },
         has_labels=True,
         has_dropout=True,
-        signatures=("classify",),
+        signatures=("classify", "rank", "entail"),
         peft_task="SEQ_CLS",
     ),
     "BertTagger": Head(
@@ -111,7 +113,7 @@ HEADS = {
         signatures=("choose",),
     ),
     "BertEmbedder": Head(
-        (), "AutoModel", "sentence-similarity", signatures=("embed",)
+        (), "AutoModel", "sentence-similarity", signatures=EMBEDDING
     ),
 }
 # Class of transformers -> class of this package.

@@ -203,7 +203,7 @@ class Portable(RestoresVariables):
         raise InputError(
             f"{type(self).__name__}.quantize({mode!r}) would change no layer. "
             "For int8 weights export the model: export_saved_model(model, "
-            'preprocessor, folder, dtype="int8").'
+            'folder, dtype="int8").'
         )
 
     def with_dtype(self, policy: Any) -> Self:

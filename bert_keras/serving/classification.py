@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from bert_keras.errors import InputError
 from bert_keras.modeling.heads import check_long_text
 from bert_keras.serving.signature import (
     NEXT,
@@ -11,6 +10,7 @@ from bert_keras.serving.signature import (
     Output,
     Signature,
     pad_to,
+    padded,
 )
 from bert_keras.serving.texts import mean_over_windows
 from bert_keras.text.windows import in_chunks
@@ -125,14 +125,12 @@ def _several_labels(labels, thresholds):
 
     limit = "their threshold" if thresholds else "0.5"
     outputs = {
-        "label": Output(
+        "label": padded(
             *("string", ("B", "N")),
             f"labels with a probability of at least {limit}, likeliest first",
-            padded=True,
         ),
-        "label_index": Output(
-            *("int32", ("B", "N"), "indices in the card's `labels`"),
-            padded=True,
+        "label_index": padded(
+            "int32", ("B", "N"), "indices in the card's `labels`"
         ),
         "probabilities": Output(
             "float32", ("B", "C"), "sigmoid of each label's logit"
@@ -270,11 +268,6 @@ def entail(model, preprocess, hypothesis=HYPOTHESIS):
         preprocess: the model's preprocessor; see `copy_for_serving`.
         hypothesis: sentence with {}, which the candidate replaces.
     """
-    if hypothesis.count("{}") != 1:
-        raise InputError(
-            f"`hypothesis` is {hypothesis!r}. Expected a text with {{}} once, "
-            f"for the candidate, such as {HYPOTHESIS!r}."
-        )
     before, after = hypothesis.split("{}")
     indices = find_entailment(model.labels)
 

@@ -15,10 +15,10 @@ from bert_keras.serving.signature import (
     TRUNCATED,
     Output,
     Signature,
+    padded,
 )
 from bert_keras.serving.texts import describe_tokens, mean_over_windows
 from bert_keras.text.preprocessor import (
-    PROMPTS,
     BertPreprocessor,
     count_prompt,
     find_prompt,
@@ -34,10 +34,14 @@ def embed(
     truncate_dim=None,
     long_text="truncate",
     features=None,
-    prompt=None,
-    name="embed",
+    kind=None,
 ):
     """Return the signature `embed`: one vector for each text.
+
+    `embed_query` and `embed_document` put the prompt for queries or documents
+    before each text, as `encode_query` and `encode_document` of
+    sentence-transformers do. Without such a prompt, they use the preprocessor's
+    `prompt`, as `embed` does.
 
     Args:
         model: an encoder, or a model that has an encoder.
@@ -52,12 +56,11 @@ def embed(
         features: layers that give the vector of each token, such as "last"; see
             `find_recipe`. None: no vectors of tokens. A weighted sum is
             refused, because the model has no learned weights of layers.
-        prompt: text put before each text; None: the preprocessor's prompt.
-        name: name of the signature.
+        kind: "query" or "document" for `embed_query` or `embed_document`.
     """
     encoder = getattr(model, "encoder", model)
-    if prompt is None:
-        prompt = preprocess.prompts.get(preprocess.prompt, "")
+    side = find_prompt(preprocess.prompts, kind) if kind else None
+    prompt = preprocess.prompts.get(side or preprocess.prompt, "")
     unpooled = count_unpooled(preprocess, prompt) or None
     _check(encoder, long_text, features, prompt, unpooled)
     heads.check_truncate_dim(truncate_dim, encoder.hidden_dim)
@@ -76,17 +79,11 @@ def embed(
         recipe = find_recipe(features).vectors
         function = functools.partial(texts.embed_tokens, recipe=recipe)
         text = "a vector for each token, padded with 0"
-        outputs["features"] = Output(
-            "float32", ("B", "T", "F"), text, padded=True
-        )
+        outputs["features"] = padded("float32", ("B", "T", "F"), text)
         outputs |= TOKENS
-    return Signature(
-        name,
-        {"text": SENTENCE},
-        function,
-        outputs,
-        reads_windows=long_text == "windows",
-    )
+    name, inputs = f"embed_{kind}" if kind else "embed", {"text": SENTENCE}
+    in_windows = long_text == "windows"
+    return Signature(name, inputs, function, outputs, reads_windows=in_windows)
 
 
 @dataclasses.dataclass
@@ -157,26 +154,6 @@ class _Texts:
         if self.unpooled is not None:
             pooled = leave_out(mask, self.unpooled)
         return self.pool(encoded, mask, pooled)
-
-
-def embed_with_prompts(model, preprocess, options):
-    """Return a list of the signatures `embed_query` and `embed_document`.
-
-    They put the prompt for queries or for documents before each text, as
-    `encode_query` and `encode_document` of sentence-transformers do. Without
-    such a prompt, they use the preprocessor's `prompt`. If the preprocessor has
-    no prompts, the list is empty.
-    """
-    prompts = preprocess.prompts
-    if not any(prompts.values()):
-        return []
-    signatures = []
-    for kind in PROMPTS:
-        prompt = prompts.get(find_prompt(prompts, kind))
-        arguments = {**options, "features": None, "prompt": prompt}
-        name = f"embed_{kind}"
-        signatures.append(embed(model, preprocess, **arguments, name=name))
-    return signatures
 
 
 def trace_embedder(model, preprocess):

@@ -34,8 +34,10 @@ from bert_keras.serving.load import CARD, PROTO, plain_link, read_card
 from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import (
     NOT_A_MODEL,
-    all_signatures,
-    find_untrained_signatures,
+    ExportOptions,
+    drop_untrained,
+    list_signatures,
+    make_signatures,
     resolve_options,
 )
 from bert_keras.serving.texts import copy_for_serving
@@ -47,8 +49,8 @@ AXES = {1: ("B",), 2: ("B", "N"), 3: ("B", "K", "N")}
 
 def export_saved_model(
     models: keras.Model | Sequence[keras.Model],
-    preprocessor: BertPreprocessor | PathLike | None = None,
-    folder: PathLike | None = None,
+    folder: PathLike,
+    preprocessor: BertPreprocessor | None = None,
     *,
     pair: bool | None = None,
     top_k: int | None = None,
@@ -84,11 +86,10 @@ def export_saved_model(
 
     Args:
         models: a model, or a list of models with one preprocessor.
-        preprocessor: the `BertPreprocessor` that the models were trained with.
-            It may be left out, as in `export_saved_model(model, folder)`: then
-            the first model's `preprocessor` is used.
         folder: a new or empty folder. A folder that already has the same export
             is kept.
+        preprocessor: the `BertPreprocessor` that the models were trained with;
+            None: the first model's `preprocessor`.
         pair: True if the classifier reads `text` and `text_pair`; None: the
             `pair` of the classifier.
         top_k: number of tokens that `fill_mask` returns for each mask, and
@@ -139,88 +140,117 @@ def export_saved_model(
 
     Examples:
         >>> import os, tempfile
-        >>> from bert_keras import BertEmbedder, BertPreprocessor
-        >>> from bert_keras import export_saved_model
+        >>> from bert_keras import BertEmbedder, export_saved_model
         >>> model = BertEmbedder.from_preset("bert_keras_mini_en")
-        >>> preprocess = BertPreprocessor.from_preset("bert_keras_mini_en")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = export_saved_model(model, preprocess, f"{folder}/served")
+        ...     path = export_saved_model(model, f"{folder}/served")
         ...     os.path.exists(f"{path}/saved_model.pb")
         True
     """
-    options = dict(locals())
     require_tensorflow("An export")
-    for name in ("models", "preprocessor", "folder", "verify"):
-        del options[name]
-    models = models if isinstance(models, list | tuple) else [models]
-    preprocessor, folder = _find_preprocessor(models, preprocessor, folder)
-    folder = files.absolute(folder)
-    for model in models:
-        if not isinstance(getattr(model, "encoder", model), BertEncoder):
-            raise InputError(NOT_A_MODEL.format(type(model).__name__))
-        check_fits(model, preprocessor)
-    options = resolve_options(models, options)
-    stated = License(license) if license else _find_license(models)
-    options["license"] = stated.name
-    left_out = (
-        [] if allow_untrained else find_untrained_signatures(models, options)
+    options = ExportOptions(
+        pair=pair,
+        top_k=top_k,
+        pooling=pooling,
+        normalize=normalize,
+        truncate_dim=truncate_dim,
+        features=features,
+        hypothesis=hypothesis,
+        long_text=long_text,
+        ids_signature=ids_signature,
+        portable=portable,
+        dtype=dtype,
+        license=license,
+        allow_untrained=allow_untrained,
     )
+    _check_folder(folder)
+    models = models if isinstance(models, list | tuple) else [models]
+    preprocessor = preprocessor or _find_preprocessor(models)
+    return _export(
+        models, files.absolute(folder), preprocessor, options, verify
+    )
+
+
+def _export(models, folder, preprocessor, options, verify):
+    _check_models(models, preprocessor)
+    preprocess = copy_for_serving(preprocessor, options.portable)
+    options = resolve_options(models, preprocess, options)
+    stated = _find_license(models, options)
+    options = dataclasses.replace(options, license=stated.name)
+    signatures = list_signatures(models, preprocess, options)
+    if not options.allow_untrained:
+        signatures = drop_untrained(signatures, options)
     fingerprint = compute_fingerprint(models, preprocessor, options)
     is_exported = is_present(folder, fingerprint)
     if is_exported and not verify:
         return folder
-    preprocess = copy_for_serving(preprocessor, portable)
-    served = [convert_weights(model, dtype) for model in models]
-    signatures = all_signatures(served, preprocess, options, left_out)
+    served = {id(m): convert_weights(m, options.dtype) for m in models}
+    signatures = [(name, served[id(model)]) for name, model in signatures]
+    signatures = make_signatures(signatures, preprocess, options)
     functions = {name: s.trace() for name, s in signatures.items()}
     answers = None
     if verify:
         answers = verification.answer_here(signatures, functions, preprocessor)
     if is_exported:
-        _check_answers(folder, answers, TOLERANCES[dtype])
+        _check_answers(folder, answers, TOLERANCES[options.dtype])
         return folder
     with files.atomic_output(folder, overwrite=False) as partial:
         os.mkdir(partial)
         write_license(stated, partial)
-        module = tf.Module()
-        module.weights = [w.value for model in served for w in model.weights]
-        default = {"serving_default": next(iter(functions.values()))}
-        with plain_link(partial) as plain:
-            tf.saved_model.save(module, plain, default | functions)
+        _write_model(partial, served.values(), functions)
+        foreign = find_foreign_operations(partial, options.portable)
         card = {
             **_make_card(signatures, functions, options),
-            **_describe_needs(find_foreign_operations(partial, portable)),
+            **_describe_needs(foreign),
             "fingerprint": fingerprint,
             "sequence_length": preprocess.sequence_length,
             "files": describe_files(partial, _list_files(partial)),
         }
         json_files.write_json(add_hash(card), os.path.join(partial, CARD))
         if verify:
-            _check_answers(partial, answers, TOLERANCES[dtype])
+            _check_answers(partial, answers, TOLERANCES[options.dtype])
     return folder
 
 
-def _find_preprocessor(models, preprocessor, folder):
-    """Return the preprocessor, by default the first model's, and the folder."""
-    if folder is None:  # export_saved_model(model, folder)
-        preprocessor, folder = None, preprocessor
-    if folder is None:
+def _check_models(models, preprocessor):
+    for model in models:
+        if not isinstance(getattr(model, "encoder", model), BertEncoder):
+            raise InputError(NOT_A_MODEL.format(type(model).__name__))
+        check_fits(model, preprocessor)
+
+
+def _write_model(folder, models, functions):
+    """Write the SavedModel; the first function is also the default."""
+    module = tf.Module()
+    module.weights = [w.value for model in models for w in model.weights]
+    default = {"serving_default": next(iter(functions.values()))}
+    with plain_link(folder) as plain:
+        tf.saved_model.save(module, plain, default | functions)
+
+
+def _check_folder(folder):
+    if not isinstance(folder, str | bytes | os.PathLike):
         raise InputError(
-            "folder is missing. Expected export_saved_model(model, folder), or "
-            "export_saved_model(model, preprocess, folder)."
+            f"`folder` is a {type(folder).__name__}. Expected a path, as in "
+            "export_saved_model(model, folder) or export_saved_model(model, "
+            "folder, preprocessor)."
         )
-    if preprocessor is None and models:
-        preprocessor = getattr(models[0], "preprocessor", None)
+
+
+def _find_preprocessor(models):
+    preprocessor = getattr(models[0], "preprocessor", None) if models else None
     if preprocessor is None:
         raise InputError(
             "The model has no preprocessor, but an export needs its "
             "vocabulary. Pass the BertPreprocessor that the model was trained "
-            "with: export_saved_model(model, preprocess, folder)."
+            "with: export_saved_model(model, folder, preprocessor)."
         )
-    return preprocessor, folder
+    return preprocessor
 
 
-def _find_license(models):
+def _find_license(models, options):
+    if options.license:
+        return License(options.license)
     stated = (getattr(model, "encoder", model).license for model in models)
     return next(filter(None, stated), License())
 
@@ -295,8 +325,8 @@ def _make_card(signatures, functions, options):
         "format_version": 3,
         "default": next(iter(signatures)),
         "signatures": entries,
-        "license_of_weights": options["license"] or "not stated",
-        "options": options,
+        "license_of_weights": options.license or "not stated",
+        "options": dataclasses.asdict(options),
     }
 
 
@@ -354,6 +384,7 @@ def compute_fingerprint(models, preprocessor, options):
     def add(value):
         digest.update(json.dumps(value, sort_keys=True).encode())
 
+    options = dataclasses.asdict(options)
     add([bert_keras.__version__, tf.__version__, options])
     add(_drop_names(preprocessor.get_config()))
     for model in models:

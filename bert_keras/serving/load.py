@@ -84,12 +84,11 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
 
     Examples:
         >>> import tempfile
-        >>> from bert_keras import BertEmbedder, BertPreprocessor
+        >>> from bert_keras import BertEmbedder
         >>> from bert_keras import export_saved_model, load_saved_model
         >>> model = BertEmbedder.from_preset("bert_keras_mini_en")
-        >>> preprocess = BertPreprocessor.from_preset("bert_keras_mini_en")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = export_saved_model(model, preprocess, f"{folder}/served")
+        ...     path = export_saved_model(model, f"{folder}/served")
         ...     served = load_saved_model(path)
         ...     vectors = served.embed(["A goat."])["embedding"]
         >>> vectors.shape

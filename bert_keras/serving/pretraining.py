@@ -9,8 +9,9 @@ from bert_keras.serving.signature import (
     TRUNCATED,
     Output,
     Signature,
+    padded,
 )
-from bert_keras.serving.texts import find_pieces
+from bert_keras.serving.texts import check_top_k, find_pieces
 from bert_keras.text.windows import in_chunks
 
 # Maximum number of masks in a call of the masked-LM head. With a vocabulary of
@@ -22,6 +23,7 @@ def fill_mask(model, preprocess, top_k=5):
     """Return the signature `fill_mask`: the best tokens for each `[MASK]`."""
 
     tokenizer = preprocess.tokenizer
+    check_top_k(top_k, tokenizer.vocabulary_size)
 
     def function(text):
         ids = _tokenize_with_masks(tokenizer, text)
@@ -50,15 +52,9 @@ def fill_mask(model, preprocess, top_k=5):
 
     shape = ("B", "M", top_k)
     outputs = {
-        "pieces": Output(
-            *("string", shape, "likeliest first, padded with ''"), padded=True
-        ),
-        "piece_ids": Output(
-            *("int32", shape, "ids of `pieces`, padded with -1"), padded=True
-        ),
-        "probabilities": Output(
-            *("float32", shape, "padded with -1"), padded=True
-        ),
+        "pieces": padded("string", shape, "likeliest first, padded with ''"),
+        "piece_ids": padded("int32", shape, "ids of `pieces`, padded with -1"),
+        "probabilities": padded("float32", shape, "padded with -1"),
         "count": Output(
             "int32", ("B",), f"number of {MASK} that the model reads"
         ),

@@ -45,25 +45,24 @@ class Output:
         return "T" in self.shape and not self.padded
 
 
+def padded(dtype, shape, text):
+    """Return an `Output` whose second axis is padded."""
+    return Output(dtype, shape, text, padded=True)
+
+
 # Outputs that several signatures have.
 TRUNCATED = {
     "truncated": Output("bool", ("B",), "True if the end of the text was cut")
 }
 TOKENS = {
-    "pieces": Output(
-        "string", ("B", "T"), "the tokens, padded with ''", padded=True
-    ),
-    "start": Output(
-        "int32",
-        ("B", "T"),
+    "pieces": padded("string", ("B", "T"), "the tokens, padded with ''"),
+    "start": padded(
+        *("int32", ("B", "T")),
         "index of the first character (Unicode code point), padded with -1",
-        padded=True,
     ),
-    "end": Output(
-        "int32",
-        ("B", "T"),
+    "end": padded(
+        *("int32", ("B", "T")),
         "index after the last character, padded with -1",
-        padded=True,
     ),
     "count": Output("int32", ("B",), "number of tokens of each text"),
 }

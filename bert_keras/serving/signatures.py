@@ -1,15 +1,20 @@
-"""The signatures of a model, and the options and weights that they use."""
+"""The table of signatures, and the options of an export.
+
+`SIGNATURES` has a row for each signature. To add one, write a function that
+returns a `Signature`, add a row here, and name it in the `HEADS` of the models
+that have it.
+"""
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.load_report import list_names
 from bert_keras.modeling.heads import check_long_text
-from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.task_models import BertSpanPredictor
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
 from bert_keras.serving.classification import (
     HYPOTHESIS,
@@ -19,185 +24,259 @@ from bert_keras.serving.classification import (
     find_entailment,
     rank,
 )
-from bert_keras.serving.embedding import embed, embed_with_prompts
+from bert_keras.serving.embedding import embed
 from bert_keras.serving.pretraining import fill_mask, next_sentence
-from bert_keras.serving.spans import MAX_ANSWERS, answer, tag
-from bert_keras.serving.tokens import ids, tokenize
+from bert_keras.serving.spans import answer, tag
+from bert_keras.serving.tokens import INPUTS, ids, tokenize
 
 NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
     "models, such as BertClassifier."
 )
-# Names of options that only some models take. `resolve_options` checks the
-# option `hypothesis` separately.
-OPTIONS = (
-    *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
-    "long_text",
+NO_ENTAILMENT = (
+    " The signature entail needs a BertClassifier with `pair=True`, a label "
+    'that begins with "entail" and an opposite label, such as "contradiction".'
 )
 
 
-@dataclasses.dataclass
-class Family:
-    """A signature's function, and the options and weights that it uses.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Options of an export; see `export_saved_model`.
+
+    Raises:
+        InputError: an option is invalid for every model.
+    """
+
+    pair: bool | None = None
+    top_k: int | None = None
+    pooling: str | None = None
+    normalize: bool | None = None
+    truncate_dim: int | None = None
+    features: str | None = None
+    hypothesis: str | None = None
+    long_text: str | None = None
+    ids_signature: str | None = None
+    portable: bool = False
+    dtype: str = "float32"
+    license: str | None = None
+    allow_untrained: bool = False
+
+    def __post_init__(self):
+        if self.long_text is not None:
+            check_long_text(self.long_text)
+        if self.hypothesis is not None and self.hypothesis.count("{}") != 1:
+            raise InputError(
+                f"`hypothesis` is {self.hypothesis!r}. Expected a text with "
+                f"{{}} once, for the candidate, such as {HYPOTHESIS!r}."
+            )
+        if self.ids_signature not in (None, *INPUTS):
+            raise InputError(
+                f"`ids_signature` is {self.ids_signature!r}. Expected one of "
+                f"{', '.join(INPUTS)}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of `SIGNATURES`.
 
     Attributes:
-        build: function of a model, its preprocessor and `options`; returns the
-            `Signature`, which has the function's name.
-        options: names of arguments of `export_saved_model` that `build` takes.
-        unread: prefixes of names of weights that the signature does not use.
-        unchanged_by: names of options that the signature accepts and ignores.
+        build: function of a model, its preprocessor (see `copy_for_serving`)
+            and `options`; returns the `Signature`.
+        options: names of the `ExportOptions` that `build` takes.
+        find_unread: function of the `ExportOptions`; returns prefixes of names
+            of weights that the signature does not use.
+        suits: function of a model that names the signature, its preprocessor
+            and the `ExportOptions`; returns False if the export lacks it.
     """
 
     build: Callable
     options: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    unchanged_by: tuple[str, ...] = ()
+    find_unread: Callable[[ExportOptions], tuple[str, ...]] = lambda _: ()
+    suits: Callable[[Any, Any, ExportOptions], bool] = lambda *_: True
 
-    @property
-    def name(self):
-        return self.build.__name__
-
-    def signature(self, model, preprocess, options):
-        chosen = {name: options[name] for name in self.options}
+    def make(self, model, preprocess, options):
+        chosen = {name: getattr(options, name) for name in self.options}
+        if chosen.get("long_text", "") is None:
+            chosen["long_text"] = getattr(model, "long_text", "truncate")
         return self.build(model, preprocess, **chosen)
 
 
-# With pooling="pooled", `embed` uses the pooler, although `unread` lists it.
-# `_find_random_weights` handles this case.
-EMBED = Family(
-    embed,
-    ("pooling", "normalize", "truncate_dim", "long_text", "features"),
-    unread=("mlm/", "nsp/", "encoder/pooler/"),
-)
-# `rank` needs a `BertClassifier` with the problem "ranking"; `entail` needs a
-# `BertClassifier` of pairs with labels for entailment and its opposite.
-RANK = Family(rank)
-ENTAIL = Family(entail, ("hypothesis",))
-# Signature name -> `Family`. `HEADS` lists the signatures of each class.
-FAMILIES = {
-    family.name: family
-    for family in (
-        Family(classify, ("pair", "long_text")),
-        # `answer` always reads long texts in windows.
-        Family(answer, ("top_k",), unchanged_by=("long_text",)),
-        Family(tag, ("long_text",)),
-        Family(choose),
-        EMBED,
-        Family(fill_mask, ("top_k",), unread=("nsp/", "encoder/pooler/")),
-        Family(next_sentence, unread=("mlm/",)),
+EMBED_OPTIONS = ("pooling", "normalize", "truncate_dim", "long_text")
+
+
+def _unread_by_embed(options):
+    pooler = () if options.pooling == "pooled" else ("encoder/pooler/",)
+    return ("mlm/", "nsp/", *pooler)
+
+
+def _embed_with_prompt(kind):
+    """Return the row of `embed_query` or `embed_document`."""
+    return Row(
+        functools.partial(embed, kind=kind),
+        EMBED_OPTIONS,
+        _unread_by_embed,
+        lambda _, preprocess, options: any(preprocess.prompts.values()),
     )
+
+
+def _can_entail(model, _, options):
+    return (
+        bool(options.pair)
+        and model.problem == "single"
+        and find_entailment(model.labels) is not None
+    )
+
+
+SIGNATURES = {
+    "classify": Row(
+        classify,
+        ("pair", "long_text"),
+        suits=lambda model, *_: model.problem != "ranking",
+    ),
+    "rank": Row(rank, suits=lambda model, *_: model.problem == "ranking"),
+    "entail": Row(entail, ("hypothesis",), suits=_can_entail),
+    # `answer` always reads long texts in windows.
+    "answer": Row(
+        lambda model, preprocess, top_k, long_text: answer(
+            model, preprocess, top_k
+        ),
+        ("top_k", "long_text"),
+    ),
+    "tag": Row(tag, ("long_text",)),
+    "choose": Row(choose),
+    "embed": Row(embed, (*EMBED_OPTIONS, "features"), _unread_by_embed),
+    "embed_query": _embed_with_prompt("query"),
+    "embed_document": _embed_with_prompt("document"),
+    "fill_mask": Row(
+        fill_mask, ("top_k",), lambda _: ("nsp/", "encoder/pooler/")
+    ),
+    "next_sentence": Row(next_sentence, (), lambda _: ("mlm/",)),
+    # Every export has `tokenize`, and `ids` with the option `ids_signature`.
+    "tokenize": Row(
+        lambda model, preprocess: tokenize(preprocess), (), lambda _: ("",)
+    ),
+    "ids": Row(
+        lambda model, preprocess, ids_signature: ids(
+            model, preprocess, ids_signature
+        ),
+        ("ids_signature",),
+    ),
 }
 # If a pre-trainer was trained on only one of these two tasks, the export has no
 # signature for the other task.
 PRETRAINING = {"fill_mask", "next_sentence"}
 
 
-def find_families(model):
-    """Return list of the model's `Family` objects, the default first.
+def list_signatures(models, preprocess, options):
+    """Return a list of (name, model), the default signature first.
 
     Raises:
-        InputError: the model is of a class that cannot be exported.
+        InputError: a model is of a class that cannot be exported.
     """
-    if getattr(model, "problem", None) == "ranking":
-        return [RANK]
+    found = [
+        (name, model)
+        for model in models
+        for name in _find_head(model).signatures
+        if SIGNATURES[name].suits(model, preprocess, options)
+    ]
+    found.append(("tokenize", models[0]))
+    return found + [("ids", models[0])] * bool(options.ids_signature)
+
+
+def _find_head(model):
     for base in type(model).__mro__:
         if base.__name__ in HEADS and HEADS[base.__name__].signatures:
-            families = [FAMILIES[n] for n in HEADS[base.__name__].signatures]
-            is_entailment = getattr(model, "problem", "") == "single" and (
-                find_entailment(model.labels)
-            )
-            return families + [ENTAIL] * bool(is_entailment)
+            return HEADS[base.__name__]
     raise InputError(NOT_A_MODEL.format(type(model).__name__))
 
 
-def resolve_options(models, options):
-    """Return the options; where an option is None, use its default.
+def resolve_options(models, preprocess, options):
+    """Return the `ExportOptions` with the models' defaults in place of None.
 
     The default is a model's setting or, if no model has one, a constant. Some
     options have no default and stay None.
 
     Raises:
-        InputError: `long_text` is invalid, or no model takes an option that is
-            set.
+        InputError: no signature takes an option that is set.
     """
-    if options["long_text"] is not None:
-        check_long_text(options["long_text"])
-    for name in OPTIONS:
-        is_set = options[name] not in (None, False, "truncate")
-        if is_set and not any(
-            _has_option(name, find_families(model)) for model in models
-        ):
-            known = [
-                f.name for f in FAMILIES.values() if _has_option(name, [f])
-            ]
-            found = [f.name for m in models for f in find_families(m)]
-            raise InputError(
-                f"`{name}` is an option of {' and '.join(known)}, but the "
-                f"export has {', '.join(found)}. Leave `{name}` out."
-            )
-    # `rank` always reads pairs, so it does not read the option `pair`.
-    readers = [m for m in models if _has_option("pair", find_families(m))]
     lengths = {getattr(model, "long_text", "truncate") for model in models}
     defaults = {
-        "pair": any(getattr(m, "pair", False) for m in readers or models),
-        # None: each model uses its own setting; see `make_signatures`.
+        "pair": _find_pair(models, preprocess, options),
+        # None: each model uses its own setting; see `Row.make`.
         "long_text": lengths.pop() if len(lengths) == 1 else None,
         "top_k": 5,
         "pooling": "mean",
         "normalize": False,
-        "truncate_dim": None,
         "hypothesis": HYPOTHESIS,
     }
     for model in models:
         defaults |= getattr(model, "sentence_embedding", {})
-    resolved = defaults | {
-        k: v for k, v in options.items() if v is not None or k not in defaults
-    }
-    if options["hypothesis"] is not None and not (
-        resolved["pair"] and any(ENTAIL in find_families(m) for m in models)
-    ):
-        raise InputError(
-            f"`hypothesis` is {options['hypothesis']!r}, but no model has "
-            "the signature entail. Expected a BertClassifier with `pair=True`, "
-            'a label that begins with "entail" and an opposite label, such as '
-            '"contradiction".'
-        )
+    resolved = dataclasses.replace(
+        options,
+        **{k: v for k, v in defaults.items() if getattr(options, k) is None},
+    )
+    found = [name for name, _ in list_signatures(models, preprocess, resolved)]
+    optional = {name for row in SIGNATURES.values() for name in row.options}
+    for name in sorted(optional):
+        is_set = getattr(options, name) not in (None, False, "truncate")
+        if is_set and not any(name in SIGNATURES[s].options for s in found):
+            known = [s for s, row in SIGNATURES.items() if name in row.options]
+            raise InputError(
+                f"`{name}` is an option of {' and '.join(known)}, but the "
+                f"export has {', '.join(found)}. Leave `{name}` out."
+                + NO_ENTAILMENT
+                * (name == "hypothesis")
+            )
     return resolved
 
 
-def _has_option(option, families):
-    return any(option in (*f.options, *f.unchanged_by) for f in families)
+def _find_pair(models, preprocess, options):
+    """Return True if one of the models that take the option `pair` has it."""
+    takers = [
+        model
+        for name, model in list_signatures(models, preprocess, options)
+        if "pair" in SIGNATURES[name].options
+    ]
+    # `rank` always reads pairs, so it does not take the option.
+    return any(getattr(model, "pair", False) for model in takers or models)
 
 
-def find_untrained_signatures(models, options):
-    """Return the names of signatures to leave out of the export.
+def drop_untrained(signatures, options):
+    """Return the `signatures` without a task that was not trained.
 
     If a pre-trainer was trained on only one of its two tasks, the weights of
     the other task are random. The signature of that other task is left out,
     with an `UntrainedWarning`.
 
     Args:
-        models: the models, in the dtype that they were trained in.
-        options: options of the export, from `resolve_options`.
+        signatures: from `list_signatures`; the models must be in the dtype that
+            they were trained in.
+        options: from `resolve_options`.
 
     Raises:
         InputError: a signature uses random weights and cannot be left out.
     """
     left_out = []
-    for index, model in enumerate(models):
-        random = _find_random_weights(model, options, index == 0)
+    for model in {id(model): model for _, model in signatures}.values():
+        weights = drop_unused_pooler(model, untrained_weights(model))
+        random = {}
+        for name in [name for name, one in signatures if one is model]:
+            unread = SIGNATURES[name].find_unread(options)
+            if used := [w for w in weights if not w.startswith(unread)]:
+                random[name] = used
         if len(random) == 1 and random.keys() <= PRETRAINING:
             ((task, names),) = random.items()
             warnings.warn(
                 f"The export has no signature {task}, because these weights "
                 f"are random: {list_names(names)}",
                 UntrainedWarning,
-                stacklevel=3,  # the line that calls `export_saved_model`
+                stacklevel=4,  # the line that calls `export_saved_model`
             )
             left_out.append(task)
         elif random:
             refuse_random_weights(model, sorted(set().union(*random.values())))
-    return left_out
+    return [pair for pair in signatures if pair[0] not in left_out]
 
 
 def refuse_random_weights(model, names):
@@ -208,71 +287,32 @@ def refuse_random_weights(model, names):
     )
 
 
-def _find_random_weights(model, options, has_ids):
-    """Return dict of signature -> names of random weights that it uses.
-
-    `has_ids` is True for the first model, which the signature `ids` calls.
-    """
-    weights = drop_unused_pooler(model, untrained_weights(model))
-    unread = {family.name: family.unread for family in find_families(model)}
-    if options["pooling"] == "pooled" and "embed" in unread:
-        unread["embed"] = ("mlm/", "nsp/")
-    if options["ids_signature"] and has_ids:
-        unread["ids"] = ()
-    random = {
-        signature: [name for name in weights if not name.startswith(others)]
-        for signature, others in unread.items()
-    }
-    return {signature: names for signature, names in random.items() if names}
-
-
-def make_signatures(model, preprocess, options):
-    """Return list of the model's `Signature` objects, the default first."""
-    _check_top_k(model, preprocess, options)
-    if options["long_text"] is None:
-        long_text = getattr(model, "long_text", "truncate")
-        options = options | {"long_text": long_text}
-    families = find_families(model)
-    if not options["pair"] and ENTAIL in families:
-        families.remove(ENTAIL)  # `entail` needs pairs
-    signatures = [f.signature(model, preprocess, options) for f in families]
-    if EMBED in families:
-        chosen = {name: options[name] for name in EMBED.options}
-        signatures += embed_with_prompts(model, preprocess, chosen)
-    elif preprocess.prompt is not None:
-        raise InputError(
-            f"The preprocessor puts its prompt {preprocess.prompt!r} before "
-            f"each text, but a {type(model).__name__} is served without "
-            "prompts. Train and export it with preprocessor.with_prompt(None)."
-        )
-    return signatures
-
-
-def all_signatures(models, preprocess, options, left_out=()):
-    """Return dict of name -> signature, the default first.
+def make_signatures(signatures, preprocess, options):
+    """Return dict of name -> `Signature`, in the order of `signatures`.
 
     Args:
-        models: the models, in the dtype that they are served in.
-        preprocess: their preprocessor; see `copy_for_serving`.
+        signatures: list of (name, model), from `list_signatures`.
+        preprocess: the models' preprocessor; see `copy_for_serving`.
         options: options of the export, from `resolve_options`.
-        left_out: names from `find_untrained_signatures`.
     """
-    signatures = {}
-    for model in models:
-        for signature in make_signatures(model, preprocess, options):
-            if signature.name in left_out:
-                continue
-            if signature.name in signatures:
-                raise InputError(
-                    f"Two models have a signature {signature.name!r}. Export "
-                    "them to two folders."
-                )
-            _check_segments(model, signature)
-            signatures[signature.name] = signature
-    signatures["tokenize"] = tokenize(preprocess)
-    if options["ids_signature"]:
-        signatures["ids"] = ids(models[0], preprocess, options["ids_signature"])
-    return signatures
+    made: dict = {}
+    for name, model in signatures:
+        if name in made:
+            raise InputError(
+                f"Two models have a signature {name!r}. Export them to two "
+                "folders."
+            )
+        made[name] = SIGNATURES[name].make(model, preprocess, options)
+        _check_segments(model, made[name])
+        head = _find_head(model)
+        if preprocess.prompt is not None and "embed" not in head.signatures:
+            raise InputError(
+                f"The preprocessor puts its prompt {preprocess.prompt!r} "
+                f"before each text, but a {type(model).__name__} is served "
+                "without prompts. Train and export it with "
+                "preprocessor.with_prompt(None)."
+            )
+    return made
 
 
 def _check_segments(model, signature):
@@ -282,17 +322,4 @@ def _check_segments(model, signature):
             f"{signature.name} reads {' and '.join(signature.inputs)} as a "
             "pair, but the model has num_segments=1. Export a model with two "
             "segments."
-        )
-
-
-def _check_top_k(model, preprocess, options):
-    most = None
-    if isinstance(model, BertSpanPredictor):
-        most = MAX_ANSWERS
-    elif isinstance(model, BertPretrainer):
-        most = preprocess.tokenizer.vocabulary_size
-    top_k = options["top_k"]
-    if most and not (type(top_k) is int and 1 <= top_k <= most):
-        raise InputError(
-            f"`top_k` is {top_k!r}. Expected a whole number from 1 to {most}."
         )

@@ -7,7 +7,9 @@ from bert_keras.serving.signature import (
     TRUNCATED,
     Output,
     Signature,
+    padded,
 )
+from bert_keras.serving.texts import check_top_k
 from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
 from bert_keras.text.windows import best_context, in_chunks, windows
 
@@ -38,6 +40,7 @@ def answer(model, preprocess, top_k=5):
         preprocess: the model's preprocessor; see `copy_for_serving`.
         top_k: maximum number of answers.
     """
+    check_top_k(top_k, MAX_ANSWERS)
     outputs = _describe_answers(model, top_k)
     inputs = {
         "question": "Where was it found?",
@@ -52,14 +55,12 @@ def answer(model, preprocess, top_k=5):
 
 def _describe_answers(model, top_k):
     outputs = {
-        "answer": _describe_found(
-            "string", top_k, "slices of the context, best first"
+        "answer": padded(
+            "string", ("B", top_k), "slices of the context, best first"
         ),
-        "start": _describe_found("int32", top_k, TOKENS["start"].text),
-        "end": _describe_found("int32", top_k, TOKENS["end"].text),
-        "score": _describe_found(
-            "float32", top_k, "start logit plus end logit"
-        ),
+        "start": padded("int32", ("B", top_k), TOKENS["start"].text),
+        "end": padded("int32", ("B", top_k), TOKENS["end"].text),
+        "score": padded("float32", ("B", top_k), "start logit plus end logit"),
         "count": Output("int32", ("B",), "number of answers"),
         "null_score": Output(
             "float32", ("B",), "score for no answer; compare with `score`"
@@ -72,10 +73,6 @@ def _describe_answers(model, top_k):
             f"at most {model.null_threshold:g}",
         )
     return outputs
-
-
-def _describe_found(dtype, width, text):
-    return Output(dtype, ("B", width), text, padded=True)
 
 
 def _find_answers(model, preprocess, top_k, question, context):
@@ -193,8 +190,8 @@ def _group_by_text(cut, values, missing):
 def _gather_offsets(offsets, indices):
     """Return each row's values of ragged `offsets` at `indices` (B, top_k)."""
     flat = indices + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
-    padded = tf.concat([offsets.values, [0]], axis=0)
-    return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
+    values = tf.concat([offsets.values, [0]], axis=0)
+    return tf.gather(values, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
 
 
 # `tag` finds the entities of a text. An entity consists of whole words.
@@ -236,14 +233,14 @@ def tag(model, preprocess, long_text="truncate"):
         return _make_outputs(text, entities, types) | truncated
 
     outputs = {
-        "text": _describe_found(
-            "string", "N", "the entities, slices of the text"
+        "text": padded(
+            "string", ("B", "N"), "the entities, slices of the text"
         ),
-        "type": _describe_found("string", "N", f"one of {types}"),
-        "start": _describe_found("int32", "N", TOKENS["start"].text),
-        "end": _describe_found("int32", "N", TOKENS["end"].text),
-        "score": _describe_found(
-            "float32", "N", "mean probability of the words' labels"
+        "type": padded("string", ("B", "N"), f"one of {types}"),
+        "start": padded("int32", ("B", "N"), TOKENS["start"].text),
+        "end": padded("int32", ("B", "N"), TOKENS["end"].text),
+        "score": padded(
+            "float32", ("B", "N"), "mean probability of the words' labels"
         ),
         "count": Output("int32", ("B",), "number of entities of each text"),
     }

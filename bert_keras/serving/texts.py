@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from bert_keras.errors import InputError
 from bert_keras.text.windows import in_chunks, overlapping_stride, windows
 
 
@@ -38,6 +39,14 @@ def mean_over_windows(preprocess, function, ids, width):
     spec = tf.TensorSpec([None, width], tf.float32)
     (values,) = in_chunks(run_windows, cut.ids.nrows(), [spec])  # (W, width)
     return cut.mean(values)
+
+
+def check_top_k(top_k, most):
+    """Raise `InputError` unless `top_k` is a whole number from 1 to `most`."""
+    if not (type(top_k) is int and 1 <= top_k <= most):
+        raise InputError(
+            f"`top_k` is {top_k!r}. Expected a whole number from 1 to {most}."
+        )
 
 
 def find_pieces(tokenizer, token_ids):

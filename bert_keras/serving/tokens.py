@@ -6,7 +6,13 @@ from bert_keras.errors import InputError
 from bert_keras.modeling import embedder, task_models
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.serving.signature import SENTENCE, TOKENS, Output, Signature
+from bert_keras.serving.signature import (
+    SENTENCE,
+    TOKENS,
+    Output,
+    Signature,
+    padded,
+)
 from bert_keras.serving.texts import describe_tokens
 
 
@@ -18,7 +24,7 @@ def tokenize(preprocess):
         tokens = describe_tokens(preprocess.tokenizer, ids, start, end)
         return {"token_ids": ids.to_tensor(-1), **tokens}
 
-    ids = Output("int32", ("B", "T"), "padded with -1", padded=True)
+    ids = padded("int32", ("B", "T"), "padded with -1")
     outputs = {"token_ids": ids, **TOKENS}
     return Signature("tokenize", {"text": SENTENCE}, function, outputs)
 
@@ -123,11 +129,6 @@ def ids(model, preprocess, style):
             serving modules) or "bert_keras". For "original", a classifier with
             the problem "single" returns probabilities instead of logits.
     """
-    if style not in INPUTS:
-        raise InputError(
-            f"`ids_signature` is {style!r}. Expected one of "
-            f"{', '.join(INPUTS)}."
-        )
     if type(model) not in OUTPUTS:
         raise InputError(
             f"A {type(model).__name__} has no signature for ids. Export it "

@@ -352,7 +352,7 @@ def test_what_needs_tensorflow_says_so_before_it_begins(monkeypatch, tmp_path):
     output = tmp_path / "run"
     few = {"epochs": 1, "batch_size": 1, "learning_rate": 1}
     for begin in (
-        lambda: export_saved_model(None, None, output),
+        lambda: export_saved_model(None, output, None),
         lambda: export_on_ids(None, None, output, "onnx"),
         lambda: pretrain.run("data", output),
         lambda: models.load_model(None, "model"),

@@ -59,7 +59,7 @@ def test_texts_are_compared_and_ranked(names):
     ranker = spread(
         bert_keras.BertClassifier(encoder(), problem="ranking", pair=True)
     )
-    bert_keras.export_saved_model(ranker, preprocessor(), "runs/ranker/served")
+    bert_keras.export_saved_model(ranker, "runs/ranker/served", preprocessor())
     *lines, last = served.strip().splitlines()
     exec("\n".join(lines), names)
     assert sorted(eval(last, names)[0]) == [0, 1]

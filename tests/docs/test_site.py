@@ -25,9 +25,7 @@ def test_the_tables_and_the_api_are_those_of_the_code():
     assert "| base | 12 | 12 | 768 | 3072 |" in tables
     assert "`bert_base_en_uncased` |" in tables
     assert "| `bert_keras_mini_en`, in the package |  |" in tables
-    assert (
-        "| `BertPretrainer` | `fill_mask` `next_sentence` `embed` |" in tables
-    )
+    assert "| `BertPretrainer` | `fill_mask` `next_sentence` `embed` " in tables
     for name in bert_keras._MODULES:
         assert re.search(rf"^::: bert_keras\.[\w.]+\.{name}$", api, re.M), name
     listed = " ".join(site_pages.API.values()).split()

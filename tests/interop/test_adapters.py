@@ -148,7 +148,7 @@ def test_a_preset_and_an_export_merge_lora(tmp_path):
     np.testing.assert_allclose(merged(preprocess(texts)), expected, atol=1e-5)
     served = bert_keras.load_saved_model(
         bert_keras.export_saved_model(
-            model, preprocess, tmp_path / "served", verify=False
+            model, tmp_path / "served", preprocess, verify=False
         )
     )
     shares = np.exp(expected) / np.exp(expected).sum(-1, keepdims=True)

@@ -63,7 +63,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
         assert model.encoder.license == License("apache-2.0", TEXT)
     model.save_preset(tmp_path / "second", preprocessor())  # replaces it
     spread(model)  # as if it had been trained
-    export_saved_model(model, preprocessor(), tmp_path / "served")
+    export_saved_model(model, tmp_path / "served", preprocessor())
     card = json_files.read_json(tmp_path / "served" / CARD)
     assert card["license_of_weights"] == "apache-2.0"
     assert (tmp_path / "served" / "LICENSE").read_text() == TEXT
@@ -73,7 +73,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
 def test_what_the_export_is_told_goes_before(home, tmp_path):
     model = BertEncoder.from_preset(home)
     folder = tmp_path / "served"
-    export_saved_model(model, preprocessor(), folder, license="mit")
+    export_saved_model(model, folder, preprocessor(), license="mit")
     assert json_files.read_json(folder / CARD)["license_of_weights"] == "mit"
     assert not (folder / "LICENSE").exists()
 

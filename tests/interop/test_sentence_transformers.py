@@ -232,7 +232,7 @@ def test_a_prompt_that_is_not_pooled_needs_room_and_whole_texts(tmp_path):
     preprocess = BertPreprocessor.from_preset(tmp_path / "a", prompt="query")
     with pytest.raises(InputError, match="not pooled"):
         export_saved_model(
-            model, preprocess, tmp_path / "b", long_text="windows"
+            model, tmp_path / "b", preprocess, long_text="windows"
         )
     with pytest.raises(InputError, match="not pooled"):
         export_on_ids(model, preprocess, tmp_path / "b", "litert")
@@ -244,7 +244,7 @@ def test_a_classifier_is_not_served_with_a_prompt(tmp_path):
     model = BertClassifier(encoder, labels=["a", "b"])
     with pytest.raises(InputError, match="with_prompt"):
         export_saved_model(
-            model, preprocess, tmp_path / "a", allow_untrained=True
+            model, tmp_path / "a", preprocess, allow_untrained=True
         )
 
 

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import preprocessor, spread, task_models
+from served_samples import own_signatures, preprocessor, spread, task_models
 
 from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.serving.signatures import make_signatures
-from bert_keras.serving.texts import copy_for_serving
+from bert_keras.serving.signatures import ExportOptions
 
 LENGTHS = {
     "mixed": [7, 2, 11, 5],
@@ -150,11 +149,12 @@ def test_every_signature_leaves_padding_alone():
         table.assign(values)
     options = {"pair": False, "top_k": 3, "long_text": "truncate"}
     options |= {"pooling": "mean", "normalize": True, "features": "last"}
-    options |= {"truncate_dim": None}
+    options = ExportOptions(**options)
     texts = ["an hour well [MASK] spent.", "bad", "", "good film, was it?"]
-    made = copy_for_serving(preprocessor())
     for model in models:
-        for signature in make_signatures(model, made, options):
+        for signature in own_signatures(
+            model, preprocessor(), options
+        ).values():
             if signature.name == "fill_mask":
                 continue  # it reads the embeddings of all tokens
             inputs = dict.fromkeys(signature.inputs, texts)

@@ -398,7 +398,7 @@ def test_a_text_embedder_of_keras_hub_is_served_as_it_embeds(
     text = BertPreprocessor.from_preset(tmp_path / "a")
     assert text.sequence_length == 10
     mine = load_model(CLASSES["BertEncoder"], tmp_path / "a")
-    export_saved_model(mine, text, tmp_path / "served")
+    export_saved_model(mine, tmp_path / "served", text)
     texts = ["good bad", "badly good bad"]
     found = load_saved_model(tmp_path / "served").embed(texts)["embedding"]
     difference = np.abs(found - embedder.predict(texts, verbose=0)).max()

@@ -15,7 +15,8 @@ from bert_keras.modeling.task_models import (
 )
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import (
-    OPTIONS,
+    ExportOptions,
+    list_signatures,
     make_signatures,
     resolve_options,
 )
@@ -66,10 +67,16 @@ def task_models():
 
 def live_signatures(model, preprocess, **options):
     """Return name -> signature, in the order of an export of the model."""
-    options = dict.fromkeys((*OPTIONS, "hypothesis")) | options
-    options = resolve_options([model], options)
-    signatures = make_signatures(model, copy_for_serving(preprocess), options)
-    return {signature.name: signature for signature in signatures}
+    options = ExportOptions(**options)
+    options = resolve_options([model], preprocess, options)
+    return own_signatures(model, preprocess, options)
+
+
+def own_signatures(model, preprocess, options):
+    """Return name -> signature, without `tokenize`."""
+    named = list_signatures([model], preprocess, options)
+    named = [(name, model) for name, _ in named if name != "tokenize"]
+    return make_signatures(named, copy_for_serving(preprocess), options)
 
 
 def live_answer(model, preprocess, *texts):

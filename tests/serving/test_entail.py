@@ -96,7 +96,7 @@ def test_what_cannot_entail_is_refused(
     model = entailment_model(labels, pair=pair)
     with pytest.raises(InputError, match=message):
         export_saved_model(
-            model, preprocessor(), tmp_path / "a", hypothesis=hypothesis
+            model, tmp_path / "a", preprocessor(), hypothesis=hypothesis
         )
 
 

@@ -38,8 +38,8 @@ def served(request, tmp_path_factory, toy_served):
     arguments, pair = CLASSIFIERS[request.param]
     folder = export_saved_model(
         spread(BertClassifier(encoder(), **arguments)),
-        preprocessor(),
         tmp_path_factory.mktemp("way") / "served",
+        preprocessor(),
         portable=True,
         pair=pair,
     )

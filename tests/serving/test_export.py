@@ -34,7 +34,7 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model, read_card
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.serving.signature import Output, Signature
-from bert_keras.serving.signatures import find_untrained_signatures
+from bert_keras.serving.signatures import ExportOptions, drop_untrained
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
 
@@ -63,7 +63,7 @@ def folder(classifier, pretrainer, tmp_path_factory):
     made = tmp_path_factory.mktemp("served") / "made"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify, "subprocess", subprocess)
-        export_saved_model(models, preprocessor(), made, verify=True)
+        export_saved_model(models, made, preprocessor(), verify=True)
     # No file of the export contains a path of this machine.
     package = str(pathlib.Path(files.__file__).parent.parent)
     places = [str(made.parent), os.getcwd(), package, sys.prefix]
@@ -92,13 +92,13 @@ def asked_for(monkeypatch):
 
     Only `LENGTH` is exported, because tracing takes most of an export's time.
     """
-    found, real = [], export.all_signatures
+    found, real = [], export.make_signatures
 
     def one(*arguments):
         found.append(real(*arguments))
         return {"length": LENGTH}
 
-    monkeypatch.setattr(export, "all_signatures", one)
+    monkeypatch.setattr(export, "make_signatures", one)
     return found
 
 
@@ -108,8 +108,8 @@ def asked_for(monkeypatch):
 def test_every_model_is_served_as_it_is(tmp_path, portable, long_text):
     export_saved_model(
         task_models(),
-        preprocessor(),
         tmp_path / "out",
+        preprocessor(),
         long_text=long_text,
         portable=portable,
         verify=True,
@@ -128,7 +128,7 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
     bias = next(w for w in model.weights if "classifier/bias" in w.path)
     bias.assign([0.0, np.nan])
     with pytest.raises(InputError, match="classifier/bias has NaN"):
-        export_saved_model(model, preprocessor(), tmp_path / "out")
+        export_saved_model(model, tmp_path / "out", preprocessor())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,7 +139,7 @@ def test_a_model_that_answers_nan_is_not_exported(tmp_path, verified):
     model.classifier.kernel.assign(np.full(model.classifier.kernel.shape, 3e38))
     with pytest.raises(InputError, match="row 0, .*NaN.*`probabilities` of cl"):
         export_saved_model(
-            model, preprocessor(), tmp_path / "out", verify=verified
+            model, tmp_path / "out", preprocessor(), verify=verified
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -149,7 +149,7 @@ def test_random_weights_are_not_exported(tmp_path, asked_for):
     out = tmp_path / "out"
     message = "classifier/kernel.*allow_untrained=True"
     with pytest.raises(InputError, match=message):
-        export_saved_model(model, preprocessor(), out)
+        export_saved_model(model, out, preprocessor())
     with pytest.raises(InputError, match=message):
         export_on_ids(model, preprocessor(), out, "onnx")
     # Random weights are detected even after the model is saved and loaded.
@@ -157,12 +157,12 @@ def test_random_weights_are_not_exported(tmp_path, asked_for):
     with pytest.warns(UntrainedWarning, match="classifier/kernel"):
         again = BertClassifier.from_preset(tmp_path / "saved")
     with pytest.raises(InputError, match=message):
-        export_saved_model(again, preprocessor(), out)
-    export_saved_model(again, preprocessor(), out, allow_untrained=True)
+        export_saved_model(again, out, preprocessor())
+    export_saved_model(again, out, preprocessor(), allow_untrained=True)
     assert os.path.exists(out / "signature_card.json")
     spread(model)  # changes weights, as training does
-    asked = {"pooling": "mean", "ids_signature": None}
-    assert find_untrained_signatures([model], asked) == []
+    listed = [("classify", model)]
+    assert drop_untrained(listed, ExportOptions()) == listed
 
 
 def test_a_pretrainer_that_learnt_one_task_answers_that_one(
@@ -175,7 +175,7 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(
     with pytest.warns(UntrainedWarning, match="pooler.*nsp"):
         model = BertPretrainer.from_preset(tmp_path / "a")
     with pytest.warns(UntrainedWarning, match="next_sentence.*nsp"):
-        export_saved_model(model, preprocessor(), tmp_path / "out")
+        export_saved_model(model, tmp_path / "out", preprocessor())
     assert sorted(asked_for[0]) == ["embed", "fill_mask", "tokenize"]
     # An encoder with a random pooler is exported if nothing uses the pooler.
     path = tmp_path / "b"
@@ -185,8 +185,8 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(
     for one in (model, alone):
         for option in ({"pooling": "pooled"}, {"ids_signature": "bert_keras"}):
             with pytest.raises(InputError, match="encoder/pooler/kernel"):
-                export_saved_model(one, preprocessor(), path / "c", **option)
-    export_saved_model(alone, preprocessor(), tmp_path / "encoder")
+                export_saved_model(one, path / "c", preprocessor(), **option)
+    export_saved_model(alone, tmp_path / "encoder", preprocessor())
     assert list(asked_for[1]) == ["embed", "tokenize"]
 
 
@@ -199,7 +199,7 @@ def test_an_export_that_differs_is_not_written(
     monkeypatch.setattr(verify, "answer_in_fresh_process", lambda *_: [there])
     with pytest.raises(InputError, match=r"differs .* by 2e-05"):
         export_saved_model(
-            encoder(), preprocessor(), tmp_path / "out", verify=True
+            encoder(), tmp_path / "out", preprocessor(), verify=True
         )
     assert os.listdir(tmp_path) == []
 
@@ -210,9 +210,9 @@ def test_each_model_of_an_export_keeps_its_own_settings(tmp_path, asked_for):
         BertClassifier(encoder(), problem="ranking", pair=True),
         encoder(),
     ]
-    export_saved_model(models, preprocessor(), tmp_path / "own")
+    export_saved_model(models, tmp_path / "own", preprocessor())
     export_saved_model(
-        models, preprocessor(), tmp_path / "all", long_text="windows"
+        models, tmp_path / "all", preprocessor(), long_text="windows"
     )
     for made in asked_for:
         assert list(made["classify"].inputs) == ["text"]
@@ -225,7 +225,7 @@ def test_each_model_of_an_export_keeps_its_own_settings(tmp_path, asked_for):
 
 def test_options_that_all_models_agree_on_are_in_the_card(tmp_path):
     ranker = BertClassifier(encoder(), problem="ranking", pair=True)
-    export_saved_model(ranker, preprocessor(), tmp_path / "a", verify=False)
+    export_saved_model(ranker, tmp_path / "a", preprocessor(), verify=False)
     options = read_card(tmp_path / "a")["options"]
     assert (options["pair"], options["long_text"]) == (True, "truncate")
 
@@ -235,7 +235,7 @@ def test_any_name_of_a_folder_is_exported_to_and_loaded(
     tmp_path, asked_for, name
 ):
     folder = os.path.join(tmp_path, os.fsdecode(name), "served")
-    export_saved_model(encoder(), preprocessor(), folder, verify=True)
+    export_saved_model(encoder(), folder, preprocessor(), verify=True)
     answer = load_saved_model(folder).length(["bad"])
     assert answer["length"].tolist() == [3]
     assert os.listdir(os.path.dirname(folder)) == ["served"]
@@ -265,7 +265,7 @@ def test_a_bfloat16_model_is_served_in_float32_as_its_home_pools(
 ):
     model = spread(encoder("mixed_bfloat16"))
     model.sentence_embedding = {"pooling": "cls", "normalize": True}
-    export_saved_model(model, preprocessor(), tmp_path / "out")
+    export_saved_model(model, tmp_path / "out", preprocessor())
     embed = asked_for[0]["embed"].trace()
     exact = model.with_dtype("float32")(preprocessor(4)(["good film"]))
     vector = np.array(exact["sequence_output"])[0, 0]
@@ -337,12 +337,12 @@ def test_the_default_signature_is_the_first_models_own(served):
 def test_the_same_export_may_be_there_already(folder, classifier, pretrainer):
     models = [classifier, pretrainer]
     before = os.stat(folder).st_mtime_ns
-    export_saved_model(models, preprocessor(), folder)
+    export_saved_model(models, folder, preprocessor())
     assert os.stat(folder).st_mtime_ns == before
     with pytest.raises(InputError, match="another export"):
-        export_saved_model(models, preprocessor(9), folder)
+        export_saved_model(models, folder, preprocessor(9))
     with pytest.raises(InputError, match="another export"):
-        export_saved_model(classifier, preprocessor(), folder)
+        export_saved_model(classifier, folder, preprocessor())
 
 
 def test_models_that_differ_in_loras_alpha_have_other_fingerprints():
@@ -352,7 +352,8 @@ def test_models_that_differ_in_loras_alpha_have_other_fingerprints():
     for alpha in (4, 8, 8):
         for layer in lora_layers(model):
             layer.lora_alpha = alpha
-        found.add(export.compute_fingerprint([model], preprocessor(), {}))
+        options = ExportOptions()
+        found.add(export.compute_fingerprint([model], preprocessor(), options))
     assert len(found) == 2
 
 
@@ -365,7 +366,7 @@ def test_a_damaged_export_is_not_taken_for_whole(
     whole = data.read_bytes()
     data.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
     with pytest.raises(InputError, match="data-00000-of-00001 is damaged"):
-        export_saved_model(models, preprocessor(), copy)
+        export_saved_model(models, copy, preprocessor())
 
 
 def test_an_export_that_is_there_is_verified_when_asked(
@@ -377,7 +378,7 @@ def test_an_export_that_is_there_is_verified_when_asked(
     )
     models = [classifier, pretrainer]
     with pytest.raises(InputError, match="differs from .* to a new folder"):
-        export_saved_model(models, preprocessor(), folder, verify=True)
+        export_saved_model(models, folder, preprocessor(), verify=True)
 
 
 def test_of_two_exports_to_a_new_folder_the_first_wins(
@@ -393,16 +394,16 @@ def test_of_two_exports_to_a_new_folder_the_first_wins(
 
     monkeypatch.setattr(export, "_make_card", make_card_late)
     with pytest.raises(InputError, match="Another command wrote"):
-        export_saved_model(classifier, preprocessor(), out)
+        export_saved_model(classifier, out, preprocessor())
     assert (out / "saved_model.pb").read_text() == "of the other command"
 
 
 def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(InputError, match="is not empty"):
-        export_saved_model(classifier, preprocessor(), tmp_path)
+        export_saved_model(classifier, tmp_path, preprocessor())
     with pytest.raises(InputError, match="thesis.txt exists and is a file"):
-        export_saved_model(classifier, preprocessor(), tmp_path / "thesis.txt")
+        export_saved_model(classifier, tmp_path / "thesis.txt", preprocessor())
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
@@ -411,7 +412,7 @@ def test_an_export_may_be_remote(tmp_path, classifier, monkeypatch, asked_for):
     folder = f"ram://{uuid.uuid4().hex}/served"
     with object_store(monkeypatch) as changes:
         for _ in range(2):  # the second call finds the export
-            assert export_saved_model(classifier, preprocessor(), folder) == (
+            assert export_saved_model(classifier, folder, preprocessor()) == (
                 folder
             )
             assert changes[-1] == ("copy", f"{folder}/signature_card.json")
@@ -419,7 +420,7 @@ def test_an_export_may_be_remote(tmp_path, classifier, monkeypatch, asked_for):
         answer = load_saved_model(folder).length(["bad"])
         assert answer["length"].tolist() == [3]
         with pytest.raises(InputError, match="another export"):
-            export_saved_model(classifier, preprocessor(9), folder)
+            export_saved_model(classifier, folder, preprocessor(9))
         with pytest.raises(InputError, match="already exists"):
             export_on_ids(classifier, preprocessor(), folder, "onnx")
         assert len(changes) == count
@@ -495,7 +496,7 @@ MODELS = {
 def test_what_cannot_be_served_is_refused(tmp_path, model, options, message):
     models = MODELS[model]()
     with pytest.raises(InputError, match=message):
-        export_saved_model(models, preprocessor(), tmp_path / "o", **options)
+        export_saved_model(models, tmp_path / "o", preprocessor(), **options)
     assert os.listdir(tmp_path) == []
 
 
@@ -507,4 +508,4 @@ def test_a_preprocessor_of_another_length_or_class_is_refused(
         (preprocessor().tokenizer, "preprocessor is a WordPieceToken"),
     ):
         with pytest.raises(InputError, match=word):
-            export_saved_model(classifier, text, tmp_path / "o")
+            export_saved_model(classifier, tmp_path / "o", text)

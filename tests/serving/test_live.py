@@ -1,7 +1,5 @@
 """Each signature compared with the live model, both in this process."""
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +7,8 @@ from live_answers import CHECKS
 from served_samples import (
     VOCABULARY,
     encoder,
+    live_signatures,
+    own_signatures,
     preprocessor,
     spread,
     task_models,
@@ -19,8 +19,7 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.load import as_tensor
-from bert_keras.serving.signatures import make_signatures, resolve_options
-from bert_keras.serving.texts import copy_for_serving
+from bert_keras.serving.signatures import ExportOptions
 from bert_keras.serving.verify import HARD_TEXTS, make_request
 
 OPTIONS = {
@@ -37,9 +36,9 @@ TEXTS = [*HARD_TEXTS[:-1], "an hour well spent, i would gladly. " * 9]
 TEXTS = [t.encode() if isinstance(t, str) else t for t in TEXTS]
 
 
-@functools.cache
-def rows():
-    return copy_for_serving(preprocessor())
+def signatures(model, **options):
+    options = ExportOptions(**OPTIONS | options)
+    return own_signatures(model, preprocessor(), options).values()
 
 
 def asked(model, **options):
@@ -48,7 +47,7 @@ def asked(model, **options):
     `compare` is a function of an answer; it returns the difference.
     """
     options = OPTIONS | options
-    for signature in make_signatures(model, rows(), options):
+    for signature in signatures(model, **options):
         request = make_request(signature.inputs, TEXTS)
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = signature.function(*tensors)
@@ -88,7 +87,7 @@ def test_every_task_model_is_served_as_it_is(models, kind):
 def test_a_ranking_model_scores_each_passage_of_a_query():
     model = spread(BertClassifier(encoder(), problem="ranking", pair=True))
     assert greatest_difference(model) <= 1e-5
-    (signature,) = make_signatures(model, rows(), OPTIONS)
+    (signature,) = signatures(model)
     found = signature.function(
         tf.constant(["an hour", "a film"]),
         tf.constant([["good", "", "bad"], ["", "", ""]]),
@@ -98,13 +97,11 @@ def test_a_ranking_model_scores_each_passage_of_a_query():
     with pytest.raises(
         InputError, match="`long_text` is an option of .* has rank"
     ):
-        asked = dict.fromkeys(OPTIONS) | {"long_text": "windows"}
-        resolve_options([model], asked)
+        live_signatures(model, preprocessor(), long_text="windows")
 
 
 def test_no_texts_of_windows_get_no_answers(models):
-    model, options = models["classifier"], OPTIONS | {"long_text": "windows"}
-    (signature,) = make_signatures(model, rows(), options)
+    (signature,) = signatures(models["classifier"], long_text="windows")
     found = signature.trace()(tf.zeros([0], tf.string))
     assert set(found) == set(signature.outputs)
     assert {len(value) for value in found.values()} == {0}
@@ -140,16 +137,17 @@ def test_embeddings_and_features_are_as_asked(options):
 
 def test_features_come_with_their_pieces():
     model = spread(encoder())
-    options = OPTIONS | {"features": "last"}
-    (signature,) = make_signatures(model, rows(), options)
-    answer = signature.function(tf.constant(["Good,  film", "", "bad " * 50]))
+    (signature,) = signatures(model, features="last")
+    texts = ["Good,  film", "", "bad " * 50, "\u4ecafilm"]
+    answer = signature.function(tf.constant(texts))
     answer = {key: value.numpy() for key, value in answer.items()}
     assert set(answer) == set(signature.outputs)
-    assert answer["count"].tolist() == [3, 0, 10]
+    assert answer["count"].tolist() == [3, 0, 10, 2]
+    assert answer["start"][3, :3].tolist() == [0, 1, -1]  # in characters
     assert answer["pieces"][0, :4].tolist() == [b"good", b",", b"film", b""]
     assert answer["start"][0, :4].tolist() == [0, 4, 7, -1]
-    assert answer["truncated"].tolist() == [False, False, True]
-    assert answer["features"].shape == (3, 10, 16)
+    assert answer["truncated"].tolist() == [False, False, True, False]
+    assert answer["features"].shape == (4, 10, 16)
     assert not answer["features"][1].any()
 
 
@@ -167,10 +165,29 @@ def test_classifiers_of_every_kind_are_served(problem, labels, options):
     assert greatest_difference(model, **options) <= 1e-5
 
 
+@pytest.mark.parametrize("thresholds", [None, [0.9, 0.2, 0.5]])
+def test_the_label_is_the_name_of_the_greatest_probability(models, thresholds):
+    model = models["classifier"].with_dtype("float32")
+    model.thresholds = thresholds
+    (signature,) = signatures(model)
+    logits = np.array(model(preprocessor()(TEXTS)))
+    model.classifier.bias.assign(-logits.mean(0))  # else one label always wins
+    answer = signature.function(tf.constant(TEXTS))
+    best = np.array(model(preprocessor()(TEXTS))).argmax(-1)
+    assert len(set(best)) == 3
+    assert answer["label_index"].numpy().tolist() == best.tolist()
+    names = [name.decode() for name in answer["label"].numpy()]
+    assert names == [model.labels[index] for index in best]
+    if thresholds:
+        top = answer["probabilities"].numpy().max(-1)
+        unsure = top < np.array(thresholds, "float32")[best]
+        assert answer["unsure"].numpy().tolist() == unsure.tolist()
+
+
 def test_several_labels_are_named_likeliest_first():
     labels = list("abcdefghijkl")
     model = spread(BertClassifier(encoder(), labels=labels, problem="multi"))
-    (signature,) = make_signatures(model, rows(), OPTIONS)
+    (signature,) = signatures(model)
     answer = signature.function(tf.constant(["bad", "an hour", "good film"]))
     answer = {key: value.numpy() for key, value in answer.items()}
     assert len(set(answer["count"])) > 1

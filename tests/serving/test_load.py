@@ -159,9 +159,9 @@ def test_a_name_that_no_folder_can_have_is_refused_before_the_work(
     tmp_path, monkeypatch
 ):
     model = BertClassifier(encoder(), labels=["a", "b"])
-    monkeypatch.setattr(exporting, "all_signatures", pytest.fail)
+    monkeypatch.setattr(exporting, "make_signatures", pytest.fail)
     with pytest.raises(InputError, match="255 bytes"):
-        export_saved_model(model, preprocessor(), tmp_path / ("x" * 256))
+        export_saved_model(model, tmp_path / ("x" * 256), preprocessor())
 
 
 def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):

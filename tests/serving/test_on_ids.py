@@ -179,7 +179,7 @@ def test_what_cannot_be_written_is_named(tmp_path, monkeypatch):
     small = convert_weights(model, "int8")
     for export in (
         lambda: export_on_ids(small, preprocessor(), tmp_path / "out", "onnx"),
-        lambda: export_saved_model(small, preprocessor(), tmp_path / "out"),
+        lambda: export_saved_model(small, tmp_path / "out", preprocessor()),
     ):
         with pytest.raises(InputError, match="weights are int8 already"):
             export()

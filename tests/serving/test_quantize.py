@@ -72,7 +72,7 @@ def test_small_exports_are_verified_and_near(tmp_path, dtype):
     full = np.array(tf.nn.softmax(model(preprocessor()(texts))))
     folder = tmp_path / "small"
     options = {"dtype": dtype, "verify": True, "ids_signature": "model_garden"}
-    export_saved_model(model, preprocessor(), folder, **options)
+    export_saved_model(model, folder, preprocessor(), **options)
     answers = load_saved_model(folder).classify(texts)
     assert 0 < np.abs(answers["probabilities"] - full).max() < 0.2
     assert answers["probabilities"].dtype == np.float32

@@ -242,7 +242,7 @@ def test_an_answer_of_nan_is_an_error_that_names_the_row(tmp_path):
     table[VOCABULARY.index("bad")] = 3e38
     weight.assign(table)
     folder = tmp_path / "export"
-    export_saved_model(model, preprocessor(), folder, portable=True)
+    export_saved_model(model, folder, preprocessor(), portable=True)
     service = _Service(load_saved_model(folder), Limits())
     assert b"label" in service._answer(b'{"instances": ["film"]}')
     with pytest.raises(RequestError, match="row 1, 'bad film', with NaN") as e:

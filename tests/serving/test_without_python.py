@@ -84,7 +84,7 @@ def test_a_portable_export_answers_without_python(folder, classifier_export):
 @pytest.mark.long
 def test_the_default_export_needs_two_libraries_of_tensorflow_text(folder):
     model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
-    export_saved_model(model, preprocessor(), folder / "runs" / "default")
+    export_saved_model(model, folder / "runs" / "default", preprocessor())
     served = load_saved_model(folder / "runs" / "default")
     assert set(served.card["operations_outside_core"]) == {
         "FastBertNormalize",

@@ -111,7 +111,7 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
             evaluate(classify_task(dev=dev, **other), [str(output)])
     preprocess = BertPreprocessor.from_preset(str(output / "model"))
     texts = [text for text, _ in sentences(9, seed=2)]
-    folder = export_saved_model(trained, preprocess, tmp_path / "served")
+    folder = export_saved_model(trained, tmp_path / "served", preprocess)
     served = load_saved_model(folder).classify(texts)["probabilities"]
     logits = np.array(trained(preprocess(texts)))
     expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
@@ -230,7 +230,7 @@ def test_a_model_of_each_problem_on_features_is_kept_and_exported(
     trained = type(task.build(encoder())).from_preset(str(run / "model"))
     assert (trained.recipe, trained.pooling) == ("sum:0,1", "mean")
     preprocess = BertPreprocessor.from_preset(str(run / "model"))
-    export_saved_model(trained, preprocess, tmp_path / "served", verify=True)
+    export_saved_model(trained, tmp_path / "served", preprocess, verify=True)
     with pytest.raises(InputError, match="with a recipe"):
         finetuning.run(
             make(files, pooling="cls"), model, tmp_path / "x", **small

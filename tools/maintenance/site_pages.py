@@ -188,9 +188,10 @@ def tables():
             "of the Hugging Face Hub, and [other formats](formats.md).",
             table(("name", "keras-hub's name"), presets),
             "## Signatures",
-            "An export of a model has these signatures. The first one is the "
-            "default. Every export also has `tokenize`. [Serving](serving.md) "
-            "lists inputs and outputs.",
+            "An export of a model has those of these signatures that fit its "
+            "labels and options. The first one is the default. Every export "
+            "also has `tokenize`. [Serving](serving.md) lists inputs and "
+            "outputs.",
             table(("model", "signatures"), signatures),
         ]
     )

@@ -137,7 +137,7 @@ class Inputs:
         # An untrained head is as fast as a trained head.
         if kind == "served":
             bert_keras.export_saved_model(
-                model, preprocess, path, allow_untrained=True
+                model, path, preprocess, allow_untrained=True
             )
         elif kind == "onnx":
             export_on_ids(model, preprocess, path, "onnx", allow_untrained=True)
