@@ -229,6 +229,9 @@ def unfinished_build(folder: str, settings: dict, work: str | None = None):
     settings can resume. They are removed if a new build fails by `InputError`
     before it has written a file, so the next build may have other settings.
 
+    Yields:
+        True if the folder has an unfinished build with the same settings.
+
     Args:
         folder: output folder; created if it is missing. May be remote.
         settings: JSON dict of everything that determines the results.
@@ -248,7 +251,7 @@ def unfinished_build(folder: str, settings: dict, work: str | None = None):
     else:
         write_manifest(path, {"settings": settings})
     try:
-        yield
+        yield bool(old)
     except InputError:
         after = itertools.chain(*map(files.walk, folders))
         if not old and before.issuperset(after):

@@ -32,7 +32,12 @@ import shlex
 from absl import flags
 
 from bert_keras import files
-from bert_keras.data.corpus import LAYOUTS, content_hash, read_documents
+from bert_keras.data.corpus import (
+    LAYOUTS,
+    Reading,
+    content_hash,
+    read_documents,
+)
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from official_tasks import progress, script
@@ -147,28 +152,18 @@ def main(values):
     )
     share = _choose_share(values)
     tokenizer = script.load_tokenizer(values)
-    settings = {
-        "tokenizer": tokenizer,
-        "folder": values.output,
-        "rules": SamplingRules(**rules),
-        "seed": values.seed,
-        "copies": values.copies,
-        "held_out_share": share,
-        "sentences": values.sentences,
-        "records": values.records,
-    }
-    if values.beam is None:
-        manifests = _create_here(values, settings)
-    else:
-        from bert_keras.data.beam import create_pretraining_data_with_beam
+    from bert_keras.data.pretraining_data import BuildOptions
 
-        manifests = create_pretraining_data_with_beam(
-            values.input,
-            layout=values.layout,
-            text_field=values.text_field,
-            beam_flags=shlex.split(values.beam),
-            **settings,
-        )
+    options = BuildOptions(
+        share,
+        values.sentences,
+        values.records,
+        SamplingRules(**rules),
+        values.seed,
+        values.copies,
+    )
+    create = _create_here if values.beam is None else _create_with_beam
+    manifests = create(values, tokenizer, options)
     for name, manifest in manifests.items():
         words = [
             f"{manifest[unit]:,} {unit}"
@@ -190,7 +185,7 @@ def _choose_share(values):
     share = values.held_out_share
     if values["held_out_share"].present:
         return share
-    documents = read_documents(values.input, *_reading(values))
+    documents = read_documents(values.input, _reading(values))
     hashes = sorted(
         int.from_bytes(content_hash(document)[:8], "big") / 2**64
         for document in itertools.islice(documents, FEW)
@@ -208,25 +203,39 @@ def _choose_share(values):
 
 
 def _reading(values):
-    """Return all arguments of `read_documents` except `source`."""
-    return values.layout, values.text_field, values.sentences == "split"
+    return Reading(
+        values.layout, values.text_field, values.sentences == "split"
+    )
 
 
-def _create_here(values, settings):
+def _create_with_beam(values, tokenizer, options):
+    from bert_keras.data.beam import make_runner
+    from bert_keras.data.pretraining_data import create_from_files
+
+    run = make_runner(shlex.split(values.beam))
+    reading = _reading(values)
+    return create_from_files(
+        values.input, tokenizer, values.output, options, reading, run
+    )
+
+
+def _create_here(values, tokenizer, options):
     from bert_keras.data.pretraining_data import create_pretraining_data
 
     held_out = ()
     if values.held_out:
-        held_out = read_documents(values.held_out, *_reading(values))
-    documents = read_documents(values.input, *_reading(values))
+        held_out = read_documents(values.held_out, _reading(values))
+    documents = read_documents(values.input, _reading(values))
     with progress.bar("Examples") as update:
         return create_pretraining_data(
             documents,
+            tokenizer,
+            values.output,
+            options,
             workers=values.workers,
             # Each part of the work has its own total.
             progress=lambda part, done, total: update(done, total, note=part),
             held_out=held_out,
-            **settings,
         )
 
 

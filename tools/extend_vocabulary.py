@@ -22,7 +22,7 @@ import os
 
 from absl import flags
 
-from bert_keras.data.corpus import paragraphs, read_documents
+from bert_keras.data.corpus import Reading, paragraphs, read_documents
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
 from bert_keras.text import extension
@@ -78,7 +78,9 @@ def main(values):
     _check_settings(values, settings)
     words = extension.domain_words(
         tokenizer.vocabulary,
-        paragraphs(read_documents(values.input, text_field=values.text_field)),
+        paragraphs(
+            read_documents(values.input, Reading(text_field=values.text_field))
+        ),
         values.words,
         tokenizer.lowercase,
         functools.partial(in_order, workers=values.workers),

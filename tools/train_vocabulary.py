@@ -31,7 +31,7 @@ import os
 
 from absl import flags
 
-from bert_keras.data.corpus import paragraphs, read_documents
+from bert_keras.data.corpus import Reading, paragraphs, read_documents
 from bert_keras.data.workers import in_order
 from bert_keras.text import learning
 from bert_keras.text.vocabulary import (
@@ -71,7 +71,7 @@ def main(values):
     lowercase = True if lowercase is None else lowercase
     first = learning.first_pieces(values.size, values.unused)
     texts = paragraphs(
-        read_documents(values.input, text_field=values.text_field)
+        read_documents(values.input, Reading(text_field=values.text_field))
     )
     in_workers = functools.partial(in_order, workers=values.workers)
     with progress.bar("Learning tokens") as update:

@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from bert_keras import files, json_files
-from bert_keras.data.corpus import Document, content_hash, is_below
+from bert_keras.data.corpus import (
+    Document,
+    Reading,
+    content_hash,
+    find_files,
+    is_below,
+    read_file,
+)
 from bert_keras.data.sentences import document_sentences
 from bert_keras.data.token_store import (
     StoreWriter,
@@ -34,6 +41,7 @@ from bert_keras.manifest import (
     unfinished_build,
 )
 
+PARTS = ".parts"  # folder for tokens, with one file for each input file
 # Characters of a part. The document that reaches this number ends the part.
 _PART = 2_000_000
 _BATCH = 1_000_000  # approximate characters in one call of the tokenizer
@@ -66,9 +74,9 @@ def build_stores(
         held_out_share: approximate fraction of the documents for `held_out`,
             chosen by the hash of their text; 0 for none.
         sentences: "split" splits each paragraph into sentences. "lines" keeps
-            each paragraph as one sentence; for this, call `read_documents` with
-            `join_lines=False`. Documents with `sentences_given` are never
-            split.
+            each paragraph as one sentence; for this, read the documents with
+            `Reading(join_lines=False)`. Documents with `sentences_given` are
+            never split.
         workers: number of processes. For less than about 64 million characters
             of text, this process does all the work. With several workers, a
             script must guard its call by `if __name__ == "__main__"`.
@@ -109,6 +117,70 @@ def build_stores(
                 progress(total, size)
         stores = assemble_stores(paths, names, work, tokenizer, settings)
         return move_stores(stores, work, folder)
+
+
+def build_stores_of_files(
+    source: str,
+    tokenizer,
+    folder: str,
+    held_out_share: float,
+    sentences: str,
+    reading: Reading,
+    run: Callable[[Callable, list], Iterable],
+) -> dict[str, TokenStore]:
+    """Build the stores of `build_stores` with a task for each input file.
+
+    Args:
+        source: files; see `read_documents`.
+        tokenizer: see `build_stores`.
+        folder: see `build_stores`.
+        held_out_share: see `build_stores`.
+        sentences: see `build_stores`.
+        reading: see `read_documents`.
+        run: function of a picklable task and a list of items.
+    """
+    names = side_names(held_out_share)
+    settings = describe_build(tokenizer, sentences, held_out_share)
+    find_finished(folder, names, settings)
+    _, paths = find_files(source)
+    # One changed file changes the key, so all parts are made again.
+    versions = list(map(files.describe_version, paths))
+    key = json_files.json_hash(
+        [settings, reading.layout, reading.text_field, paths, versions]
+    )[:16]
+    parts = os.path.join(folder, PARTS, key)
+    targets = [
+        os.path.join(parts, f"part-{number:06d}.npz")
+        for number in range(len(paths))
+    ]
+    done = set(files.list_folder(parts))
+    pairs = zip(paths, targets, strict=True)
+    todo = [pair for pair in pairs if os.path.basename(pair[1]) not in done]
+    work = work_folder(folder)
+    task = TokeniseFile(
+        Tokenise(tokenizer, sentences), reading, names, held_out_share
+    )
+    with (
+        unfinished_build(folder, settings | {"stores": names}, work),
+        remove_parts_after_error(folder),
+    ):
+        for _ in run(task, todo):
+            pass
+        stores = assemble_stores(targets, names, work, tokenizer, settings)
+        return move_stores(stores, work, folder)
+
+
+@contextlib.contextmanager
+def remove_parts_after_error(folder):
+    """Remove `PARTS` in `folder` after `InputError`, if the block made it."""
+    parts = os.path.join(folder, PARTS)
+    is_new = not files.is_folder(parts)
+    try:
+        yield
+    except InputError:
+        if is_new:
+            files.remove(parts)
+        raise
 
 
 def side_names(held_out_share: float, named: bool = False) -> list[str]:
@@ -235,6 +307,30 @@ class Tokenise:
             ids.append(rows.values.numpy())
             lengths.append(rows.row_lengths().numpy())
         return np.concatenate(ids), np.concatenate(lengths)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokeniseFile:
+    """Task that tokenises an input file and writes the tokens to a file.
+
+    Args:
+        tokenise: the `Tokenise` function.
+        reading: see `read_documents`.
+        names: names of the stores; see `side_names`.
+        held_out_share: see `build_stores`.
+    """
+
+    tokenise: Tokenise
+    reading: Reading
+    names: list[str]
+    held_out_share: float
+
+    def __call__(self, pair: tuple[str, str]):
+        path, target = pair
+        documents = read_file(path, path, "", self.reading)
+        parts = iterate_parts(documents, self.held_out_share, self.names)
+        write_tokens(target, parts, self.tokenise, self.names)
+        return target
 
 
 def _build_tokenizer(config: dict):

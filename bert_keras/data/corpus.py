@@ -101,11 +101,41 @@ def is_below(digest: bytes, fraction: float) -> bool:
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How texts become documents.
+
+    Args:
+        layout: "document" if each text file is one document. "sentences" for
+            the original BERT's format, with one sentence on each line and a
+            blank line between documents. "lines" for one document on each line.
+            "auto" chooses one of the first two by the start of each file. In
+            JSON, Parquet and data sets, each object or row is always one
+            document, and so is each `<doc>` of WikiExtractor. A text file whose
+            first line is an object with the text is read as JSONL.
+        text_field: field or column with the text in JSONL, Parquet, data sets.
+        join_lines: True to join the lines between two blank lines into a
+            paragraph, if the text has blank lines and no line is longer than
+            100 characters. Otherwise, each line is a paragraph.
+
+    Raises:
+        InputError: the layout is unknown.
+    """
+
+    layout: str = "auto"
+    text_field: str = "text"
+    join_lines: bool = True
+
+    def __post_init__(self):
+        if self.layout not in LAYOUTS:
+            raise InputError(
+                f"Unknown layout {self.layout!r}; expected one of "
+                f"{', '.join(LAYOUTS)}."
+            )
+
+
 def read_documents(
-    source: str,
-    layout: str = "auto",
-    text_field: str = "text",
-    join_lines: bool = True,
+    source: str, reading: Reading | None = None
 ) -> Iterator[Document]:
     """Yield the documents of a source.
 
@@ -120,41 +150,27 @@ def read_documents(
             `list_unread` lists the others. All except Parquet may be packed:
             `.txt.gz`, `.bz2`, `.xz` or `.zst`. Headings, lists and tables of
             Wikipedia data sets are skipped.
-        layout: "document" if each text file is one document. "sentences" for
-            the original BERT's format, with one sentence on each line and a
-            blank line between documents. "lines" for one document on each line.
-            "auto" chooses one of the first two by the start of each file. In
-            JSON, Parquet and data sets, each object or row is always one
-            document, and so is each `<doc>` of WikiExtractor. A text file whose
-            first line is an object with the text is read as JSONL.
-        text_field: field or column with the text in JSONL, Parquet, data sets.
-        join_lines: True to join the lines between two blank lines into a
-            paragraph, if the text has blank lines and no line is longer than
-            100 characters. Otherwise, each line is a paragraph.
+        reading: None for `Reading()`.
 
     Returns:
         An iterator over the documents that have text. A document's `group` is
         its folder below `source`, the data set's name, or the library.
 
     Raises:
-        InputError: the layout is unknown, there is no file or no text, a file
-            is damaged or not UTF-8, a line of JSONL is not an object with the
-            field `text_field`, the field or column is not text, a package is
-            not installed, or `column_rows` cannot read the source.
+        InputError: there is no file or no text, a file is damaged or not UTF-8,
+            a line of JSONL is not an object with the field `text_field`, the
+            field or column is not text, a package is not installed, or
+            `column_rows` cannot read the source.
     """
-    if layout not in LAYOUTS:
-        raise InputError(
-            f"Unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}."
-        )
+    reading = reading or Reading()
     if source == DOCUMENTATION:
         documents = (
             Document(name, group, sentences, sentences_given=True)
             for name, group, sentences in documented_modules()
         )
     elif is_data_set(source):
-        documents = _read_data_set(source, text_field, join_lines)
+        documents = _read_data_set(source, reading)
     else:
-        reading = layout, text_field, join_lines
         documents = _read_files(*find_files(source), reading)
     return _not_empty(documents, source)
 
@@ -206,12 +222,12 @@ def _is_text(path: str) -> bool:
 
 
 def _read_files(
-    root: str, paths: list[str], reading: tuple
+    root: str, paths: list[str], reading: Reading
 ) -> Iterator[Document]:
     for path in paths:
         name = os.path.relpath(path, root or ".")
         group = os.path.dirname(name).replace(os.sep, "/")
-        yield from read_file(path, name, group, *reading)
+        yield from read_file(path, name, group, reading)
 
 
 def _not_empty(documents: Iterator[Document], source: str):
@@ -227,53 +243,49 @@ def _not_empty(documents: Iterator[Document], source: str):
 
 
 def read_file(
-    path: str,
-    name: str,
-    group: str,
-    layout: str,
-    text_field: str,
-    join_lines: bool = True,
+    path: str, name: str, group: str, reading: Reading
 ) -> Iterator[Document]:
     """Yield the documents of a file, except documents without text.
 
     A text file that is one document is read as a whole. From other files, one
     document or a few hundred rows are in memory at a time.
     """
-    parts = _read_parts(path, layout, text_field, join_lines)
+    parts = _read_parts(path, reading)
     for number, paragraphs, given in parts:
         if paragraphs:
             title = name if number is None else f"{name}#{number}"
             yield Document(title, group, paragraphs, given)
 
 
-def _read_parts(path: str, layout: str, text_field: str, join_lines: bool):
+def _read_parts(path: str, reading: Reading):
     """Yield (number, paragraphs, `sentences_given`) for each document.
 
     The number counts rows and lines from 1, and blocks from 0. It is None if
     the whole file is one document. `Document` explains `sentences_given`.
     """
+    text_field = reading.text_field
     if path.lower().endswith(PARQUET):
         for number, text in _read_column_texts(path, text_field):
-            yield number, _split_paragraphs(text, join_lines), False
+            yield number, _split_paragraphs(text, reading), False
         return
     with _open(path) as file:
         head = _refuse_other_formats(file, path)
         form = _find_form(head, path, text_field)
         if form == "docs":
-            given = layout == "sentences"
+            given = reading.layout == "sentences"
             for number, lines in _read_docs(_read_lines(file, path), path):
-                parts = _split_paragraphs("\n".join(lines), join_lines)
+                parts = _split_paragraphs("\n".join(lines), reading)
                 yield number, lines if given else parts, given
         elif form:
             read = _read_json_list if form == "list" else _read_json_texts
             for number, text in read(file, path, text_field):
-                yield number, _split_paragraphs(text, join_lines), False
+                yield number, _split_paragraphs(text, reading), False
         else:
-            yield from _read_text(file, path, layout, join_lines)
+            yield from _read_text(file, path, reading)
 
 
-def _read_text(file, path: str, layout: str, join_lines: bool):
-    layout = _find_layout(file, path, layout)
+def _read_text(file, path: str, reading: Reading):
+    layout = _find_layout(file, path, reading.layout)
     if layout == "lines":
         for number, line in enumerate(_read_lines(file, path), 1):
             yield number, [line] if line else [], False
@@ -282,7 +294,7 @@ def _read_text(file, path: str, layout: str, join_lines: bool):
             yield number, block, True
     else:
         text = _decode(file.read(), path, 1)
-        yield None, _split_paragraphs(text, join_lines), False
+        yield None, _split_paragraphs(text, reading), False
 
 
 @contextlib.contextmanager
@@ -426,12 +438,12 @@ def _split_blocks(lines) -> Iterator[list[str]]:
             yield list(block)
 
 
-def _split_paragraphs(text: str, join_lines: bool) -> list[str]:
+def _split_paragraphs(text: str, reading: Reading) -> list[str]:
     """Return the paragraphs: each line, or each block of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_split_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
-    if wrapped and join_lines:
+    if wrapped and reading.join_lines:
         return [" ".join(block) for block in blocks]
     return [line for block in blocks for line in block]
 
@@ -496,13 +508,12 @@ _MARKUP = tuple("*#;:|{!=")  # first characters of lists, tables and headings
 _LONG = 200
 
 
-def _read_data_set(
-    source: str, text_field: str, join_lines: bool
-) -> Iterator[Document]:
+def _read_data_set(source: str, reading: Reading) -> Iterator[Document]:
+    text_field = reading.text_field
     _, name, split = parse_data_set(source)
     for number, text in _read_column_texts(source, text_field):
         passages = "\n".join(_select_passages(text, name, text_field))
-        paragraphs = _split_paragraphs(passages, join_lines)
+        paragraphs = _split_paragraphs(passages, reading)
         if paragraphs:
             yield Document(f"{name}:{split}#{number - 1}", name, paragraphs)
 

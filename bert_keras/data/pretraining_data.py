@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 
@@ -14,8 +15,20 @@ import tensorflow as tf
 
 from bert_keras import files
 from bert_keras.data import record_files
-from bert_keras.data.building import build_stores, work_folder
-from bert_keras.data.corpus import Document
+from bert_keras.data.building import (
+    PARTS,
+    build_stores,
+    build_stores_of_files,
+    remove_parts_after_error,
+    work_folder,
+)
+from bert_keras.data.corpus import (
+    DOCUMENTATION,
+    Document,
+    Reading,
+    read_documents,
+)
+from bert_keras.data.data_sets import is_data_set
 from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.record_files import serialize
 from bert_keras.data.sampling import SamplingRules
@@ -23,19 +36,13 @@ from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import LOCK, FolderLock
-from bert_keras.manifest import (
-    check_fields,
-    check_same_settings,
-    describe_file,
-    find_fault,
-    read_manifest,
-    unfinished_build,
-    write_manifest,
-)
+from bert_keras.manifest import describe_file, find_fault, unfinished_build
 from bert_keras.text.vocabulary import write_vocabulary
 
 _CHECKED_EVERY = 10  # seconds between checks of the lock
 _MIN_SHARDS = 4  # minimum number of shards to start workers; a shard takes 2 s
+_SHARD = r"examples-\d+-of-\d+\.tfrecord"
+_OLD_ENTRIES = ".entries"  # files of builds by version 1.3 or older
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
     "side documents sentences tokens corpus_hash vocabulary_hash "
@@ -43,47 +50,65 @@ _FROM_STORE = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class BuildOptions:
+    """Options that determine the content of pre-training data.
+
+    Args:
+        held_out_share: approximate fraction of the documents for `held_out`,
+            chosen by the hash of their text; 0 for none.
+        sentences: "split" or "lines"; see `build_stores`.
+        records: True to write records, too. Without them, training draws new
+            examples from the stores in each epoch, by its own rules.
+        rules: how pairs and masks of records are drawn. Like `seed` and
+            `copies`, it has no effect without `records`.
+        seed: seed of pairs and masks, at least 0.
+        copies: number of times that the training text is used, each time with
+            different pairs and masks (`dupe_factor` of the original BERT).
+            Held-out text is used once.
+
+    Raises:
+        InputError: `copies` is below 1.
+    """
+
+    held_out_share: float = 0.05
+    sentences: str = "split"
+    records: bool = False
+    rules: SamplingRules = SamplingRules()
+    seed: int = 0
+    copies: int = 1
+
+    def __post_init__(self):
+        if self.copies < 1:
+            raise InputError(f"`copies` must be at least 1; got {self.copies}.")
+
+
 def create_pretraining_data(
     documents: Iterable[Document],
     tokenizer,
     folder: str,
-    rules: SamplingRules | None = None,
-    seed: int = 0,
-    copies: int = 1,
-    held_out_share: float = 0.05,
-    sentences: str = "split",
+    options: BuildOptions | None = None,
     workers: int = 1,
     progress: Callable[[str, int, int | None], None] | None = None,
-    records: bool = False,
     held_out: Iterable[Document] = (),
 ) -> dict[str, dict]:
     """Convert raw documents to records for training and for evaluation.
 
     `folder` gets the token stores `tokens/train` and `tokens/held_out`. With
-    `records`, it also gets the records `train` and `held_out`, which are drawn
-    from the stores. After an interruption, a second call resumes the work.
+    the option `records`, it also gets the records `train` and `held_out`, which
+    are drawn from the stores. After an interruption, a second call resumes the
+    work.
 
     Args:
         documents: iterable of `Document`, such as from `read_documents`.
         tokenizer: a `WordPieceTokenizer`.
         folder: output folder; created if it is missing. May be remote; see
             `build_stores`.
-        rules: how pairs and masks of records are drawn; None for
-            `SamplingRules()`. Like `seed` and `copies`, it has no effect
-            without `records`.
-        seed: seed of pairs and masks, at least 0.
-        copies: number of times that the training text is used, each time with
-            different pairs and masks (`dupe_factor` of the original BERT).
-            Held-out text is used once.
-        held_out_share: approximate fraction of the documents for `held_out`,
-            chosen by the hash of their text; 0 for none.
-        sentences: "split" or "lines"; see `build_stores`.
+        options: None for `BuildOptions()`.
         workers: number of processes; see `build_stores`.
         progress: function of the stage ("tokens", "train" or "held_out"), the
             number of finished documents or shards, and their total number
             (None if unknown).
-        records: True to write records, too. Without them, training draws new
-            examples from the stores in each epoch, by its own rules.
         held_out: see `build_stores`. Needs `held_out_share=0`.
 
     Returns:
@@ -95,13 +120,14 @@ def create_pretraining_data(
             than two documents, the folder has data of other documents or
             settings, or another process writes to the folder.
     """
-    with one_writer(folder, copies, progress) as progress:
+    options = options or BuildOptions()
+    with one_writer(folder, progress) as progress:
         stores = build_stores(
             documents,
             tokenizer,
             os.path.join(folder, "tokens"),
-            held_out_share,
-            sentences,
+            options.held_out_share,
+            options.sentences,
             workers,
             lambda done, _: progress("tokens", done, None),
             held_out,
@@ -109,24 +135,57 @@ def create_pretraining_data(
         run = functools.partial(
             in_order, workers=workers, min_items=_MIN_SHARDS
         )
-        return finish_data(
-            stores, folder, rules, seed, copies, records, run, progress
-        )
+        return finish_data(stores, folder, options, run, progress)
+
+
+def create_from_files(
+    source: str,
+    tokenizer,
+    folder: str,
+    options: BuildOptions,
+    reading: Reading,
+    run: Callable[[Callable, list], Iterable],
+) -> dict[str, dict]:
+    """Run `create_pretraining_data` with a task for each input file and shard.
+
+    The files have the same bytes. This process assembles the stores, and
+    tokenises data sets and `documentation:` by itself. After an interruption, a
+    second call makes only the missing token files and shards.
+
+    Args:
+        source: see `read_documents`. The files must have the same paths on
+            every machine, like `folder`.
+        tokenizer: a `WordPieceTokenizer`.
+        folder: output folder.
+        options: see `create_pretraining_data`.
+        reading: see `read_documents`.
+        run: see `write_records`; such as `make_runner` of `beam.py`.
+    """
+    tokens = os.path.join(folder, "tokens")
+    with one_writer(folder), remove_parts_after_error(tokens):
+        rules = options.held_out_share, options.sentences
+        if source == DOCUMENTATION or is_data_set(source):
+            documents = read_documents(source, reading)
+            stores = build_stores(documents, tokenizer, tokens, *rules)
+        else:
+            stores = build_stores_of_files(
+                source, tokenizer, tokens, *rules, reading, run
+            )
+        manifests = finish_data(stores, folder, options, run)
+    files.remove(os.path.join(tokens, PARTS))
+    return manifests
 
 
 @contextlib.contextmanager
-def one_writer(folder: str, copies: int, progress: Callable | None = None):
+def one_writer(folder: str, progress: Callable | None = None):
     """Hold a folder's lock; yield a `progress` function that checks the lock.
 
     If the folder is new and still empty after an `InputError`, the folder and
     its new parents are removed.
 
     Raises:
-        InputError: another process holds the lock or took it over, or
-            `copies` is below 1.
+        InputError: another process holds the lock or took it over.
     """
-    if copies < 1:
-        raise InputError(f"`copies` must be at least 1; got {copies}.")
     made = files.make_folder(folder)
     lock = FolderLock(folder)
     checked = time.monotonic()
@@ -153,27 +212,24 @@ def one_writer(folder: str, copies: int, progress: Callable | None = None):
 def finish_data(
     stores: dict[str, TokenStore],
     folder: str,
-    rules: SamplingRules | None,
-    seed: int,
-    copies: int,
-    records: bool,
+    options: BuildOptions,
     run: Callable[[Callable, list], Iterable],
     progress: Callable | None = None,
 ) -> dict[str, dict]:
-    """Write the records if `records` is True; return the manifests.
+    """Write the records if `options` has them; return the manifests.
 
     If `folder` is remote, also remove the local `work_folder` of the stores.
     `stores` is a dict of split ("train" or "held_out") -> `TokenStore`. `run`:
-    see `write_records`. Other arguments: see `create_pretraining_data`.
+    see `write_records`. `progress`: see `create_pretraining_data`.
     """
     manifests = {name: store.manifest for name, store in stores.items()}
-    for name, store in stores.items() if records else ():
+    for name, store in stores.items() if options.records else ():
         manifests[name] = write_records(
             store,
             os.path.join(folder, name),
-            rules or SamplingRules(),
-            seed,
-            copies if name == "train" else 1,
+            options.rules,
+            options.seed,
+            options.copies if name == "train" else 1,
             run,
             functools.partial(progress, name) if progress else None,
         )
@@ -205,8 +261,8 @@ def write_records(
         seed: seed of pairs and masks, at least 0.
         copies: number of times that the text is used, each time with other
             examples.
-        run: function like `map`, for a picklable task and a list of items. It
-            may use other processes.
+        run: function of a picklable task and a list of items. It may use other
+            processes. It returns the results, or an empty iterable.
         progress: function of the number of finished (or kept) shards and the
             number of all shards.
 
@@ -219,39 +275,46 @@ def write_records(
     """
     write = WriteShard(store, folder, rules, seed, copies)
     record_files.refuse_other(folder, write.settings)
-    with unfinished_build(folder, write.settings):
-        return _write_missing(write, folder, store.vocabulary, run, progress)
+    with unfinished_build(folder, write.settings) as resumes:
+        files.remove_partials(folder)  # unfinished files of killed writers
+        files.remove(os.path.join(folder, _OLD_ENTRIES))
+        write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
+        shards = write.find_done(resumes)
+        write.remove_others(shards)
+        return _write_missing(write, folder, shards, run, progress)
 
 
-def _write_missing(write, folder, vocabulary, run, progress) -> dict:
-    files.remove_partials(folder)  # unfinished files of killed writers
-    write_vocabulary(vocabulary, os.path.join(folder, VOCABULARY))
-    shards = write.find_done()
+def _write_missing(write, folder, shards, run, progress) -> dict:
     if progress:
         progress(len(shards), len(write.names))
     missing = [n for n, name in enumerate(write.names) if name not in shards]
-    for number, _ in enumerate(run(write, missing), len(shards) + 1):
+    for shard in run(write, missing):
+        shards[shard["name"]] = shard
         if progress:
-            progress(number, len(write.names))
+            progress(len(shards), len(write.names))
     entries = [
-        shards.get(name) or write.read_entry(name) for name in write.names
+        shards.get(name) or write.describe(number)
+        for number, name in enumerate(write.names)
     ]
+    if None in entries:
+        raise InputError(
+            f"{os.path.join(folder, write.names[entries.index(None)])} is "
+            "missing or damaged. Run the command again."
+        )
     manifest = {"shards": entries, **write.settings}
-    manifest = record_files.write_manifest(folder, manifest)
-    files.remove(write.entries)
-    return manifest
+    return record_files.write_manifest(folder, manifest)
 
 
 class WriteShard:
-    """Task that writes a shard and its manifest entry.
+    """Task that writes a shard.
 
-    A call gets the shard's number and returns the shard's name.
+    A call gets the shard's number and returns the shard's entry in the
+    manifest. A shard under its final name is complete.
     """
 
     def __init__(self, store, folder, rules, seed, copies):
         self._arguments = store.source, folder, rules, seed, copies
         self._folder = folder
-        self.entries = os.path.join(folder, ".entries")
         self.settings = {
             "rules": dataclasses.asdict(rules),
             "seed": seed,
@@ -277,7 +340,7 @@ class WriteShard:
         source, *others = arguments
         self.__init__(TokenStore(source), *others)
 
-    def __call__(self, number: int) -> str:
+    def __call__(self, number: int) -> dict:
         copy, window = self._windows[number]
         name = self.names[number]
         path = os.path.join(self._folder, name)
@@ -289,39 +352,47 @@ class WriteShard:
                     rows = self._examples.rows(batch, copy, window, start)
                     for record in serialize(rows):
                         writer.write(record)
-            shard = {"name": name, "examples": pairs.count}
-            shard |= describe_file(partial)
-        entry = {"shard": shard, "settings": self.settings}
-        write_manifest(self._entry_path(name), entry)
-        return name
+            return _make_entry(name, pairs.count, partial)
 
-    def _entry_path(self, name: str) -> str:
-        return os.path.join(self.entries, f"{name}.json")
+    def describe(self, number: int) -> dict | None:
+        """Return the entry of a shard, or None if it is missing or damaged."""
+        name = self.names[number]
+        path = os.path.join(self._folder, name)
+        if not files.is_file(path):
+            return None
+        expected = self._examples.draw(*self._windows[number]).count
+        with contextlib.suppress(InputError):
+            if record_files.count_records(path) == expected:
+                return _make_entry(name, expected, path)
+        return None
 
-    def read_entry(self, name: str) -> dict:
-        """Return the manifest entry of a shard.
+    def find_done(self, resumes: bool) -> dict[str, dict]:
+        """Return a dict of name -> manifest entry, for the intact shards.
 
-        Raises:
-            InputError: the entry is missing or damaged, or the shard was
-                written with other settings.
+        Args:
+            resumes: True if the folder has an unfinished build with the same
+                settings, so that shards without a manifest are of this build.
         """
-        path = self._entry_path(name)
-        types = {"shard": dict, "settings": dict}
-        entry = read_manifest(path, "shard", lambda e: check_fields(e, types))
-        check_same_settings(entry["settings"], self.settings, self._folder)
-        return entry["shard"]
-
-    def find_done(self) -> dict[str, dict]:
-        """Return a dict of name -> manifest entry, for the intact shards."""
-        done = {}
+        known: dict[str, dict] = {}
         with contextlib.suppress(InputError):
             manifest = record_files.read_manifest(self._folder)
-            done = {shard["name"]: shard for shard in manifest["shards"]}
-        for name in self.names:
-            with contextlib.suppress(InputError):
-                done[name] = done.get(name) or self.read_entry(name)
-        return {
+            known = {shard["name"]: shard for shard in manifest["shards"]}
+        done = {
             name: entry
-            for name, entry in done.items()
+            for name, entry in known.items()
             if not find_fault(os.path.join(self._folder, name), entry)
         }
+        for number, name in enumerate(self.names) if resumes else ():
+            if name not in known and (entry := self.describe(number)):
+                done[name] = entry
+        return done
+
+    def remove_others(self, done: dict[str, dict]):
+        """Remove damaged shards, and shards of a build with other settings."""
+        for name in files.list_folder(self._folder):
+            if re.fullmatch(_SHARD, name) and name not in done:
+                files.remove(os.path.join(self._folder, name))
+
+
+def _make_entry(name: str, examples: int, path: str) -> dict:
+    return {"name": name, "examples": examples, **describe_file(path)}

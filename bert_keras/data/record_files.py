@@ -140,6 +140,17 @@ def readable(path: str):
         ) from None
 
 
+def count_records(path: str) -> int:
+    """Return the number of records; check all their checksums.
+
+    Raises:
+        InputError: a record is damaged.
+    """
+    with readable(path):
+        records = tf.data.TFRecordDataset(path)
+        return int(records.reduce(np.int64(0), lambda count, _: count + 1))
+
+
 def check_lengths(path: str, rules: SamplingRules):
     """Raise `InputError` if the first record's lengths do not match `rules`.
 

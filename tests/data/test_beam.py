@@ -23,9 +23,12 @@ from script_flags import parse_flags
 from tfds_samples import write
 
 from bert_keras.data import beam, building
-from bert_keras.data.beam import create_pretraining_data_with_beam
-from bert_keras.data.corpus import read_documents
-from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.corpus import Reading, read_documents
+from bert_keras.data.pretraining_data import (
+    BuildOptions,
+    create_from_files,
+    create_pretraining_data,
+)
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from tools import create_pretraining_data as script
@@ -39,6 +42,8 @@ DASK = [
     "--dask_partition_size=1",
 ]
 SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3, "records": True}
+SETTINGS["rules"] = RULES
+OPTIONS = BuildOptions(**SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,7 @@ def local(text, tokenizer, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         in_small_parts(patch)
         manifests = create_pretraining_data(
-            read_documents(text), tokenizer, str(folder), RULES, **SETTINGS
+            read_documents(text), tokenizer, str(folder), OPTIONS
         )
     assert len(manifests["train"]["shards"]) > 4
     return folder, manifests
@@ -87,17 +92,21 @@ def stop_at(limit, made, monkeypatch):
         for item in items:
             if len(made) == limit:
                 raise KeyboardInterrupt
-            made.append(task(item))
+            made.append(str(task(item)))
         return ()
 
-    monkeypatch.setattr(beam, "_make_runner", lambda _: run)
+    monkeypatch.setattr(beam, "make_runner", lambda _: run)
 
 
-def create(text, tokenizer, folder, **settings):
-    return create_pretraining_data_with_beam(
-        text, tokenizer, str(folder), RULES,
-        **{"beam_flags": DIRECT, **SETTINGS, **settings},
-    )  # fmt: skip
+def create(text, tokenizer, folder, beam_flags=DIRECT, **settings):
+    return create_from_files(
+        text,
+        tokenizer,
+        str(folder),
+        BuildOptions(**SETTINGS | settings),
+        Reading(),
+        beam.make_runner(beam_flags),
+    )
 
 
 def test_a_build_by_beam_has_the_bytes_of_a_local_one(
@@ -235,7 +244,7 @@ def test_a_text_that_changed_after_an_interruption_is_read_again(
     documents = read_documents(str(folder))
     local = tmp_path / "local"
     assert manifests == create_pretraining_data(
-        documents, tokenizer, str(local), RULES, **SETTINGS
+        documents, tokenizer, str(local), OPTIONS
     )
 
 
@@ -244,8 +253,8 @@ def test_a_line_of_wrapped_text_may_be_a_sentence(tokenizer, tmp_path):
     path.write_text("one two\nthree\n\nfour\nfive six\n")
     for sentences, lengths in (("lines", 4), ("split", 2)):
         tokenise = building.Tokenise(tokenizer, sentences)
-        settings = building.describe_build(tokenizer, sentences, 0.0)
-        task = beam.TokeniseFile(tokenise, "auto", "text", settings)
+        reading = Reading(join_lines=sentences == "split")
+        task = building.TokeniseFile(tokenise, reading, ["train"], 0.0)
         target = task((str(path), str(tmp_path / f"{sentences}.npz")))
         with np.load(target) as arrays:
             assert len(arrays["train lengths"]) == lengths
@@ -254,7 +263,7 @@ def test_a_line_of_wrapped_text_may_be_a_sentence(tokenizer, tmp_path):
 def test_finished_data_of_other_documents_is_refused_and_stays(
     text, tokenizer, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(beam, "_make_runner", lambda _: in_a_loop)
+    monkeypatch.setattr(beam, "make_runner", lambda _: in_a_loop)
     folder = tmp_path / "beam"
     manifests = create(text, tokenizer, folder)
     before = contents(folder)
@@ -268,9 +277,7 @@ def test_finished_data_of_other_documents_is_refused_and_stays(
         assert contents(folder) == before
     # A local build accepts data by Beam. A build by Beam repairs damage.
     documents = read_documents(text)
-    again = create_pretraining_data(
-        documents, tokenizer, str(folder), RULES, **SETTINGS
-    )
+    again = create_pretraining_data(documents, tokenizer, str(folder), OPTIONS)
     assert again == manifests and contents(folder) == before
     flip(folder / "tokens" / "train" / "tokens.bin", None)
     assert create(text, tokenizer, folder) == manifests
@@ -284,7 +291,7 @@ def test_too_few_documents_and_no_beam_are_named(
     with pytest.raises(InputError, match=r"bert_keras\[beam\]"):
         create(text, tokenizer, tmp_path / "out")
     assert os.listdir(tmp_path) == []
-    monkeypatch.setattr(beam, "_make_runner", lambda _: in_a_loop)
+    monkeypatch.setattr(beam, "make_runner", lambda _: in_a_loop)
     one = os.path.join(text, "00.txt")
     with pytest.raises(InputError, match="at least two documents"):
         create(one, tokenizer, tmp_path / "out", held_out_share=0)

@@ -11,6 +11,7 @@ from bert_keras import file_forms
 from bert_keras.data import corpus
 from bert_keras.data.corpus import (
     Document,
+    Reading,
     content_hash,
     held_out,
     read_documents,
@@ -20,7 +21,7 @@ from bert_keras.errors import InputError
 
 
 def read(source, **arguments):
-    return list(read_documents(str(source), **arguments))
+    return list(read_documents(str(source), Reading(**arguments)))
 
 
 def test_a_folder_gives_one_document_a_file_sorted_with_its_folder(tmp_path):

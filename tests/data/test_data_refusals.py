@@ -12,9 +12,10 @@ from data_samples import corpus, numbers, write_store
 
 from bert_keras.data.batches import pretraining_dataset
 from bert_keras.data.building import build_stores
-from bert_keras.data.corpus import Document, read_documents
+from bert_keras.data.corpus import Document, Reading, read_documents
 from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.pretraining_data import (
+    BuildOptions,
     create_pretraining_data,
     write_records,
 )
@@ -81,7 +82,7 @@ def test_text_that_cannot_be_read(tmp_path, name, content, word):
 
 def test_an_unknown_layout(tmp_path):
     with pytest.raises(InputError, match="Unknown layout 'pages'"):
-        list(read_documents(str(tmp_path), layout="pages"))
+        list(read_documents(str(tmp_path), Reading(layout="pages")))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,12 @@ def test_an_unknown_layout(tmp_path):
 def test_builds_that_cannot_be(tokenizer, tmp_path, documents, settings, word):
     folder = str(tmp_path / "new" / "data")
     with pytest.raises(InputError, match=word):
-        create_pretraining_data(documents, tokenizer, folder, **settings)
+        held_out = settings.get("held_out", ())
+        named = {k: v for k, v in settings.items() if k != "held_out"}
+        options = BuildOptions(**named)
+        create_pretraining_data(
+            documents, tokenizer, folder, options, held_out=held_out
+        )
     assert os.listdir(tmp_path) == []  # not even `new`
     assert create_pretraining_data(corpus(), tokenizer, folder)
 

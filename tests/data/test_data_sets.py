@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_keras.data import data_sets
-from bert_keras.data.corpus import read_documents
+from bert_keras.data.corpus import Reading, read_documents
 from bert_keras.data.data_sets import (
     column_rows,
     data_set_rows,
@@ -142,7 +142,9 @@ def test_a_corpus_may_be_parquet(tmp_path):
         ("sub/b.parquet#1", "sub", ["Grün."]),
     ]
     with pytest.raises(InputError, match="row 1: expected text in 'n', got 1"):
-        list(read_documents(str(tmp_path / "sub" / "*"), text_field="n"))
+        list(
+            read_documents(str(tmp_path / "sub" / "*"), Reading(text_field="n"))
+        )
     write(tmp_path / "d.parquet", {"text": [b"a", b"\xff"]})
     with pytest.raises(InputError, match="row 2, is not UTF-8: .* byte 0xff"):
         list(read_documents(str(tmp_path / "d.parquet")))
@@ -303,7 +305,7 @@ def test_a_corpus_of_a_data_set_has_a_document_a_row(folder):
     assert [d.paragraphs for d in found] == [["One. Two."], ["Three.", "Four."]]
     assert found[0].name == f"{folder}/two:train#0"
     with pytest.raises(InputError, match="row 1: expected text in 'tags'"):
-        list(read_documents(f"hf:{folder}/two", text_field="tags"))
+        list(read_documents(f"hf:{folder}/two", Reading(text_field="tags")))
 
 
 def test_wrapped_lines_are_joined_in_data_sets_as_in_files(hf, tmp_path):

@@ -16,7 +16,10 @@ from bert_keras import files, folder_lock
 from bert_keras.data import token_store
 from bert_keras.data.batches import check_source, pretraining_dataset
 from bert_keras.data.corpus import read_documents
-from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.pretraining_data import (
+    BuildOptions,
+    create_pretraining_data,
+)
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary
@@ -40,7 +43,7 @@ def remote():
 def create(folder, tokenizer, **arguments):
     arguments = {"held_out_share": 0.2, "records": True, **arguments}
     return create_pretraining_data(
-        corpus(), tokenizer, str(folder), RULES, **arguments
+        corpus(), tokenizer, str(folder), BuildOptions(rules=RULES, **arguments)
     )
 
 

@@ -18,7 +18,10 @@ from test_page_commands import python_of
 
 import bert_keras
 from bert_keras.data import record_files
-from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.pretraining_data import (
+    BuildOptions,
+    create_pretraining_data,
+)
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import UntrainedWarning
 
@@ -177,7 +180,10 @@ def test_records_are_read_into_fit_by_plain_tf_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tokenizer, rules = toy_tokenizer(), SamplingRules(64)
     manifests = create_pretraining_data(
-        corpus(60), tokenizer, "runs/data", rules, records=True
+        corpus(60),
+        tokenizer,
+        "runs/data",
+        BuildOptions(records=True, rules=rules),
     )
     (code,) = python_of("data")
     # The page's model would take a minute.

@@ -5,7 +5,10 @@ import json
 from model_samples import fill
 
 from bert_keras.data.corpus import Document
-from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.pretraining_data import (
+    BuildOptions,
+    create_pretraining_data,
+)
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
@@ -59,9 +62,7 @@ def write_data(
         documents(),
         WordPieceTokenizer(pieces, **tokenizer),
         str(folder),
-        rules,
-        held_out_share=held_out_share,
-        records=True,
+        BuildOptions(held_out_share, records=True, rules=rules),
     )
     return str(folder)
 
