@@ -36,8 +36,8 @@ from bert_keras.data.batches import check_source
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 
 
-def python_of(page):
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+def python_of(page, folder="docs"):
+    text = (ROOT / folder / f"{page}.md").read_text(encoding="utf-8")
     return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
 
 
@@ -336,6 +336,7 @@ class Page(NamedTuple):
         check: function of the folder and a list of the commands' output.
         before: part of a command -> index of the page's Python block that
             runs before the command.
+        folder: folder of the page.
     """
 
     prepare: object = lambda folder: None
@@ -343,6 +344,7 @@ class Page(NamedTuple):
     replaced: dict = {}
     check: object = lambda folder, printed: None
     before: dict = {}
+    folder: str = "docs"
 
 
 TWO_PHASES = (
@@ -429,7 +431,7 @@ PAGES = {
     "embedding": TASKS,
     "serving": Page(prepare_serving, check=check_serving),
     "migrating": Page(prepare_migrating, check=check_migrating),
-    "own_model": Page(
+    "mini_en": Page(
         prepare_own_model,
         {
             "train_vocabulary": "--workers=1",
@@ -443,7 +445,8 @@ PAGES = {
             "pack_preset": "--output=packed --batches=2",
         },
         check=check_own_model,
-        before={"--init=runs/mini_tiled": 1},
+        before={"--init=runs/mini_tiled": 0},
+        folder="tools/maintenance",
     ),
     "tokenizer": Page(
         prepare_tokenizer,
@@ -495,7 +498,7 @@ def test_the_commands_of_a_page_run(name, tmp_path, small_rows, monkeypatch):
     monkeypatch.setattr("tensorflow_datasets.core.constants.DATA_DIR", folder)
     page.prepare(tmp_path)
     printed = []
-    for command in commands(f"docs/{name}.md"):
+    for command in commands(f"{page.folder}/{name}.md"):
         text = " ".join(command)
         if command[:2] == ["-m", "pytest"] or command[0] == "-c":
             continue
@@ -506,7 +509,7 @@ def test_the_commands_of_a_page_run(name, tmp_path, small_rows, monkeypatch):
         for part, number in page.before.items():
             if part in text:
                 with contextlib.chdir(tmp_path):
-                    exec(python_of(name)[number], {})
+                    exec(python_of(name, page.folder)[number], {})
         script = script_of(command)
         words = command[len(script) :]
         for old, new in page.replaced.items():

@@ -156,11 +156,6 @@ def test_weights_are_copied_and_loaded_as_shown(names):
     assert isinstance(names["model"], bert_keras.BertEncoder)
 
 
-def test_the_packaged_model_gives_vectors(names):
-    exec(python_of("own_model")[0], names)
-    assert names["vectors"].shape == (1, 128, 256)
-
-
 def test_the_habits_of_keras_hub_work(names):
     preset = "bert_keras_mini_en"
     tokenizer = bert_keras.WordPieceTokenizer.from_preset(preset)

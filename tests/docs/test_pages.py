@@ -10,7 +10,11 @@ from run_script import ROOT
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (*ROOT.glob("*.md"), *sorted(ROOT.glob("docs/*.md")))
+    for path in (
+        *ROOT.glob("*.md"),
+        *sorted(ROOT.glob("docs/*.md")),
+        *ROOT.glob("tools/maintenance/*.md"),
+    )
 }
 # Matches tools/x.py, official_tasks/tasks/, tests/tools/test_arrows.py.
 FILE = re.compile(
