@@ -3,56 +3,55 @@
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import LOSS, Metric
+from official_tasks.tasks.base import Metric
 
-# Scores that measure no quality, besides those that end in "_threshold".
-NO_METRICS = ("majority_baseline", "temperature")
+LOSS = "loss"  # loss on dev, only for tasks with `has_dev_loss`
+# Hyperparameter -> metrics that only a run with it has. The engine computes the
+# first two.
+_ONLY_WITH = {
+    "calibrate": ("ece", "ece_uncalibrated"),
+    "min_precision": ("coverage",),
+}
 
 
 def choose_metric(task, name=None) -> Metric:
-    """Return the task's metric, or the metric of another score.
+    """Return the task's first metric, or the one with this name.
 
     Raises:
-        InputError: the task does not state the direction of the metric.
+        InputError: the task has no such metric, or does not state its metrics.
     """
-    stated = getattr(task, "metric", None)
-    if not isinstance(stated, Metric):
+    stated = getattr(task, "metrics", None) or [None]
+    if wrong := [one for one in stated if not isinstance(one, Metric)]:
         raise InputError(
-            f"The metric of the task {task.title} is {stated!r}. Expected "
-            f"Metric(NAME, higher_is_better=True), or False for an error. "
-            "Metric is in official_tasks.tasks.base."
+            f"A metric of the task {task.title} is {wrong[0]!r}. Expected "
+            "metrics = (Metric(NAME, higher_is_better=True), ...), with False "
+            "for an error. Metric is in official_tasks.tasks.base."
         )
-    metric = task.metric if name is None else task.find_metric(name)
-    if metric is None:
-        known = [one.name for one in (task.metric, *task.other_metrics)]
-        raise InputError(
-            f"--metric={name}: the task {task.title} does not state if a "
-            "higher value is better. Name one of "
-            f"{', '.join([*known, LOSS])}, or add a Metric to the task's "
-            "other_metrics."
-        )
-    return metric
+    if name is None:
+        return stated[0]
+    names = (LOSS,) * task.has_dev_loss + _ONLY_WITH["calibrate"]
+    known = [*stated, *(Metric(n, higher_is_better=False) for n in names)]
+    for metric in known:
+        if metric.name == name:
+            return metric
+    conditional = [n for names in _ONLY_WITH.values() for n in names]
+    shown = [one.name for one in known if one.name not in conditional]
+    raise InputError(
+        f"--metric={name} is not a metric of --task={task.title}, or the "
+        "task's `metrics` do not state if a higher value is better. Name one "
+        f"of {', '.join(shown)}"
+    )
 
 
-def check_metric(task, metric, scores):
-    """Raise InputError unless `metric` is in `scores` and measures quality.
-
-    `scores` is the dict of all scores on dev.
-    """
-    names = [
-        name
-        for name, value in scores.items()
-        if isinstance(value, float)
-        and name not in NO_METRICS
-        and not name.endswith("_threshold")
-    ]
-    if metric not in names:
-        if task.has_dev_loss and LOSS not in names:
-            names.append(LOSS)
-        raise InputError(
-            f"--metric={metric} is not a metric of --task={task.title}. Name "
-            f"one of {', '.join(names)}"
-        )
+def check_metric(metric, hyperparameters):
+    """Raise InputError if the run does not compute the metric."""
+    for needed, names in _ONLY_WITH.items():
+        is_set = needed in hyperparameters.changed()
+        if metric.name in names and not is_set:
+            raise InputError(
+                f"--metric={metric.name} needs `{needed}`. Set it, or name "
+                "another metric."
+            )
 
 
 def compute_loss(task, encoded, outputs) -> float:

@@ -301,10 +301,15 @@ class _Run:
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
         self.metric = choose_metric(task, hyperparameters.metric)
-        if self.metric != task.metric or hyperparameters.tunes:
-            # Score now, so that an invalid setting raises before training.
-            scores = self._predict_and_score()[1]
-            check_metric(task, self.metric.name, scores)
+        check_metric(self.metric, hyperparameters)
+        if hyperparameters.tune_thresholds and not task.can_tune():
+            raise InputError(
+                f"`tune_thresholds` is True, but the task {task.title} has no "
+                "threshold to choose. Expected a task with several labels for "
+                "each text, or a task with unanswerable questions and without "
+                "`null_threshold`. Leave `tune_thresholds` out; with one class "
+                "a text, set `min_precision`."
+            )
 
     def _make_loss(self):
         """Return the loss; weight the training rows if classes are balanced."""
@@ -454,6 +459,12 @@ class _Run:
         if self.hyperparameters.calibrate:
             scores["temperature"] = self.temperature.value
             scores |= calibration.describe(examples, before, predictions)
+        if self.metric.name not in scores:
+            raise InputError(
+                f"The `metrics` of the task {self.task.title} have "
+                f"{self.metric.name}, but its scores of dev are "
+                f"{', '.join(scalars(scores))}. Name one of these as `metric`."
+            )
         return predictions, scores
 
     def _fit_temperature(self, outputs):
@@ -466,8 +477,8 @@ class _Run:
         if self.metric.name == LOSS and self.task.has_dev_loss:
             encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
-        if self.metric != self.task.metric:
-            # The baseline is for the task's metric, not for `self.metric`.
+        if self.metric != choose_metric(self.task):
+            # The baseline is for the first metric, not for `self.metric`.
             scores.pop("majority_baseline", None)
         return scores
 
@@ -476,14 +487,6 @@ class _Run:
         least = self.hyperparameters.min_precision
         options = {} if least is None else {"min_precision": least}
         chosen = self.task.tune(self.examples["dev"], predictions, **options)
-        if not chosen:
-            raise InputError(
-                f"`tune_thresholds` is True, but the task {self.task.title} "
-                "has no threshold to choose. Expected a task with several "
-                "labels for each text, or a task with unanswerable questions "
-                "and without `null_threshold`. Leave `tune_thresholds` out; "
-                "with one class a text, set `min_precision`."
-            )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():
             setattr(self.model, name, value)

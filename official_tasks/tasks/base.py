@@ -115,12 +115,9 @@ class Metric(NamedTuple):
         return value if self.higher_is_better else -value
 
 
-LOSS = "loss"  # loss on dev, only for tasks with `has_dev_loss`
-# Metrics that the engine computes; the last two with `calibrate`.
-ENGINE_METRICS = tuple(
-    Metric(name, higher_is_better=False)
-    for name in (LOSS, "ece", "ece_uncalibrated")
-)
+def list_metrics(*names: str) -> tuple[Metric, ...]:
+    """Return a `Metric` for each different name; higher is better."""
+    return tuple(Metric(name, True) for name in dict.fromkeys(names))
 
 
 class Option(NamedTuple):
@@ -156,8 +153,9 @@ class Task(abc.ABC):
         name: name of the task in files.
         labels: list of str, the names of the classes. None if the task has no
             classes, or if their names are not known yet.
-        metric: `Metric` that compares runs and selects the best weights.
-        other_metrics: further `Metric`s that may take its place (--metric).
+        metrics: `Metric`s among the numbers that `score` returns. The first
+            compares runs and selects the best weights, or the one that
+            --metric names.
         defaults: `Defaults`.
         options: for a task that a user writes, dict of name -> `Option` for
             each argument of the constructor. The arguments must be JSON
@@ -178,8 +176,7 @@ class Task(abc.ABC):
 
     name: str
     labels: list[str] | None = None
-    metric: Metric
-    other_metrics: tuple[Metric, ...] = ()
+    metrics: tuple[Metric, ...]
     defaults = Defaults()
     options: dict[str, Option] = {}
     per_token = False
@@ -213,14 +210,6 @@ class Task(abc.ABC):
         `packer` and `sequence_length`. The targets are None if any label is
         unknown.
         """
-
-    def find_metric(self, name: str) -> Metric | None:
-        """Return the `Metric` of a score, or None if its direction is unknown.
-
-        By default, only `metric`, `other_metrics` and the loss have one.
-        """
-        known = (*ENGINE_METRICS, *self.other_metrics, self.metric)
-        return next((one for one in known if one.name == name), None)
 
     def data_files(self) -> list:
         """Return the paths of the train and dev files.
@@ -284,7 +273,7 @@ class Task(abc.ABC):
 
         Numbers in the dict are shown to the user. Nested dicts and lists hold
         details, such as a confusion matrix. The optional "majority_baseline"
-        is the `metric` of the best constant prediction.
+        is the first of `metrics` for the best constant prediction.
         """
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
@@ -304,6 +293,13 @@ class Task(abc.ABC):
         empty.
         """
         return {}
+
+    def can_tune(self) -> bool:
+        """Return True if `tune` chooses something on dev.
+
+        By default, True if the class has its own `tune`.
+        """
+        return type(self).tune is not Task.tune
 
     @abc.abstractmethod
     def write(self, examples: list, predictions, folder) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Encoded, Metric
+from official_tasks.tasks.base import Encoded, Metric, list_metrics
 from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import (
     average_windows,
@@ -14,8 +14,15 @@ from official_tasks.tasks.encoding import (
 )
 from official_tasks.tasks.source import Problem
 
-# Value of `problem` -> name of the metric that compares runs.
-METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
+# Value of `problem` -> `metrics` of the task.
+METRICS = {
+    "single": list_metrics("accuracy", "macro_f1", "matthews", "coverage"),
+    "multi": list_metrics("micro_f1", "macro_f1", "accuracy"),
+    "regression": (
+        *list_metrics("pearson", "spearman"),
+        Metric("mean_squared_error", higher_is_better=False),
+    ),
+}
 EPSILON = 1e-15  # clips mean probabilities, so that their logits are finite
 # With more classes than this, the results have the 100 most frequent errors
 # instead of a confusion matrix, which takes 19 MB of JSON for 1,500 classes.
@@ -41,8 +48,6 @@ class TextTask(Problem):
         recipe, pooling: see `Problem`.
     """
 
-    other_metrics = (Metric("mean_squared_error", higher_is_better=False),)
-
     def __init__(
         self,
         source,
@@ -64,7 +69,7 @@ class TextTask(Problem):
         self.problem, self.pair = problem, pair
         self.label_separator = label_separator
         self.standardises = standardises
-        self.metric = Metric(METRICS[problem], higher_is_better=True)
+        self.metrics = METRICS[problem]
         self.thresholds = None  # a list of floats, see `BertClassifier`
 
     @property
@@ -199,6 +204,9 @@ class TextTask(Problem):
         if self.thresholds is None:
             return logits >= 0  # probability of at least 0.5, as in an export
         return metrics.sigmoid(logits) >= self.thresholds
+
+    def can_tune(self):
+        return self.problem == "multi"
 
     def tune(self, examples, predictions, min_precision=None):
         """Return a dict of the "thresholds", one per label.

@@ -10,9 +10,9 @@ from official_tasks.tasks import metrics
 from official_tasks.tasks.base import (
     Encoded,
     Examples,
-    Metric,
     Option,
     fill_options,
+    list_metrics,
 )
 from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import (
@@ -141,7 +141,7 @@ class EmbeddingTask(RetrievalTask):
         self.has_dev_loss = objective == "cosine"
         self.learns_scores = objective in SCORED
         if self.learns_scores:
-            self.metric = Metric("spearman", higher_is_better=True)
+            self.metrics = list_metrics("spearman", "pearson")
 
     def read(self, split):
         pairs = self.source.read(split)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import SPLITS, Metric
+from official_tasks.tasks.base import SPLITS, list_metrics
 from official_tasks.tasks.classify import TextTask, score_classes
 from official_tasks.tasks.glue_files import (
     read_glue,
@@ -190,6 +190,7 @@ AX = GlueRow(
 # A submission has all these tasks. The paper's average omits WNLI and AX.
 BENCHMARK = (COLA, SST_2, MRPC, STS_B, QQP, MNLI, QNLI, RTE, WNLI, AX)
 ROWS = (*BENCHMARK,)  # add further tasks in GLUE's form here
+_OTHER_PART = "mismatched_"  # prefix of the metrics of MNLI's second part
 HEADER = ("index", "prediction")  # columns of a submission's files
 
 
@@ -215,7 +216,12 @@ class GlueTask(TextTask):
         pair = row.text_pair is not None
         super().__init__(source, problem, pair, recipe=recipe, pooling=pooling)
         self.row, self.labels = row, row.labels
-        self.metric = Metric(row.paper, higher_is_better=True)
+        names = [row.paper, *row.metrics]
+        if row.labels:
+            names += ["accuracy", "macro_f1"]
+        if len(row.parts.get("dev", ())) > 1:
+            names += [f"{_OTHER_PART}{name}" for name in names]
+        self.metrics = list_metrics(*names)
 
     def score(self, examples, predictions):
         """Return the official metrics and the baseline.
@@ -229,7 +235,7 @@ class GlueTask(TextTask):
         for part in sorted({example.part for example in examples}):
             rows = [i for i, e in enumerate(examples) if e.part == part]
             truth = [examples[row].label for row in rows]
-            prefix = "mismatched_" if scores else ""
+            prefix = _OTHER_PART if scores else ""
             values = self._score_part(truth, predictions[rows])
             scores |= {prefix + name: v for name, v in values.items()}
         return scores
@@ -249,7 +255,7 @@ class GlueTask(TextTask):
         baseline = max(
             self._official(
                 metrics.count_classes(truth, [label] * len(truth), count)
-            )[self.metric.name]
+            )[self.row.paper]
             for label in range(count)
         )
         return {**scores, **official, "majority_baseline": baseline}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import Defaults, Encoded, Metric
+from official_tasks.tasks.base import Defaults, Encoded, list_metrics
 from official_tasks.tasks.cells import ID, read_index
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.delimited import add_ids, write_csv
@@ -132,7 +132,7 @@ class ChoiceTask(Problem):
         recipe, pooling: see `Problem`.
     """
 
-    metric = Metric("accuracy", higher_is_better=True)
+    metrics = list_metrics("accuracy")
     defaults = Defaults(16, 3.0, 2e-5, 128)
 
     def __init__(self, source, num_choices, recipe=None, pooling=None):

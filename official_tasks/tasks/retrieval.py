@@ -11,8 +11,8 @@ from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
-    Metric,
     fill_options,
+    list_metrics,
 )
 from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import encode_texts
@@ -23,6 +23,7 @@ from official_tasks.tasks.pairs import (
 )
 from official_tasks.tasks.source import RECIPE_OPTIONS, Problem
 
+CUTOFFS = (1, 10)  # values of k in recall at k
 RANK_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
 
 
@@ -36,12 +37,15 @@ class RetrievalTask(Problem):
         recipe, pooling: see `Problem`.
     """
 
-    metric = Metric("ndcg_at_10", higher_is_better=True)
     defaults = Defaults(64, 3.0, 2e-5, 128)
 
     def __init__(self, source, recall_at=None, recipe=None, pooling=None):
         super().__init__(source, recipe=recipe, pooling=pooling)
         self.cutoffs = parse_numbers("--recall_at", recall_at)
+        self.metrics = list_metrics(
+            *("ndcg_at_10", "mrr"),
+            *(f"recall_at_{k}" for k in self.cutoffs or CUTOFFS),
+        )
 
     def _targets(self, pairs):
         """Return scores (R,) divided by `max_score`; None if one is unknown."""
@@ -78,7 +82,7 @@ class RetrievalTask(Problem):
             passages: for each query, the number of passages to search.
         """
         most = max(passages)
-        cutoffs = self.cutoffs or [k for k in (1, 10) if k <= most]
+        cutoffs = self.cutoffs or [k for k in CUTOFFS if k <= most]
         self._require_relevant(relevant)
         kept = [i for i, gains in enumerate(relevant) if gains]
         rankings, relevant, passages = (

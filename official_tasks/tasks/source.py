@@ -10,7 +10,6 @@ from bert_keras.modeling.recipes import find_recipe
 from official_tasks.tasks.base import (
     Defaults,
     Examples,
-    Metric,
     Option,
     Task,
     require_labels,
@@ -199,10 +198,6 @@ class Problem(Task):
             self.defaults = self.on_features
         self.recipe, self.pooling = recipe, pooling
         self.to_score = source.to_score
-
-    def find_metric(self, name):
-        # In our own tasks, a score that is not declared is no error.
-        return super().find_metric(name) or Metric(name, higher_is_better=True)
 
     def take_arguments(self, arguments):
         super().take_arguments(arguments)

@@ -14,8 +14,8 @@ from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
-    Metric,
     Option,
+    list_metrics,
 )
 from official_tasks.tasks.character_spans import from_utf16
 from official_tasks.tasks.encoding import chunks, windowed_rows
@@ -91,7 +91,6 @@ class SpanTask(Problem):
         defaults: `Defaults`.
     """
 
-    metric = Metric("f1", higher_is_better=True)
     defaults = Defaults(32, 3.0, 5e-5, 384)
     per_token = True
     loss_weights = {"start": 0.5, "end": 0.5}
@@ -118,6 +117,16 @@ class SpanTask(Problem):
         self.null_threshold = null_threshold or 0.0
         self.null_odds = null_odds
 
+    @property
+    def metrics(self):
+        """The metrics of SQuAD 1.1, or those of 2.0; see `Task`."""
+        names = ["f1", "exact_match"]
+        # Until the questions are read, they may be of both kinds.
+        if vars(self).get("may_be_none", True):
+            kinds = ("answerable_", "unanswerable_", "best_")
+            names += [kind + name for kind in kinds for name in names]
+        return list_metrics(*names)
+
     @functools.cached_property
     def may_be_none(self) -> bool:
         """True if a question of train or dev has no answer."""
@@ -140,13 +149,16 @@ class SpanTask(Problem):
         if not self.is_threshold_fixed:
             self.null_threshold = arguments.get("null_threshold", 0.0)
 
+    def can_tune(self):
+        return self.may_be_none and not self.is_threshold_fixed
+
     def tune(self, examples, predictions):
         """Return a dict with the "null_threshold" that has the best F1.
 
         The dict is empty if `may_be_none` is False, or if the user set the
         threshold.
         """
-        if not self.may_be_none or self.is_threshold_fixed:
+        if not self.can_tune():
             return {}
         answers = {question.id: question.answers for question in examples}
         predicted = _index_answers([q.id for q in examples], predictions)

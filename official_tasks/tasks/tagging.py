@@ -14,8 +14,8 @@ from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
-    Metric,
     Option,
+    list_metrics,
     require_labels,
 )
 from official_tasks.tasks.cells import read_index
@@ -110,7 +110,10 @@ class TagTask(Problem):
 
     # New LSTMs need a higher learning rate than a trained encoder.
     on_features = Defaults(32, 10.0, 1e-3, 128)
-    metric = Metric("f1", higher_is_better=True)
+    metrics = list_metrics(
+        *("f1", "precision", "recall", "accuracy"),
+        *("token_f1", "token_precision", "token_recall"),
+    )
     per_token = True
 
     def __init__(

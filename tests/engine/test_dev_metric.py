@@ -12,15 +12,28 @@ from task_samples import QUICK, write_csv
 
 from bert_keras import InputError
 from bert_keras.modeling.task_models import span_losses
-from official_tasks.engine import finetuning, runs
-from official_tasks.engine.dev_metric import (
-    check_metric,
-    choose_metric,
-    compute_loss,
+from official_tasks.engine import finetuning, models, runs
+from official_tasks.engine.dev_metric import choose_metric, compute_loss
+from official_tasks.tasks import glue
+from official_tasks.tasks.answers import Answer
+from official_tasks.tasks.base import Encoded, Example
+from official_tasks.tasks.conll import TaggedText
+from official_tasks.tasks.embedding import Query, Ranking, embed_task
+from official_tasks.tasks.multiple_choice import (
+    SWAG,
+    ChoiceExample,
+    choice_task,
 )
-from official_tasks.tasks.base import Encoded
-from official_tasks.tasks.embedding import embed_task
-from official_tasks.tasks.own_tasks import classify_task
+from official_tasks.tasks.own_tasks import (
+    classify_task,
+    multilabel_task,
+    regress_task,
+)
+from official_tasks.tasks.pairs import Pair
+from official_tasks.tasks.retrieval import rank_task
+from official_tasks.tasks.spans import Question
+from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
+from official_tasks.tasks.tagging import Tags, tag_task
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(9, 4)).astype("float32")
@@ -138,12 +151,114 @@ def test_a_metric_that_a_task_lacks_is_refused_before_training(
             task, place / "init", tmp_path / "run", metric="mcc", **QUICK
         )
     assert not (tmp_path / "run").exists()
-    search = embed_task()
-    with pytest.raises(InputError, match="--metric=loss is .* ndcg_at_10$"):
-        check_metric(search, "loss", {"ndcg_at_10": 0.5})
+    with pytest.raises(InputError, match="--metric=ece needs `calibrate`"):
+        finetuning.run(task, place / "init", None, metric="ece", **QUICK)
+    with pytest.raises(InputError, match="--metric=coverage needs `min_pr"):
+        finetuning.run(task, place / "init", None, metric="coverage", **QUICK)
+    with pytest.raises(InputError, match="=loss is .* mrr, recall_at_1, .*10$"):
+        choose_metric(embed_task(), "loss")
 
 
 @pytest.mark.parametrize("name", ["temperature", "best_f1_threshold"])
 def test_a_score_that_measures_no_quality_is_no_metric(task, name):
-    with pytest.raises(InputError, match="one of accuracy, loss$"):
-        check_metric(task, name, {"accuracy": 0.5, name: 1.5})
+    with pytest.raises(InputError, match="one of accuracy, .*matthews, loss$"):
+        choose_metric(task, name)
+
+
+def test_dev_is_not_predicted_before_training(place, task, monkeypatch):
+    def predict(*_, **__):
+        raise AssertionError("dev is predicted")
+
+    monkeypatch.setattr(models.Predictor, "__call__", predict)
+    several = multilabel_task(str(place / "train.csv"), str(place / "dev.csv"))
+    init = place / "init"
+    for each, settings in (
+        (task, {"metric": "matthews"}),
+        (task, {"metric": "ece", "calibrate": True}),
+        (task, {"min_precision": 0.9, "metric": "coverage"}),
+        (several, {"tune_thresholds": True, "metric": "macro_f1"}),
+    ):
+        finetuning.run(each, init, None, **settings, **QUICK)
+    with pytest.raises(InputError, match="has no threshold to choose"):
+        finetuning.run(task, init, None, tune_thresholds=True, **QUICK)
+
+
+def score_rows(task, labels, parts=(0,)):
+    """Return the scores of random predictions of rows with these labels."""
+    rows = [Example("x", "y", x, part=part) for part in parts for x in labels]
+    columns = len(task.labels) if task.labels else 1
+    return task.score(rows, RANDOM.normal(size=(len(rows), columns)))
+
+
+def score_choices(task):
+    rows = [ChoiceExample("p", ("a", "b", "c", "d"), i) for i in range(4)]
+    return task.score(rows, RANDOM.normal(size=(4, 4)))
+
+
+def score_words(task):
+    text = TaggedText(("Ada", "ran"), ("B-PER", "O"))
+    return task.score([text], [Tags(["B-PER", "O"])])
+
+
+def score_answers(task):
+    questions = [
+        Question("1", "Who?", "Ada ran.", ("Ada",), 0),
+        Question("2", "Why?", "Ada ran.", (), None),
+    ]
+    questions = questions[: 1 + task.may_be_none]
+    odds = 0.0 if task.may_be_none else None
+    return task.score(questions, [Answer("Ada", odds)] * len(questions))
+
+
+def score_search(task):
+    passages = [f"p{i}" for i in range(12)]
+    queries = [Query("q", {3: 1.0}, passages)]
+    return task.score(queries, Ranking.best(RANDOM.normal(size=(1, 12)), 12))
+
+
+def score_pairs(task):
+    pairs = [Pair(("q", f"p{i}"), float(i == 3)) for i in range(12)]
+    return task.score(pairs, RANDOM.random(12))
+
+
+def named(make, labels):
+    task = make()
+    task.labels = labels
+    return task
+
+
+TASKS = {
+    "classify": (named(classify_task, ["a", "b"]), score_rows, [0, 1]),
+    "multilabel": (named(multilabel_task, ["a", "b"]), score_rows, [{0}, {1}]),
+    "regress": (regress_task(), score_rows, [0.5, 1.0]),
+    **{
+        row.name: (
+            glue.glue_task(row),
+            score_rows,
+            [0, 1],
+            (0, 1) if row is glue.MNLI else (0,),
+        )
+        for row in glue.ROWS
+    },
+    "choices": (choice_task(SWAG), score_choices),
+    "tags": (tag_task(), score_words),
+    "squad1": (squad_task(SQUAD_1), score_answers),
+    "squad2": (squad_task(SQUAD_2), score_answers),
+    "embed": (embed_task(), score_search),
+    "embed scores": (embed_task(label="label"), score_pairs),
+    "rank": (rank_task(), score_pairs),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_names_the_metrics_that_it_scores(name):
+    task, score, *arguments = TASKS[name]
+    scores = score(task, *arguments)
+    names = [metric.name for metric in task.metrics]
+    assert names[0] in scores and len(set(names)) == len(names)
+    assert {*names} - {*scores} <= {"coverage"}  # needs min_precision
+    # All other numbers are counts, a baseline or a threshold.
+    others = {n for n, x in scores.items() if isinstance(x, float)} - {*names}
+    assert all(n.endswith(("_baseline", "_threshold")) for n in others)
+    errors = [m.name for m in task.metrics if not m.higher_is_better]
+    assert errors == ["mean_squared_error"] * (name == "regress")

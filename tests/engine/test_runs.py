@@ -14,7 +14,7 @@ from bert_keras import InputError
 from official_tasks import finetune
 from official_tasks.engine import finetuning, leaderboard, runs
 from official_tasks.engine.training import DivergedError
-from official_tasks.tasks.base import ENGINE_METRICS, Example, Metric
+from official_tasks.tasks.base import Example, Metric
 from official_tasks.tasks.own_tasks import (
     classify_task,
     multilabel_task,
@@ -39,7 +39,7 @@ def test_rates_and_seeds_keep_the_best_run(tmp_path, monkeypatch):
     monkeypatch.setattr(finetuning, "run", pretended)
 
     class Task:
-        name, title, metric = "toy", "toy", ACCURACY
+        name, title, metrics = "toy", "toy", (ACCURACY,)
 
         def data_files():
             return [tmp_path / "a.csv"]
@@ -265,7 +265,9 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
     assert alone["mean"] is None and alone["deviation"] is None
     losses = {"a": {"loss": 1.5}, "b": {"loss": float("inf")}}
     results = runs.summarize(
-        ENGINE_METRICS[0], losses, dict.fromkeys(losses, 5e-5)
+        Metric("loss", higher_is_better=False),
+        losses,
+        dict.fromkeys(losses, 5e-5),
     )
     assert results["failed"] == ["b"]
 

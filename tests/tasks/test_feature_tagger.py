@@ -223,7 +223,7 @@ def test_a_model_of_each_problem_on_features_is_kept_and_exported(
     run = tmp_path / "run"
     results = finetuning.run(task, model, run, **small)
     fresh = make({"dev": file})  # the recipe comes from the model
-    metric = task.metric.name
+    metric = task.metrics[0].name
     assert evaluate(fresh, [str(run)])[metric] == results[metric]
     with pytest.raises(InputError, match="recipe"):
         evaluate(make({"dev": file}, recipe="last"), [str(run)])

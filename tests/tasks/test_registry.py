@@ -45,7 +45,7 @@ def test_every_task_is_made_from_its_options():
     for name in TASKS:
         task, settings = task_from_flags(parse(f"--task={name}"))
         assert task.name == name and settings == {}
-        assert task.metric and task.defaults.batch_size > 0
+        assert task.metrics and task.defaults.batch_size > 0
 
 
 def test_names_are_taken_in_the_spelling_of_papers():

@@ -245,7 +245,7 @@ def test_scored_pairs_are_compared_by_their_cosines(tmp_path, objective):
     asked = {"label": "label", "max_score": 5.0, "objective": objective}
     task = embed_task(dev=path, test=path, **asked)
     assert task.objective == (objective or "cosine")
-    assert task.metric.name == "spearman"
+    assert task.metrics[0].name == "spearman"
     assert task.has_dev_loss == (objective is None)
     losses = {None: CosineRegression, "cosent": CoSENT}
     assert type(task.loss()) is losses[objective]
