@@ -96,7 +96,7 @@ def main(values):
         raise InputError(f"--output={values.output}: expected a .csv file")
     options = {name: getattr(values, name) for name in (*COLUMNS, "max_score")}
     task = embedding.embed_task(objective="in_batch", **options)
-    rows = task.source.read_files("train")
+    rows = task.source.rows("train")
     progress.print_notes(rows.notes)
     pairs = Examples((pair for _, pair in rows), rows.notes)
     queries = [q for q in task.collect_queries(pairs) if q.relevant]

@@ -1,7 +1,7 @@
 """The interface of a task: what the engine calls to train, score and predict.
 
 A task of this package is a `Problem` with a `Source` of examples, such as
-`SpanTask(Source(SQUAD_1))`. A user's own task may extend `Task` directly.
+`SpanTask(Official(SQUAD_1))`. A user's own task may extend `Task` directly.
 """
 
 import abc

@@ -63,7 +63,7 @@ class TaggedText(NamedTuple):
 
 
 def read_tags(row, path, split, notes):
-    """Return the `TaggedText`s of a file or of a data set; see `Source`."""
+    """Return the `TaggedText`s of a file or of a data set; see `Official`."""
     if is_data_set(path):
         return _read_data_set(path, split)
     labelled = None if split == "test" else True
@@ -423,7 +423,7 @@ def _without_language(sentences):
 
 
 class TagRow(NamedTuple):
-    """Description of a tagging task's files; see `Source`."""
+    """Description of a tagging task's files; see `Official`."""
 
     name: str
     files: dict = {}

@@ -16,7 +16,7 @@ from official_tasks.tasks.glue_files import (
     read_lines,
     wrong_width,
 )
-from official_tasks.tasks.source import Source
+from official_tasks.tasks.source import Official
 
 ACCURACY = {"accuracy": metrics.accuracy}
 BINARY = ["0", "1"]
@@ -25,7 +25,7 @@ NLI = ["entailment", "neutral", "contradiction"]
 
 
 class GlueRow(NamedTuple):
-    """Description of a task of GLUE; see also `Source`.
+    """Description of a task of GLUE; see also `Official`.
 
     Attributes:
         name: name of the task, and of its configuration in data sets.
@@ -195,18 +195,18 @@ HEADER = ("index", "prediction")  # columns of a submission's files
 
 
 def glue_task(row, data_dir=None, train=None, dev=None, test=None, **options):
-    """Return the `GlueTask` of a `GlueRow`; see `Source` and `Problem`.
+    """Return the `GlueTask` of a `GlueRow`; see `Official` and `Problem`.
 
     `data_dir` may also be the folder that contains the folders of all tasks.
     """
-    return GlueTask(Source(row, data_dir, train, dev, test), **options)
+    return GlueTask(Official(row, data_dir, train, dev, test), **options)
 
 
 class GlueTask(TextTask):
     """A task of GLUE, with official metrics and submission files.
 
     Args:
-        source: `Source` of a `GlueRow`.
+        source: `Official` of a `GlueRow`.
         recipe, pooling: see `Problem`.
     """
 

@@ -15,7 +15,7 @@ from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
-from official_tasks.tasks.source import Problem, Source
+from official_tasks.tasks.source import Official, Problem
 from official_tasks.tasks.table import read_rows
 from official_tasks.tasks.text_files import plain_errors, read_text
 
@@ -83,7 +83,7 @@ def read_choices(row, path, split, notes):
 
 
 class ChoiceRow(NamedTuple):
-    """Description of a data set of choices; see also `Source`.
+    """Description of a data set of choices; see also `Official`.
 
     Attributes:
         prompt: the column of the text that all choices continue.
@@ -115,8 +115,8 @@ UNKNOWN = {"", "-1"}  # cells of the label column that mean "no label"
 
 
 def choice_task(row, data_dir=None, train=None, dev=None, test=None, **options):
-    """Return the task of a `ChoiceRow`; see `Source` and `ChoiceTask`."""
-    source = Source(row, data_dir, train, dev, test)
+    """Return the task of a `ChoiceRow`; see `Official` and `ChoiceTask`."""
+    source = Official(row, data_dir, train, dev, test)
     return ChoiceTask(source, len(row.choices), **options)
 
 

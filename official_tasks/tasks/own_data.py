@@ -71,7 +71,6 @@ class Columns(NamedTuple):
             label, such as "without a label".
         has_label: function of a cell; True if the cell has a label.
         is_stratified: whether to hold out a tenth of the groups of each label.
-        files: see `Source`; empty, because a table has no usual name.
     """
 
     name: str
@@ -84,7 +83,6 @@ class Columns(NamedTuple):
     lacks: str = "without a label"
     has_label: Callable = has_text
     is_stratified: bool = False
-    files: dict = {}
 
 
 class Table(Source):
@@ -100,9 +98,7 @@ class Table(Source):
     to_score = ". To get scores, give a file with labels as --dev=FILE"
 
     def __init__(self, columns: Columns, options):
-        super().__init__(
-            columns, None, options.train, options.dev, options.test
-        )
+        super().__init__(columns.name, options.train, options.dev, options.test)
         self.columns, self.split_seed = columns, options.split_seed
         if self.split_seed < 0:
             raise InputError(
@@ -113,8 +109,8 @@ class Table(Source):
         # Version of each file when its rows were read, which may be long before
         # a run begins: see `RunFolder.check_inputs`.
         self.versions: dict = {}
-        self.read_files = functools.cache(self.read_files)
-        self.load = functools.cache(self.load)
+        self._rows: dict[str, Examples] = {}
+        self._loaded: dict[str, Examples] = {}
 
     def has(self, split):
         is_part_of_train = split == "dev" and "dev" not in self.files
@@ -147,20 +143,32 @@ class Table(Source):
             return []
         try:
             # Do not `load` train, which refuses labels that the model lacks.
-            return note_overlap(self.read_files("train"), rows)
+            return note_overlap(self.rows("train"), rows)
         except InputError as error:
             reason = str(error).splitlines()[0]
             return [f"dev was not searched for training texts: {reason}"]
 
+    def rows(self, split) -> Examples:
+        """Return the rows of `read_files`, which are read once.
+
+        The rows of train also give the labels, the texts that dev repeats, and
+        dev itself if it has no file.
+        """
+        if split not in self._rows:
+            self._rows[split] = self.read_files(split)
+        return self._rows[split]
+
     def load(self, split) -> Examples:
-        """Read a split and apply `prepare`.
+        """Return the rows of a split as `prepare` returns them.
 
         Returns:
             `Examples` with ((file, line), example) for each row.
         """
-        rows = self.prepare(split, self.read_files(split))
-        notes = note_rows(rows, self.columns.required[0])
-        return Examples(rows, rows.notes + notes)
+        if split not in self._loaded:
+            rows = self.prepare(split, self.rows(split))
+            notes = note_rows(rows, self.columns.required[0])
+            self._loaded[split] = Examples(rows, rows.notes + notes)
+        return self._loaded[split]
 
     def prepare(self, split, rows: Examples) -> Examples:
         """Return the rows of `read_files`; a subclass may change the rows."""

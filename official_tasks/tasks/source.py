@@ -1,5 +1,6 @@
 """Sources of a task's examples: named files, a folder, or a data set."""
 
+import abc
 import contextlib
 from pathlib import Path
 
@@ -39,104 +40,46 @@ RECIPE_OPTIONS = {
 }
 
 
-class Source:
-    """The examples of a task, from files or from a data set.
+class Source(abc.ABC):
+    """The examples of a task: how a split is read, and its files.
 
     Args:
-        row: NamedTuple that describes the task's data. `name` is the name of
-            the task. `files` maps a split or part to possible names of its
-            official file. `read(row, path, split, notes)` returns examples and
-            appends to the list of notes; `path` is a file or the name of a data
-            set. `tfds` names the data set to read if no file or folder is
-            given; it may be missing.
-        data_dir: folder of the official files, or the name of a data set.
-        train, dev, test: a path, or several paths separated by commas, to read
-            instead of the split's files in `data_dir`.
+        name: name of the task.
+        train, dev, test: a path, or several paths separated by commas.
     """
 
     labels: list[str] | None = None  # see `Task`
     to_score = ""  # see `Task`
 
-    def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
-        self.row, self.name = row, row.name
+    def __init__(self, name, train=None, dev=None, test=None):
+        self.name = name
         paths = {"train": train, "dev": dev, "test": test}
         self.files = {split: str(path) for split, path in paths.items() if path}
-        if data_dir is None and not self.files:
-            data_dir = getattr(row, "tfds", None)
-        self.data_dir = data_dir
-        if is_data_set(data_dir):
-            data_set = parse_data_set(data_dir, "")
-            if data_set.split:
-                raise InputError(
-                    f"--data_dir={data_dir} names one split, but a task reads "
-                    f"several: give --data_dir={data_set.source}"
-                )
 
     @property
     def title(self) -> str:
         """The task's name in messages; see `Task`."""
         return self.name
 
+    @abc.abstractmethod
     def read(self, split) -> Examples:
-        """Return the examples of the split's files, or of the data set.
-
-        If the split has several parts, the row's `read` also gets the index of
-        the part.
-        """
-        notes: list[str] = []
-        examples: list = []
-        data_set, parts = self.data_set(split), self.parts(split)
-        for number, part in enumerate(parts):
-            which = (number,) if len(parts) > 1 else ()
-            for path in [data_set] if data_set else self.paths(part):
-                examples += self.row.read(self.row, path, split, notes, *which)
-        if not examples:
-            raise InputError(f"The {split} split of {self.title} has no rows.")
-        return Examples(examples, notes)
+        """Return the examples of a split; see `Task`."""
 
     def parts(self, split) -> tuple[str, ...]:
-        """Return the names of the split's parts, usually only `split`.
-
-        For example, MNLI's dev split has the parts "dev_matched" and
-        "dev_mismatched", each with its own file.
-        """
-        if split in self.files:
-            return (split,)  # a user's file is not divided into parts
-        return getattr(self.row, "parts", {}).get(split, (split,))
+        """Return the names of the split's parts, usually only `split`."""
+        return (split,)
 
     def data_set(self, split) -> str | None:
-        """Return the data set to read this split from, or None for files."""
-        is_named = split not in self.files and is_data_set(self.data_dir)
-        return self.data_dir if is_named else None
+        """Return the data set that replaces the split's files, or None."""
+        return None
 
     def paths(self, part) -> list:
         """Return the files of a split or part; raise if one is missing."""
-        if part in self.files:
-            return [self._check(path) for path in split_paths(self.files[part])]
-        names = self.row.files.get(part, ())
-        split = self._find_split(part)
-        if self.data_dir is None:
-            alternative = f" or a --data_dir with {names[0]}" if names else ""
+        if part not in self.files:
             raise InputError(
-                f"The task {self.title} has no {part} file: give "
-                f"--{split}=FILE{alternative}"
+                f"The task {self.title} has no {part} file: give --{part}=FILE"
             )
-        folder = Path(self.data_dir)
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder (from --data_dir)")
-        for name in names:
-            if (folder / name).is_file():
-                return [folder / name]
-        expected = f"expected {' or '.join(names)}, or " if names else ""
-        raise InputError(
-            f"{folder} has no {part} file of the task {self.title}: "
-            f"{expected}give --{split}=FILE"
-        )
-
-    def _find_split(self, part):
-        """Return the split of a part, such as "dev" of "dev_matched"."""
-        parts = getattr(self.row, "parts", {})
-        return next((s for s, names in parts.items() if part in names), part)
+        return [self._check(path) for path in split_paths(self.files[part])]
 
     def existing_files(self, *splits) -> list[Path]:
         """Return the existing files that the splits read; skip data sets."""
@@ -162,14 +105,108 @@ class Source:
         return repr(example.id)
 
     def _check(self, path):
+        require_file(path)
+        return Path(path)
+
+
+class Official(Source):
+    """The examples of an official task, from a folder or a data set.
+
+    Args:
+        row: NamedTuple that describes the task's data. `name` is the name of
+            the task. `files` maps a split or part to possible names of its
+            official file. `read(row, path, split, notes)` returns examples and
+            appends to the list of notes; `path` is a file or the name of a data
+            set. `tfds` names the data set to read if no file or folder is
+            given; it may be missing, as may `parts`, a dict of split -> names
+            of its parts.
+        data_dir: folder of the official files, or the name of a data set.
+        train, dev, test: see `Source`. They replace the split's files in
+            `data_dir`.
+    """
+
+    def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
+        super().__init__(row.name, train, dev, test)
+        self.row = row
+        if data_dir is None and not self.files:
+            data_dir = getattr(row, "tfds", None)
+        self.data_dir = data_dir
+        if is_data_set(data_dir):
+            data_set = parse_data_set(data_dir, "")
+            if data_set.split:
+                raise InputError(
+                    f"--data_dir={data_dir} names one split, but a task reads "
+                    f"several: give --data_dir={data_set.source}"
+                )
+
+    def read(self, split) -> Examples:
+        """Return the examples of the split's files, or of the data set.
+
+        If the split has several parts, the row's `read` also gets the index of
+        the part.
+        """
+        notes: list[str] = []
+        examples: list = []
+        data_set, parts = self.data_set(split), self.parts(split)
+        for number, part in enumerate(parts):
+            which = (number,) if len(parts) > 1 else ()
+            for path in [data_set] if data_set else self.paths(part):
+                examples += self.row.read(self.row, path, split, notes, *which)
+        if not examples:
+            raise InputError(f"The {split} split of {self.title} has no rows.")
+        return Examples(examples, notes)
+
+    def parts(self, split):
+        """Return the names of the split's parts, usually only `split`.
+
+        For example, MNLI's dev split has the parts "dev_matched" and
+        "dev_mismatched", each with its own file.
+        """
+        if split in self.files:
+            return (split,)  # a user's file is not divided into parts
+        return getattr(self.row, "parts", {}).get(split, (split,))
+
+    def data_set(self, split):
+        """Return the data set to read this split from, or None for files."""
+        is_named = split not in self.files and is_data_set(self.data_dir)
+        return self.data_dir if is_named else None
+
+    def paths(self, part):
+        if part in self.files:
+            return super().paths(part)
+        names = self.row.files.get(part, ())
+        split = self._find_split(part)
+        if self.data_dir is None:
+            alternative = f" or a --data_dir with {names[0]}" if names else ""
+            raise InputError(
+                f"The task {self.title} has no {part} file: give "
+                f"--{split}=FILE{alternative}"
+            )
+        folder = Path(self.data_dir)
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder (from --data_dir)")
+        for name in names:
+            if (folder / name).is_file():
+                return [folder / name]
+        expected = f"expected {' or '.join(names)}, or " if names else ""
+        raise InputError(
+            f"{folder} has no {part} file of the task {self.title}: "
+            f"{expected}give --{split}=FILE"
+        )
+
+    def _find_split(self, part):
+        """Return the split of a part, such as "dev" of "dev_matched"."""
+        parts = getattr(self.row, "parts", {})
+        return next((s for s, names in parts.items() if part in names), part)
+
+    def _check(self, path):
         if is_data_set(path):
             raise InputError(
                 f"{path} is a data set, but --train, --dev and --test of the "
                 f"task {self.title} expect files: give "
                 f"--data_dir={parse_data_set(path).source}"
             )
-        require_file(path)
-        return Path(path)
+        return super()._check(path)
 
 
 class Problem(Task):

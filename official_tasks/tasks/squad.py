@@ -7,13 +7,13 @@ from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.base import Defaults, Option
-from official_tasks.tasks.source import FILE_OPTIONS, Source
+from official_tasks.tasks.source import FILE_OPTIONS, Official
 from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
 from official_tasks.tasks.text_files import read_json
 
 
 def read_squad(row, path, split, notes):
-    """Return the `Question`s of a JSON file or of a data set; see `Source`."""
+    """Return the `Question`s of a file or of a data set; see `Official`."""
     if is_data_set(path):
         return list(_read_data_set(path, split))
     return read_questions(path)
@@ -100,7 +100,7 @@ def _read_text(value, qa):
 
 
 class SquadRow(NamedTuple):
-    """Description of a data set; see `Source`.
+    """Description of a data set; see `Official`.
 
     Attributes:
         may_be_none: True if a question may have no answer.
@@ -147,6 +147,6 @@ SQUAD_OPTIONS = {
 def squad_task(
     row, data_dir=None, train=None, dev=None, test=None, **options
 ) -> SpanTask:
-    """Return the `SpanTask` of a `SquadRow`; `Source` explains the files."""
-    source = Source(row, data_dir, train, dev, test)
+    """Return the `SpanTask` of a `SquadRow`; `Official` explains the files."""
+    source = Official(row, data_dir, train, dev, test)
     return SpanTask(source, row.may_be_none, defaults=row.defaults, **options)

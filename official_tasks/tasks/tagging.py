@@ -30,7 +30,7 @@ from official_tasks.tasks.conll import (
 )
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.metrics import entity_scores, probabilities
-from official_tasks.tasks.source import FILE_OPTIONS, Problem, Source
+from official_tasks.tasks.source import FILE_OPTIONS, Official, Problem
 
 LSTM_DIM = 768  # width in each direction; the paper, section 5.3
 AROUND = 12  # words on each side of a mistake in the report
@@ -74,10 +74,10 @@ def tag_task(
     tags=None,
     **options,
 ):
-    """Return the task of a `TagRow`; see `Source` and `TagTask`."""
+    """Return the task of a `TagRow`; see `Official` and `TagTask`."""
     columns = _read_column(words), _read_column(tags)
     row = row._replace(columns=columns)
-    return TagTask(Source(row, data_dir, train, dev, test), **options)
+    return TagTask(Official(row, data_dir, train, dev, test), **options)
 
 
 def _read_column(value) -> int | str | None:

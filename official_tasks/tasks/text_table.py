@@ -101,7 +101,7 @@ class TextTable(Table):
         """
         if self.problem == "regression" or "train" not in self.files:
             return None
-        rows = self.read_files("train")
+        rows = self.rows("train")
         names = set().union(*(self._get_names(example) for _, example in rows))
         names.update(self.classes)
         if len(names) < 2:
