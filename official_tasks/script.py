@@ -325,12 +325,23 @@ def _parse(arguments, words):
         _check_encoding(words)
         return rest
     except flags.Error as error:
+        if isinstance(error, flags.UnrecognizedFlagError):
+            _check_choices()
         text = re.sub(
             r"^flag --\w+=None: Flag (--\w+) must have a value.*",
             r"\1 is missing",
             str(error),
         )
         sys.exit(print_error(f"{text} (see --help)"))
+
+
+def _check_choices():
+    """Exit if a flag that decides which flags there are has a wrong value."""
+    try:
+        for choose, _ in _choices:
+            choose(flags.FLAGS)
+    except InputError as error:
+        sys.exit(print_error(str(error)))
 
 
 def list_flags():

@@ -171,10 +171,10 @@ def task_from_flags(values, task=None):
     unknown = sorted(chosen.keys() - entry.options.keys())
     if unknown:
         owners = [n for n in TASKS if unknown[0] in TASKS[n].options]
-        owners = f", but for {', '.join(owners)}" if owners else ""
+        owners = f" It is for {', '.join(owners)}." if owners else ""
         raise InputError(
-            f"--{unknown[0]} does nothing for the task {task}{owners}. Options "
-            f"of this task: {', '.join(entry.options) or 'none'}"
+            f"--{unknown[0]} does nothing for the task {task}.{owners} Options "
+            f"of {task}: {', '.join(entry.options) or 'none'}"
         )
     options = {
         name: convert(f"--{name}", value, entry.options[name].default)

@@ -56,12 +56,22 @@ def test_help_shows_the_flags_of_the_task(tmp_path, words, shown, hidden):
     assert ("--lora_rank" in training) == (script == "finetune")
 
 
-def test_help_on_a_task_that_does_not_exist_names_those_that_do(tmp_path):
-    done = run_script(
-        *("-m", "official_tasks.finetune", "--task=bert", "--help"),
-        folder=tmp_path,
-    )
-    assert done.returncode == 2 and "sst2" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--task=bert", "--help"], "squad2, "),
+        (["--task=custom", "--help"], "--task=custom is now --task=classify, "),
+        # The flag went with the name of the task.
+        (["--task=custom", "--problem=multi"], "is now --task=classify, multi"),
+    ],
+)
+def test_a_task_that_does_not_exist_leads_to_those_that_do(
+    tmp_path, words, message
+):
+    words = ["-m", "official_tasks.finetune", *words]
+    done = run_script(*words, folder=tmp_path)
+    assert done.returncode == 2 and message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_help_whose_reader_has_ended_ends_without_a_message():

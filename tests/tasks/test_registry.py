@@ -70,10 +70,12 @@ def test_an_option_of_another_task_is_refused_with_the_tasks_that_have_it():
     words = ("--task=choices", "--choices=a,b,c")
     with pytest.raises(InputError, match="The task choices .*--train"):
         task_from_flags(parse(*words))[0].read("train")
-    with pytest.raises(InputError, match="choices, but for spans, squad1, "):
+    with pytest.raises(InputError, match="choices. It is for spans, squad1, "):
         task_from_flags(parse(*words, "--stride=64"))
     for flag in ("--label_separator=;", "--classes=a,b"):
-        with pytest.raises(InputError, match="classify, but for multilabel. "):
+        with pytest.raises(
+            InputError, match="classify. It is for multilabel. "
+        ):
             task_from_flags(parse("--task=classify", flag))
     task, settings = task_from_flags(parse("--task=multilabel"))
     assert task.problem == "multi" and settings == {}
