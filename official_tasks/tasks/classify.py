@@ -72,20 +72,7 @@ class TextTask(Problem):
         self.metrics = METRICS[problem]
         self.thresholds = None  # a list of floats, see `BertClassifier`
 
-    @property
-    def labels(self):
-        """Names of the classes, in the order of the logits."""
-        return self.source.labels
-
-    @labels.setter
-    def labels(self, names):
-        self.source.labels = names
-
     def take_arguments(self, arguments):
-        # Take the model's labels, because the training file may be gone.
-        if arguments.get("labels") and "labels" not in vars(self.source):
-            self.labels = list(arguments["labels"])
-            self.source.has_model_labels = True
         super().take_arguments(arguments)
         self.thresholds = arguments.get("thresholds")
         self.long_text = self.long_text or arguments.get("long_text")

@@ -318,8 +318,9 @@ class Table(Source):
     def _refuse_one_group(self, stratum):
         found, hint = "the file has one context, text or prompt", []
         if stratum is not None:
-            found = f"the class {self.labels[stratum]!r} has one row"
-            hint = note_numbers(self.labels)
+            names = self.find_labels()
+            found = f"the class {names[stratum]!r} has one row"
+            hint = note_numbers(names)
         note = f". Note that {hint[0]}" if hint else ""
         raise InputError(
             f"{self.files['train']}: {found}, expected at least 2, because "

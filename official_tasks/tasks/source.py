@@ -48,7 +48,9 @@ class Source(abc.ABC):
         train, dev, test: a path, or several paths separated by commas.
     """
 
-    labels: list[str] | None = None  # see `Task`
+    # Names of the classes, set once: by a model or by the training rows.
+    labels: list[str] | None = None
+    has_model_labels = False
     to_score = ""  # see `Task`
 
     def __init__(self, name, train=None, dev=None, test=None):
@@ -64,6 +66,15 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def read(self, split) -> Examples:
         """Return the examples of a split; see `Task`."""
+
+    def take_labels(self, labels):
+        """Set the labels of a model, unless the labels are set already."""
+        if self.labels is None:
+            self.labels, self.has_model_labels = list(labels), True
+
+    def find_labels(self) -> list[str] | None:
+        """Return the labels; None if there are none or they are unknown."""
+        return self.labels
 
     def parts(self, split) -> tuple[str, ...]:
         """Return the names of the split's parts, usually only `split`."""
@@ -236,8 +247,19 @@ class Problem(Task):
         self.recipe, self.pooling = recipe, pooling
         self.to_score = source.to_score
 
+    @property
+    def labels(self):
+        """Names of the classes, in the order of the logits."""
+        return self.source.find_labels()
+
+    @labels.setter
+    def labels(self, names):
+        self.source.labels = names
+
     def take_arguments(self, arguments):
-        super().take_arguments(arguments)
+        # Before a read: the training file may be gone.
+        if arguments.get("labels"):
+            self.source.take_labels(arguments["labels"])
         self.recipe = self.recipe or arguments.get("recipe")
         self.pooling = self.pooling or arguments.get("pooling")
 

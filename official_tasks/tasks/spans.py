@@ -1,6 +1,5 @@
 """Extractive question answering: spans of a context, or "no answer"."""
 
-import functools
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -82,7 +81,7 @@ class SpanTask(Problem):
     Args:
         source: `Source` that reads `Question`s.
         may_be_none: True if questions may have no answer, as in SQuAD 2.0.
-            None searches train and dev for a question without an answer.
+            None: the model or the questions of train and dev decide.
         stride: number of tokens between the starts of successive windows.
         null_threshold: "no answer" is predicted if its score exceeds the best
             answer's score by more than this number. None takes the model's
@@ -94,7 +93,6 @@ class SpanTask(Problem):
     defaults = Defaults(32, 3.0, 5e-5, 384)
     per_token = True
     loss_weights = {"start": 0.5, "end": 0.5}
-    is_stated = False  # True if a model's arguments include `may_be_none`
 
     def __init__(
         self,
@@ -110,8 +108,7 @@ class SpanTask(Problem):
             raise InputError(f"`stride` is {stride}: expected 1 token or more")
         super().__init__(source)
         self.defaults = defaults or self.defaults
-        if may_be_none is not None:
-            self.may_be_none = may_be_none
+        self.may_be_none, self.is_fixed = may_be_none, may_be_none is not None
         self.stride = stride
         self.is_threshold_fixed = null_threshold is not None
         self.null_threshold = null_threshold or 0.0
@@ -121,31 +118,15 @@ class SpanTask(Problem):
     def metrics(self):
         """The metrics of SQuAD 1.1, or those of 2.0; see `Task`."""
         names = ["f1", "exact_match"]
-        # Until the questions are read, they may be of both kinds.
-        if vars(self).get("may_be_none", True):
+        if self.may_be_none is not False:
             kinds = ("answerable_", "unanswerable_", "best_")
             names += [kind + name for kind in kinds for name in names]
         return list_metrics(*names)
 
-    @functools.cached_property
-    def may_be_none(self) -> bool:
-        """True if a question of train or dev has no answer."""
-        # If a trained model states `may_be_none`, search only files, so that no
-        # data set is loaded for the search.
-        source = self.source
-        has = source.existing_files if self.is_stated else source.has
-        return any(
-            question.answers == ()
-            for split in ("train", "dev")
-            if has(split)
-            for question in self.source.read(split)
-        )
-
     def take_arguments(self, arguments):
         # A test file has no answers, so take `may_be_none` from the model.
-        self.is_stated |= "may_be_none" in arguments
-        if arguments.get("may_be_none"):
-            self.may_be_none = True
+        if "may_be_none" in arguments:
+            self.may_be_none = self.may_be_none or arguments["may_be_none"]
         if not self.is_threshold_fixed:
             self.null_threshold = arguments.get("null_threshold", 0.0)
 
@@ -180,6 +161,9 @@ class SpanTask(Problem):
             self._refuse_repeated_ids(questions, split)
         if split == "test":
             return questions
+        if not self.is_fixed:
+            is_none = any(question.answers == () for question in questions)
+            self.may_be_none = self.may_be_none or is_none
         self._check(questions, f"{split} file")
         return (
             self._select_trainable(questions) if split == "train" else questions
@@ -265,7 +249,7 @@ class SpanTask(Problem):
 
         return BertSpanPredictor(
             encoder,
-            may_be_none=self.may_be_none,
+            may_be_none=bool(self.may_be_none),
             null_threshold=self.null_threshold,
         )
 

@@ -1,6 +1,5 @@
 """Task that labels words, for example with named entities."""
 
-import functools
 import json
 import re
 from pathlib import Path
@@ -125,12 +124,15 @@ class TagTask(Problem):
         self.document_context = document_context
         self.lstm_dim = lstm_dim
 
-    @functools.cached_property
-    def labels(self) -> list[str] | None:
-        """The labels of the training file, O first; None without this file."""
-        if not self.source.has("train"):
-            return None
-        names = {label for s in self._training_texts for label in s.labels}
+    @Problem.labels.getter
+    def labels(self):
+        """Labels of the training file, O first; None without this file."""
+        if self.source.labels is None and self.source.has("train"):
+            self.read("train")
+        return self.source.labels
+
+    def _collect_labels(self, texts):
+        names = {label for text in texts for label in text.labels}
         if len(names - {OUTSIDE}) < 1:
             raise InputError(
                 f"The train file of {self.title} has only the label O: "
@@ -138,24 +140,16 @@ class TagTask(Problem):
             )
         return [OUTSIDE, *sorted(names - {OUTSIDE})]
 
-    @functools.cached_property
-    def _training_texts(self):
-        known = vars(self).get("labels")
-        return spell_tags(self.source.read("train"), "train", known)
-
     def take_arguments(self, arguments):
-        # Take the model's labels, so that the training file is not read.
-        if "labels" not in vars(self) and arguments.get("labels"):
-            self.labels = list(arguments["labels"])
         super().take_arguments(arguments)
         self.lstm_dim = self.lstm_dim or arguments.get("lstm_dim")
 
     def read(self, split):
-        if split == "train":
-            texts, labels = self._training_texts, self.labels
-        else:
-            labels = vars(self).get("labels")
-            texts = spell_tags(self.source.read(split), split, labels)
+        texts = self.source.read(split)
+        texts = spell_tags(texts, split, self.source.labels)
+        if split == "train" and self.source.labels is None:
+            self.labels = self._collect_labels(texts)
+        labels = self.source.labels
         notes = list(texts.notes)
         found = {x for s in texts for x in s.labels or ()}
         if split == "test" and labels and found and found.isdisjoint(labels):
@@ -330,7 +324,7 @@ class TagTask(Problem):
     def read_predictions(self, path, examples):
         """Return the `Tags` of each text from a file; see `read_columns`."""
         sentences = spell_tags(
-            read_columns(path), "predictions", vars(self).get("labels")
+            read_columns(path), "predictions", self.source.labels
         )
         expected = [s for e in examples for s in e.split_sentences(e.words)]
         if len(sentences) != len(expected):

@@ -1,6 +1,5 @@
 """Read texts with classes, sets of labels or numbers from a user's tables."""
 
-import functools
 import re
 
 from bert_keras.errors import (
@@ -27,9 +26,6 @@ class TextTable(Table):
         problem: "single", "multi" or "regression"; see `BertClassifier`.
         options: values of the task's options in `own_tasks`.
     """
-
-    # A `TextTask` sets it when it takes the labels of a model.
-    has_model_labels = False
 
     def __init__(self, name, problem, options):
         self.options, self.problem = options, problem
@@ -93,14 +89,17 @@ class TextTable(Table):
         is_nan = self.problem == "regression" and cell.strip().lower() == "nan"
         return has_text(cell) and not is_nan
 
-    @functools.cached_property
-    def labels(self) -> list[str] | None:
-        """Sorted names of the classes in `train`.
+    def find_labels(self):
+        """Return the labels; set the sorted names in `train` if they are None.
 
-        None in regression, and if there is no training file.
+        They stay None in regression, and if there is no training file.
         """
-        if self.problem == "regression" or "train" not in self.files:
-            return None
+        has_classes = self.problem != "regression" and "train" in self.files
+        if self.labels is None and has_classes:
+            self.labels = self._collect_labels()
+        return self.labels
+
+    def _collect_labels(self):
         rows = self.rows("train")
         names = set().union(*(self._get_names(example) for _, example in rows))
         names.update(self.classes)
@@ -190,8 +189,7 @@ class TextTable(Table):
         numbers.
         """
         # The labels of `train` are unknown unless a model set them.
-        is_train = split == "train"
-        known = vars(self).get("labels") if is_train else self.labels
+        known = self.labels if split == "train" else self.find_labels()
         if known is None:
             short = [drop_zeros(name) for name in names]
             if all(re.fullmatch("-?[0-9]+", name) for name in short):
@@ -204,7 +202,9 @@ class TextTable(Table):
     def read(self, split):
         examples = super().read(split)
         if split == "train":
-            examples.notes += note_labels(self.problem, examples, self.labels)
+            examples.notes += note_labels(
+                self.problem, examples, self.find_labels()
+            )
         return examples
 
     def prepare(self, split, rows):
@@ -215,12 +215,12 @@ class TextTable(Table):
         """
         if self.problem == "regression" or split == "test":
             return rows
-        notes = []
+        notes, labels = [], self.find_labels()
         if split == "train":
-            notes = note_names(self.labels, self.options.label)
+            notes = note_names(labels, self.options.label)
         if self.has_model_labels:
             rows = self._leave_out_unknown(split, rows)
-        index = {name: i for i, name in enumerate(self.labels or [])}
+        index = {name: i for i, name in enumerate(labels or [])}
         numbered = Examples(notes=rows.notes + notes)
         faults: list[str] = []
         for location, example in rows:
