@@ -300,9 +300,19 @@ class _Run:
         self.predictor = models.Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
-        self.metric = choose_metric(task, hyperparameters.metric)
-        check_metric(self.metric, hyperparameters)
-        if hyperparameters.tune_thresholds and not task.can_tune():
+        self.metric = self._choose_metric()
+
+    def _choose_metric(self):
+        """Return the run's metric.
+
+        Raises:
+            InputError: the run has no such metric, or no threshold to choose.
+        """
+        task, hyperparameters = self.task, self.hyperparameters
+        metric = choose_metric(task, hyperparameters.metric)
+        check_metric(metric, hyperparameters)
+        chooses = task.can_tune() or hyperparameters.min_precision is not None
+        if hyperparameters.tune_thresholds and not chooses:
             raise InputError(
                 f"`tune_thresholds` is True, but the task {task.title} has no "
                 "threshold to choose. Expected a task with several labels for "
@@ -310,6 +320,7 @@ class _Run:
                 "`null_threshold`. Leave `tune_thresholds` out; with one class "
                 "a text, set `min_precision`."
             )
+        return metric
 
     def _make_loss(self):
         """Return the loss; weight the training rows if classes are balanced."""
