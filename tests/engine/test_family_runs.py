@@ -110,7 +110,9 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     data = write_csv(tmp_path / "t.csv", answers, (*columns, "answer"))
     test = write_csv(tmp_path / "test.csv", [row] * 4, columns)
     run = tmp_path / "run"
-    keep(spans_task(train=data, dev=data), init, run)
+    learned = spans_task(train=data, dev=data)
+    learned.read("train")
+    keep(learned, init, run)
     # The threshold is below all null odds, so every answer is empty.
     asked = spans_task(test=test, null_threshold=-1e9)
     predict_task(asked, [str(run)], tmp_path / "out")

@@ -1,6 +1,7 @@
 """Task examples from files and from Hugging Face data sets."""
 
 import functools
+import io
 import json
 
 import pytest
@@ -303,3 +304,32 @@ def test_line_ends_and_a_byte_order_mark_change_no_example(name, tmp_path):
         found.append(list(make(train=str(path), dev=str(path)).read("train")))
     assert "Zoë" in str(found[0][0])
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_reads_each_file_once(name, tmp_path, monkeypatch):
+    make, lines = FILES[name]
+    (tmp_path / "dev").mkdir()
+    paths = [str(tmp_path / name), str(tmp_path / "dev" / name)]
+    opened: list = []
+
+    class Noted(io.FileIO):
+        def __init__(self, path, *arguments, **options):
+            opened.append(str(path))
+            super().__init__(path, *arguments, **options)
+
+    def count(splits):
+        task = make(train=paths[0], dev=paths[1])
+        opened.clear()
+        for split in splits:
+            task.read(split)
+        assert task.metrics and (task.labels is None or task.labels)
+        return [opened.count(path) for path in paths]
+
+    for path in paths:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join([*lines, ""]))
+    monkeypatch.setattr(io, "FileIO", Noted)
+    train, _ = count(["train"])
+    both = count(["train", "dev"])
+    assert both[0] == train > 0 and both[1] > 0
