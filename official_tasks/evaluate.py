@@ -305,7 +305,7 @@ def main(values):
         values.output,
         values.overwrite,
     )
-    progress.console.print(make_table(task.title, {values.split: scores}))
+    progress.console.print(make_table(task.name, {values.split: scores}))
     show_classes(scores)
 
 

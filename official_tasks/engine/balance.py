@@ -35,7 +35,7 @@ def balance(task, encoded):
         if values.shape[1:] == (len(task.labels),):
             return encoded, BalancedLabels(values, encoded.weights)
     raise InputError(
-        f"`class_weights` is 'balanced', but the task {task.title} has no "
+        f"`class_weights` is 'balanced', but the task {task.name} has no "
         "classes for rows or tokens. Leave `class_weights` out."
     )
 
@@ -71,7 +71,7 @@ def smooth(task, loss, fraction):
     name = getattr(loss, "name", None)
     if task.labels is None or name != "sparse_categorical_crossentropy":
         raise InputError(
-            f"`label_smoothing` is {fraction}, but the task {task.title} does "
+            f"`label_smoothing` is {fraction}, but the task {task.name} does "
             "not have one class for each row or token. Leave "
             "`label_smoothing` out."
         )

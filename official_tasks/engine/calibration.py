@@ -82,7 +82,7 @@ def check_task(task, name, value):
     """
     if not isinstance(task, TextTask) or task.problem != "single":
         raise InputError(
-            f"`{name}` is {value}, but the task {task.title} does not have one "
+            f"`{name}` is {value}, but the task {task.name} does not have one "
             f"class for each text. Leave `{name}` out."
         )
 

@@ -23,7 +23,7 @@ def choose_metric(task, name=None) -> Metric:
     stated = getattr(task, "metrics", None) or [None]
     if wrong := [one for one in stated if not isinstance(one, Metric)]:
         raise InputError(
-            f"A metric of the task {task.title} is {wrong[0]!r}. Expected "
+            f"A metric of the task {task.name} is {wrong[0]!r}. Expected "
             "metrics = (Metric(NAME, higher_is_better=True), ...), with False "
             "for an error. Metric is in official_tasks.tasks.base."
         )
@@ -37,7 +37,7 @@ def choose_metric(task, name=None) -> Metric:
     conditional = [n for names in _ONLY_WITH.values() for n in names]
     shown = [one.name for one in known if one.name not in conditional]
     raise InputError(
-        f"--metric={name} is not a metric of --task={task.title}, or the "
+        f"--metric={name} is not a metric of --task={task.name}, or the "
         "task's `metrics` do not state if a higher value is better. Name one "
         f"of {', '.join(shown)}"
     )

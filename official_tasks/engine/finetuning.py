@@ -314,7 +314,7 @@ class _Run:
         chooses = task.can_tune() or hyperparameters.min_precision is not None
         if hyperparameters.tune_thresholds and not chooses:
             raise InputError(
-                f"`tune_thresholds` is True, but the task {task.title} has no "
+                f"`tune_thresholds` is True, but the task {task.name} has no "
                 "threshold to choose. Expected a task with several labels for "
                 "each text, or a task with unanswerable questions and without "
                 "`null_threshold`. Leave `tune_thresholds` out; with one class "
@@ -409,7 +409,7 @@ class _Run:
             steps=self.steps,
             epoch_ends=self.evaluations,
             validation=self._evaluate,
-            title=f"Fine-tuning {self.task.title}",
+            title=f"Fine-tuning {self.task.name}",
             callbacks=callbacks,
             should_end=functools.partial(
                 self.hyperparameters.has_stopped, self.metric
@@ -472,7 +472,7 @@ class _Run:
             scores |= calibration.describe(examples, before, predictions)
         if self.metric.name not in scores:
             raise InputError(
-                f"The `metrics` of the task {self.task.title} have "
+                f"The `metrics` of the task {self.task.name} have "
                 f"{self.metric.name}, but its scores of dev are "
                 f"{', '.join(scalars(scores))}. Name one of these as `metric`."
             )
@@ -572,7 +572,7 @@ class _Run:
         with self.folder.output(RESULTS) as path:
             json_files.write_json(json_files.without_nan(results), path)
         report = task_report.render(
-            self.task.title,
+            self.task.name,
             self.metric.name,
             results,
             self.task.mistakes(self.examples["dev"], predictions),

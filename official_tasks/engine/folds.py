@@ -80,7 +80,7 @@ def cross_validate(
         if results is None or results.get("errors", {}) != errors:
             results = _finish(task, folder, examples, numbers, tasks, trained)
         rows = {**trained, "mean": results["mean"], "std": results["deviation"]}
-        progress.console.print(runs.make_table(task.title, rows, errors))
+        progress.console.print(runs.make_table(task.name, rows, errors))
         runs.show_classes(results)
         if "wrong_labels" in results:
             progress.console.print(
@@ -165,7 +165,7 @@ def check(task, folds, arguments):
         raise InputError(f"`folds` is {folds}; expected 2 or more.")
     if not isinstance(task, TextTask):
         raise InputError(
-            f"`folds` is {folds}, but the task {task.title} does not predict a "
+            f"`folds` is {folds}, but the task {task.name} does not predict a "
             "class or a number for each text. Leave folds out."
         )
     if "dev" in task.source.files:
@@ -384,5 +384,5 @@ def _render(task, results, wrong):
             wrong,
         ),
     ]
-    heading = f"Cross-validation: {task.title}"
-    return page.page(f"bert_keras: {task.title}", heading, text, sections)
+    heading = f"Cross-validation: {task.name}"
+    return page.page(f"bert_keras: {task.name}", heading, text, sections)

@@ -104,7 +104,7 @@ def load_trained(task, preset):
     if checkpoint.head != name and has_head:
         raise InputError(
             f"The model {checkpoint.source} is a {checkpoint.head}; the task "
-            f"{task.title} needs a {name}. Name a model that was fine-tuned on "
+            f"{task.name} needs a {name}. Name a model that was fine-tuned on "
             "this task."
         )
     arguments = model.arguments()
@@ -116,7 +116,7 @@ def load_trained(task, preset):
         if differs and (stored or name == "recipe"):
             raise InputError(
                 f"The model {checkpoint.source} has the {name} {stored}; the "
-                f"task {task.title} has {arguments[name]}. Name a model that "
+                f"task {task.name} has {arguments[name]}. Name a model that "
                 "was fine-tuned on this task."
             )
     _load_head(model, checkpoint, "float32")
@@ -136,7 +136,7 @@ def _build_model(task, encoder, bilstm_dim):
     if "bilstm_dim" not in arguments:
         raise InputError(
             f"`bilstm_dim` is {bilstm_dim}, but a {type(model).__name__}, the "
-            f"model of {task.title}, takes no BiLSTM. Leave `bilstm_dim` out."
+            f"model of {task.name}, takes no BiLSTM. Leave `bilstm_dim` out."
         )
     return type(model)(encoder, **{**arguments, "bilstm_dim": bilstm_dim})
 
@@ -253,7 +253,7 @@ def predict_split(task, models, split, check=lambda examples: None):
     """
     if len(models) > 1 and not task.averages:
         raise InputError(
-            f"Several models of --task={task.title} cannot be averaged: name "
+            f"Several models of --task={task.name} cannot be averaged: name "
             "one."
         )
     # A test file lacks class names, thresholds and other arguments. Take them

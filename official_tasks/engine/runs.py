@@ -153,7 +153,7 @@ def run(
     if len(plan) == 1:
         results = run_one(output, *plan[0])
         if results:  # only the chief worker has any
-            _show(task.title, metric, {task.title: results})
+            _show(task.name, metric, {task.name: results})
         return results
     identity = identify(task, init, output, arguments, settings, plan=plan)
     return _run_several(task, metric, output, identity, run_one)
@@ -197,7 +197,7 @@ def _run_several(task, metric, output, identity, run_one):
             _copy_best(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
             folder.finish("several", errors, outputs)
-        _show(task.title, metric, runs, results)
+        _show(task.name, metric, runs, results)
         return results
 
 

@@ -135,12 +135,12 @@ def encode_rows(task, examples, preprocess, split):
     rows = task.encode(examples, preprocess)
     if not len(batches.row_lengths(rows.inputs)):
         raise InputError(
-            f"The {split} split of {task.title} has no examples; expected "
+            f"The {split} split of {task.name} has no examples; expected "
             "at least one. Check the file."
         )
     if rows.targets is None:
         raise InputError(
-            f"The {split} split of {task.title} has no labels: expected "
+            f"The {split} split of {task.name} has no labels: expected "
             "one for each example. A test file without labels can only be "
             "used to predict."
         )

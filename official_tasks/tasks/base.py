@@ -150,7 +150,7 @@ class Task(abc.ABC):
     """Base class of a task to fine-tune, score and predict.
 
     Attributes:
-        name: name of the task in files.
+        name: name of the task in files, messages and --task.
         labels: list of str, the names of the classes. None if the task has no
             classes, or if their names are not known yet.
         metrics: `Metric`s among the numbers that `score` returns. The first
@@ -186,11 +186,6 @@ class Task(abc.ABC):
     has_dev_loss = True
     standardises = False
     to_score = ""
-
-    @property
-    def title(self) -> str:
-        """Name of the task in messages, as a user writes it after --task=."""
-        return self.name
 
     @abc.abstractmethod
     def read(self, split: str) -> list:
@@ -312,7 +307,7 @@ class Task(abc.ABC):
         raise InputError.
         """
         raise InputError(
-            f"The task {self.title} cannot score files of predictions. Give "
+            f"The task {self.name} cannot score files of predictions. Give "
             "--model instead of --predictions."
         )
 
@@ -321,6 +316,6 @@ def require_labels(task, labels, each="row"):
     """Raise InputError if a label is None, because a score needs all labels."""
     if any(label is None for label in labels):
         raise InputError(
-            f"The file of {task.title} lacks labels: expected a label for each "
+            f"The file of {task.name} lacks labels: expected a label for each "
             f"{each}. The file can only be used to predict{task.to_score}"
         )

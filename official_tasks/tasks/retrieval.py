@@ -64,7 +64,7 @@ class RetrievalTask(Problem):
     def _require_relevant(self, relevant):
         if not any(relevant):
             raise InputError(
-                f"The file of {self.title} has no right passage for any query. "
+                f"The file of {self.name} has no right passage for any query. "
                 "Expected a right passage in the second text column; with "
                 "--label, its label must be above 0. The file can only be used "
                 f"to predict{self.to_score}"

@@ -58,11 +58,6 @@ class Source(abc.ABC):
         paths = {"train": train, "dev": dev, "test": test}
         self.files = {split: str(path) for split, path in paths.items() if path}
 
-    @property
-    def title(self) -> str:
-        """The task's name in messages; see `Task`."""
-        return self.name
-
     @abc.abstractmethod
     def read(self, split) -> Examples:
         """Return the examples of a split; see `Task`."""
@@ -88,7 +83,7 @@ class Source(abc.ABC):
         """Return the files of a split or part; raise if one is missing."""
         if part not in self.files:
             raise InputError(
-                f"The task {self.title} has no {part} file: give --{part}=FILE"
+                f"The task {self.name} has no {part} file: give --{part}=FILE"
             )
         return [self._check(path) for path in split_paths(self.files[part])]
 
@@ -164,7 +159,7 @@ class Official(Source):
             for path in [data_set] if data_set else self.paths(part):
                 examples += self.row.read(self.row, path, split, notes, *which)
         if not examples:
-            raise InputError(f"The {split} split of {self.title} has no rows.")
+            raise InputError(f"The {split} split of {self.name} has no rows.")
         return Examples(examples, notes)
 
     def parts(self, split):
@@ -190,7 +185,7 @@ class Official(Source):
         if self.data_dir is None:
             alternative = f" or a --data_dir with {names[0]}" if names else ""
             raise InputError(
-                f"The task {self.title} has no {part} file: give "
+                f"The task {self.name} has no {part} file: give "
                 f"--{split}=FILE{alternative}"
             )
         folder = Path(self.data_dir)
@@ -201,7 +196,7 @@ class Official(Source):
                 return [folder / name]
         expected = f"expected {' or '.join(names)}, or " if names else ""
         raise InputError(
-            f"{folder} has no {part} file of the task {self.title}: "
+            f"{folder} has no {part} file of the task {self.name}: "
             f"{expected}give --{split}=FILE"
         )
 
@@ -214,7 +209,7 @@ class Official(Source):
         if is_data_set(path):
             raise InputError(
                 f"{path} is a data set, but --train, --dev and --test of the "
-                f"task {self.title} expect files: give "
+                f"task {self.name} expect files: give "
                 f"--data_dir={parse_data_set(path).source}"
             )
         return super()._check(path)

@@ -175,7 +175,7 @@ class SpanTask(Problem):
         for question in questions:
             if question.id in seen:
                 raise InputError(
-                    f"The {split} split of {self.title}: expected each "
+                    f"The {split} split of {self.name}: expected each "
                     f"question once, got the id {question.id!r} again. If the "
                     "split has several files, give their questions "
                     "different ids"
@@ -186,13 +186,13 @@ class SpanTask(Problem):
         for question in questions:
             if question.answers is None:
                 raise InputError(
-                    f"The {file} of {self.title} has no answers for the "
+                    f"The {file} of {self.name} has no answers for the "
                     f"question with the id {question.id!r}. A file without "
                     f"answers can only be used to predict{self.to_score}"
                 )
             if not question.answers and not self.may_be_none:
                 raise InputError(
-                    f"The {file} of {self.title} has questions with no "
+                    f"The {file} of {self.name} has questions with no "
                     f"answer, such as {question.id!r}, but this task needs an "
                     "answer to each question: give --task=squad2"
                 )
@@ -230,7 +230,7 @@ class SpanTask(Problem):
             )
         if not kept:
             raise InputError(
-                f"{self.title}: no question is left to train on: "
+                f"{self.name}: no question is left to train on: "
                 f"{'; '.join(notes)}"
             )
         return Examples(kept, notes)

@@ -135,7 +135,7 @@ class TagTask(Problem):
         names = {label for text in texts for label in text.labels}
         if len(names - {OUTSIDE}) < 1:
             raise InputError(
-                f"The train file of {self.title} has only the label O: "
+                f"The train file of {self.name} has only the label O: "
                 "expected labels of entities"
             )
         return [OUTSIDE, *sorted(names - {OUTSIDE})]
@@ -154,7 +154,7 @@ class TagTask(Problem):
         found = {x for s in texts for x in s.labels or ()}
         if split == "test" and labels and found and found.isdisjoint(labels):
             raise InputError(
-                f"The last column of the test file of {self.title} has no "
+                f"The last column of the test file of {self.name} has no "
                 f"label of the model; it has {min(found)!r}: {WORD_A_LINE}"
             )
         if split == "dev" and labels:
@@ -181,7 +181,7 @@ class TagTask(Problem):
         numbers = [d[1] if isinstance(d, tuple) else d for d in documents]
         if not any(numbers):
             raise InputError(
-                f"The {split} file of {self.title} has no lines of {DOCUMENT} "
+                f"The {split} file of {self.name} has no lines of {DOCUMENT} "
                 "between documents: leave --document_context out"
             )
         texts = []

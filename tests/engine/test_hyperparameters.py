@@ -199,7 +199,7 @@ def test_dropout_is_that_of_encoder_attention_and_head(step):
 
 def test_balanced_classes_weigh_the_same_as_scikit_learn_says():
     labels = ["a", "b", "c"]
-    task = SimpleNamespace(title="toy", labels=labels, loss=lambda: None)
+    task = SimpleNamespace(name="toy", labels=labels, loss=lambda: None)
     targets = np.array([0, 0, 0, 2], np.int32)
     weighted = balance(task, Encoded({}, targets))[0].weights
     np.testing.assert_allclose(weighted, [4 / 6, 4 / 6, 4 / 6, 2], rtol=1e-6)
@@ -222,7 +222,7 @@ def test_smoothed_labels_have_the_loss_that_keras_has(shape):
     labels = random.integers(0, 4, shape)
     weights = random.random(shape).astype("f4")
     plain = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    task = SimpleNamespace(title="toy", labels=["a", "b", "c", "d"])
+    task = SimpleNamespace(name="toy", labels=["a", "b", "c", "d"])
     found = smooth(task, plain, 0.3)(labels, logits, weights)
     expected = keras.losses.CategoricalCrossentropy(True, label_smoothing=0.3)
     np.testing.assert_allclose(

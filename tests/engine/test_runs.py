@@ -39,7 +39,7 @@ def test_rates_and_seeds_keep_the_best_run(tmp_path, monkeypatch):
     monkeypatch.setattr(finetuning, "run", pretended)
 
     class Task:
-        name, title, metrics = "toy", "toy", (ACCURACY,)
+        name, metrics = "toy", (ACCURACY,)
 
         def data_files():
             return [tmp_path / "a.csv"]
