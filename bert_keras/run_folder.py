@@ -58,6 +58,7 @@ class RunFolder:
         self._is_new = False
         self._lock = None
         self._inputs: dict = {}
+        self._gone: list = []  # inputs that the run had when it began
         if not writes:
             return
         files.check_name(path)
@@ -145,10 +146,20 @@ class RunFolder:
             versions: dict of absolute path -> `files.describe_version` at the
                 time of reading. Other inputs were read just before this call.
         """
+        versions = dict(versions)
+        known = {files.absolute(name) for name in self._inputs}
+        # A folder of texts may have other files than when the run began.
+        if others := [*self._gone, *sorted(versions.keys() - known)]:
+            raise InputError(
+                f"The run in {self.path} was started with other files: "
+                f"{', '.join(others[:3])} came or went since then. Name "
+                "another folder for the current files, or put the original "
+                "files back."
+            )
         names = [
             name
             for name, entry in self._inputs.items()
-            if _differs(name, entry, dict(versions).get(files.absolute(name)))
+            if _differs(name, entry, versions.get(files.absolute(name)))
         ]
         if names:
             raise InputError(
@@ -250,6 +261,8 @@ class RunFolder:
             for name in inputs
             if files.absolute(name) in old
         }
+        present = {files.absolute(name) for name in inputs}
+        self._gone = sorted(old.keys() - present)
         if changed := find_changed(old, inputs):
             raise InputError(
                 f"The run in {self.path} was started with other files: "

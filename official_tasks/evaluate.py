@@ -38,6 +38,7 @@ from bert_keras.run_folder import find_changed
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
+from official_tasks.tasks.class_folders import list_files
 from official_tasks.tasks.own_data import Table
 from official_tasks.tasks.source import Source
 from official_tasks.tasks.text_files import make_dialect
@@ -160,6 +161,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
             # The run was not trained on its dev files, so these may change.
             dev_paths = set(map(os.path.abspath, split_paths(dev or "")))
             used = [p for p in paths if os.path.abspath(p) not in dev_paths]
+            used = [file for path in used for file in list_files(path)]
             if changed := find_changed(inputs, used):
                 raise InputError(
                     f"{changed[0]} changed after the run of {model}. Other "
@@ -221,7 +223,7 @@ def _have_common(paths, trained, inputs):
     entries = {os.path.abspath(name): inputs[name] for name in inputs}
 
     def is_same(path, other):
-        if str(path) == other:
+        if os.path.abspath(path) == os.path.abspath(other):
             return True
         entry = entries.get(os.path.abspath(other))
         if not entry or not is_file(path):

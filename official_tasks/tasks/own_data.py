@@ -1,7 +1,9 @@
 """Read examples from a user's tables; without a dev file, split train."""
 
 import functools
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from bert_keras.errors import (
 from bert_keras.file_forms import split_ending
 from official_tasks.tasks.base import SPLITS, Examples, Option
 from official_tasks.tasks.cells import ID, to_text
+from official_tasks.tasks.class_folders import list_files
 from official_tasks.tasks.data_notes import (
     format_lines,
     note_numbers,
@@ -94,6 +97,7 @@ class Table(Source):
             the task has this option.
     """
 
+    reads_folders = False  # True if a split may be a folder of classes
     # Labels of a test file are never read, so messages advise --dev.
     to_score = ". To get scores, give a file with labels as --dev=FILE"
 
@@ -246,8 +250,8 @@ class Table(Source):
 
     def record_version(self, path):
         """Record the version of a file that is about to be read."""
-        if files.is_file(path):
-            self.versions[files.absolute(path)] = files.describe_version(path)
+        for file in filter(files.is_file, list_files(path)):
+            self.versions[files.absolute(file)] = files.describe_version(file)
 
     def read_columns(self, split, names) -> list[list]:
         """Return the cells of further columns, a list for each row."""
@@ -334,7 +338,13 @@ class Table(Source):
     def _check(self, path):
         from bert_keras.data.data_sets import is_data_set
 
+        if self.reads_folders and os.path.isdir(path):
+            return Path(path)
         return path if is_data_set(path) else super()._check(path)
+
+    def _find_files(self, splits):
+        paths = super()._find_files(splits)
+        return [Path(x) for path in paths for x in list_files(path)]
 
 
 def _find_rejected(path, names, dialect, notes) -> set[int]:

@@ -1,6 +1,7 @@
 """Read tables: CSV, TSV and JSON (also packed), Parquet and data sets."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from bert_keras.errors import InputError, collect_faults
 from bert_keras.file_forms import PACKED, split_ending
 from official_tasks.tasks import argilla
 from official_tasks.tasks.cells import ID, show_id, to_text
+from official_tasks.tasks.class_folders import read_folder
 from official_tasks.tasks.delimited import read_delimited_rows
 from official_tasks.tasks.fasttext import (
     FASTTEXT,
@@ -61,7 +63,8 @@ def read_rows(
     and `argilla.py`.
 
     Args:
-        path: a file, or the name of a data set; see `column_rows`.
+        path: a file; the name of a data set, see `column_rows`; or a folder,
+            see `read_folder`.
         columns: names of the columns to read, in the order of the cells.
         lists: columns with cells that may be lists, also written as text; see
             `parse_list`. Their elements are yielded unchanged.
@@ -83,6 +86,8 @@ def read_rows(
     wanted = [*columns, *statuses], lists, [*optional, *statuses]
     if stream is None and is_columnar(path):
         rows = _read_columnar(path, wanted, dialect, split)
+    elif stream is None and os.path.isdir(path):
+        rows = read_folder(path, wanted, dialect, notes)
     else:
         kind = kind or _find_kind(path)
         rows = _read_text_rows(path, stream, kind, wanted, dialect, notes)
@@ -113,7 +118,9 @@ def is_columnar(path) -> bool:
 
 
 def line_or_row(path) -> str:
-    """Return "row" or "line", the word for a position in the file."""
+    """Return "row", "line" or "file", the word for a position in a source."""
+    if os.path.isdir(path):
+        return "file"
     has_rows = is_columnar(path) or split_ending(path)[0] == ".json"
     return "row" if has_rows else "line"
 

@@ -220,11 +220,29 @@ def _detect_encoding(stream, is_pipe):
     return (None, "") if is_ascii else ("utf-8-sig", reason)
 
 
+# File in the folder of a data set -> its library.
+_DATA_SETS = {
+    "dataset_dict.json": "hf",
+    "state.json": "hf",
+    "features.json": "tfds",
+}
+
+
+def advise_data_set(folder) -> None:
+    """Raise `InputError` if a folder is that of a data set's library."""
+    for name, library in _DATA_SETS.items():
+        if os.path.isfile(os.path.join(folder, name)):
+            raise InputError(
+                f"{folder} is a folder of a data set: give {library}:{folder}"
+            )
+
+
 def require_file(path) -> None:
     """Raise `InputError` unless there is a regular file at a local path."""
     if not os.path.exists(path):
         raise InputError(f"{path}: no such file")
     if os.path.isdir(path):
+        advise_data_set(path)
         raise InputError(f"{path} is a folder; expected a file")
     files.check_file(path)  # a pipe can be read only once
 

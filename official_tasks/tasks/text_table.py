@@ -46,6 +46,7 @@ class TextTable(Table):
             has_label=self._has_label,
             is_stratified=problem == "single",
         )
+        self.reads_folders = problem == "single" and not pair
         super().__init__(columns, options)
 
     def _parse(self, where, number, cells):

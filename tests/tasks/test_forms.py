@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
@@ -14,7 +15,9 @@ from task_samples import read_csv, write_csv
 from tfds_samples import store
 
 from bert_keras import InputError
+from bert_keras.run_folder import RunFolder
 from official_tasks.engine.prediction import read_inputs
+from official_tasks.engine.splits import read_versions
 from official_tasks.tasks.embedding import Ranking, embed_task
 from official_tasks.tasks.list_cells import parse_list
 from official_tasks.tasks.own_tasks import (
@@ -889,3 +892,119 @@ def test_a_file_of_one_encoding_is_read_as_before(tmp_path):
     with pytest.raises(InputError, match="expected CP1252 text, got .* 0x81"):
         rows = read_rows(path, ["text"], dialect=make_dialect(None, "cp1252"))
         list(rows)
+
+
+REVIEWS = {  # path in the folder -> text
+    "pos/1.txt": "Gr\u00fcn\r\nand good\n",
+    "pos/deep/2.TXT": "fine",
+    "neg/1.txt": "",
+    "neg/10.txt": "bad\n\n",
+    "neg/2.txt": "awful",
+    "old/1.txt": "so so",
+}
+
+
+def write_folder(folder, texts, encoding="utf-8"):
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode(encoding))
+    return str(folder)
+
+
+def test_a_folder_of_classes_is_read_as_keras_reads_it(tmp_path):
+    folder = write_folder(tmp_path / "train", REVIEWS)
+    data = keras.utils.text_dataset_from_directory(
+        folder, batch_size=None, shuffle=False, verbose=False
+    )
+    truth = [(text.numpy().decode(), int(label)) for text, label in data]
+    task = classify_task(train=folder, dev=folder)
+    assert task.labels == data.class_names == ["neg", "old", "pos"]
+    found = task.read("dev")
+    assert [(row.text, row.label) for row in found] == truth
+    assert len(truth) == len(REVIEWS)
+    ids = {Path(row.row_id).relative_to(folder).as_posix() for row in found}
+    assert ids == {*REVIEWS}
+    task.write(found, np.eye(3)[[0] * 6], tmp_path)
+    rows = read_csv(tmp_path / "predictions.csv")
+    assert [row["id"] for row in rows] == [row.row_id for row in found]
+    assert [row["text"] for row in rows] == [text for text, _ in truth]
+
+
+def test_files_of_a_folder_that_are_not_texts_are_named(tmp_path):
+    folder = write_folder(tmp_path / "train", REVIEWS)
+    others = {"list.txt": "a", "neg/.a.txt": "b", "pos/notes.md": "c"}
+    write_folder(tmp_path / "train", {**others, ".git/x/a.txt": "d"})
+    task = classify_task(train=folder, dev=folder)
+    found = task.read("dev")
+    assert len(found) == len(REVIEWS) and task.labels == ["neg", "old", "pos"]
+    note = "4 files not read: .git/x/a.txt, list.txt, neg/.a.txt, ..."
+    assert sum(note in one for one in found.notes) == 1
+    # Texts to predict need no classes.
+    test = write_folder(tmp_path / "test", {"b.txt": "b", "a.txt": "a"})
+    texts = {
+        row.row_id: row.text for row in classify_task(test=test).read("test")
+    }
+    assert texts == {f"{test}/a.txt": "a", f"{test}/b.txt": "b"}
+    with pytest.raises(InputError, match="expected a folder of .txt files"):
+        classify_task(dev=test).read("dev")
+    with pytest.raises(InputError, match="no column 'review'.*'text' and"):
+        classify_task(dev=folder, text="review").read("dev")
+    (tmp_path / "train" / "empty").mkdir()
+    with pytest.raises(InputError, match="train/empty: expected .txt files"):
+        classify_task(train=folder).read("train")
+    for make in (tags_task, multilabel_task):
+        with pytest.raises(InputError, match="is a folder; expected a file"):
+            make(dev=folder).read("dev")
+
+
+def test_a_folder_in_another_encoding_needs_it_named(tmp_path):
+    texts = {"a/1.txt": "gr\u00fcn", "b/1.txt": "rot"}
+    folder = write_folder(tmp_path / "train", texts, "cp1252")
+    with pytest.raises(InputError, match="a/1.txt: .* give --encoding=cp1252"):
+        classify_task(train=folder).read("train")
+    task = classify_task(train=folder, dev=folder, encoding="cp1252")
+    assert [row.text for row in task.read("dev")] == ["gr\u00fcn", "rot"]
+
+
+def test_a_folder_of_a_data_set_gets_its_name(tmp_path):
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    text = tfds.features.Text()
+    features = {"text": text, "label": text}
+    named = [store(tmp_path / "tfds", rows, features)]
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+    named.append(f"hf:{tmp_path / 'saved'}:train")
+    for name in named:
+        library, folder = re.fullmatch("(hf|tfds):([^:#]+).*", name).groups()
+        with pytest.raises(InputError, match="a folder of a data set") as error:
+            classify_task(train=folder).read("train")
+        with pytest.raises(InputError, match="a folder of a data set"):
+            tags_task(train=folder).read("train")
+        advice = re.search("give (\\S+)", str(error.value))[1]
+        assert advice == f"{library}:{folder}"
+        assert len(classify_task(train=advice).source.read_files("train")) == 2
+
+
+def test_a_run_on_a_folder_does_not_resume_with_other_files(tmp_path):
+    folder = write_folder(tmp_path / "train", REVIEWS)
+
+    def open_run():
+        task = classify_task(train=folder, dev=folder)
+        task.read("train")
+        settings = {"train": folder}
+        with RunFolder(tmp_path / "run", settings, task.data_files()) as run:
+            run.check_inputs(read_versions(task))
+        return task
+
+    assert len(open_run().data_files()) == 2 * len(REVIEWS)
+    open_run()
+    added = tmp_path / "train/neg/3.txt"
+    added.write_text("new")
+    with pytest.raises(InputError, match="other files: .*neg/3.txt came"):
+        open_run()
+    added.rename(tmp_path / "3.txt")
+    open_run()
+    (tmp_path / "train/neg/2.txt").unlink()
+    with pytest.raises(InputError, match="other files: .*neg/2.txt came"):
+        open_run()
