@@ -160,7 +160,15 @@ def _answer(values):
     paths = prediction.find_inputs(values.input)
     for path in list_written(values.output):
         refuse_input_as_output(path, values.model, *paths)
-    served = load_saved_model(values.model)
+    try:
+        served = load_saved_model(values.model)
+    except InputError as error:
+        if "task" not in registry.read_run_record(values.model, "settings"):
+            raise
+        raise InputError(
+            f"{error} To predict with a run, give --test=FILE in place of "
+            "--input, and a folder as --output."
+        ) from error
     progress.print_version(values.model, served)
     name, entry, columns = prediction.choose_signature(
         served, values.signature, values.columns
@@ -171,19 +179,27 @@ def _answer(values):
     names = [*columns, *values.keep, *entry["input_order"]]
     ids = prediction.find_id(paths, values.format, names)
     kept = [*values.keep, *ids]
+    dialect = make_dialect(values.separator, values.encoding)
+    separator = None
+    if values.output.lower().endswith(".csv"):
+        separator = dialect.separator
+        kinds = {prediction.find_kind(path, values.format) for path in paths}
+        if "csv" not in kinds:
+            dialect = dialect._replace(separator=None)
     rows = prediction.Rows(
         paths,
         values.format,
         [*columns, *kept],
         [*prediction.list_types(entry), *(False for _ in kept)],
-        make_dialect(values.separator, values.encoding),
+        dialect,
         notes,
         ids,
     )
     progress.print_notes(notes)
     printed = len(notes)
     with Answers(
-        values.output, served, name, values.keep, values.overwrite
+        *(values.output, served, name, values.keep, values.overwrite),
+        separator=separator,
     ) as answers:
         progress.show_devices()
         before = answers.done

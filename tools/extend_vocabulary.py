@@ -89,9 +89,10 @@ def main(values):
     pieces = extension.extend_vocabulary(tokenizer.vocabulary, words).vocabulary
     write_with_settings(pieces, values.output, *settings)
     examples = f", such as {', '.join(words[:5])}" if words else ""
+    known = "" if words else "each word of the text is one token already: "
     progress.console.print(
-        f"{values.output}: {len(pieces):,} tokens, {len(words):,} of them new"
-        f"{examples}"
+        f"{values.output}: {known}{len(pieces):,} tokens, {len(words):,} of "
+        f"them new{examples}"
     )
 
 

@@ -61,9 +61,11 @@ class Table:
     Args:
         keep: names of the kept columns.
         entry: the signature's entry in the card.
+        separator: see `Answers`.
     """
 
-    def __init__(self, keep, entry):
+    def __init__(self, keep, entry, separator=None):
+        self.separator = separator
         labels = entry.get("labels", ())
         self._keep = keep
         self._by_label = {
@@ -97,7 +99,10 @@ class Table:
 
 
 def _write_csv(lines, path, table):
-    _write_text(lines, path, table, str)
+    mark, separator = "", ","
+    if table.separator:
+        mark, separator = "\ufeff", table.separator
+    _write_text(lines, path, table, str, mark, delimiter=separator)
 
 
 def _write_tsv(lines, path, table):
@@ -107,14 +112,16 @@ def _write_tsv(lines, path, table):
         table,
         # Replace tabs and line breaks, because TSV has no quotes.
         lambda cell: " ".join(cell.replace("\t", " ").splitlines()),
+        "",
         delimiter="\t",
         quoting=csv.QUOTE_NONE,
         quotechar=None,
     )
 
 
-def _write_text(lines, path, table, clean, **dialect):
+def _write_text(lines, path, table, clean, mark, **dialect):
     with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(mark)
         writer = make_csv_writer(file, **dialect)
         writer.writerow(map(clean, table.columns))
         for row in map(table.make_row, _records(lines)):

@@ -74,6 +74,8 @@ class Answers:
         keep: columns of the input to write next to the answers. A row may have
             one value more, its id, which is also kept.
         overwrite: True to answer all rows again and replace `path` at the end.
+        separator: character between the columns of CSV; None for a comma. With
+            a separator, CSV begins with a byte order mark, as Excel expects.
 
     Raises:
         InputError: `path` is remote or a folder, the format is unknown or
@@ -83,7 +85,15 @@ class Answers:
             signature, or another process writes to `path`.
     """
 
-    def __init__(self, path, served, signature, keep=(), overwrite=False):
+    def __init__(
+        self,
+        path,
+        served,
+        signature,
+        keep=(),
+        overwrite=False,
+        separator=None,
+    ):
         if files.is_remote(path):
             raise InputError(
                 f"{path} is remote, and answers are only written to a local "
@@ -100,7 +110,7 @@ class Answers:
         self.done, self.truncated = 0, 0  # answered rows, truncated rows
         self.inputs_hash = hashlib.sha256()  # hash of the answered rows
         self._record = {}  # record of a finished output
-        self._overwrite = overwrite
+        self._overwrite, self._separator = overwrite, separator
         self._write = None  # function that writes the format; None for JSONL
         self._encoders = {}  # output -> function that replaces `_as_json`
         self.lines = None  # path of the JSONL file; None for a pipe or device
@@ -121,6 +131,8 @@ class Answers:
         with contextlib.suppress(OSError, *FOREIGN):
             record = read_json(_record_path(self.path))
             rows, truncated = record["rows"], record["truncated"]
+            # Records of earlier versions have no separator.
+            record.setdefault("separator", self._separator)
             if record == self._make_record(rows, truncated, record["inputs"]):
                 self.done, self.truncated = rows, truncated
                 self._record = record
@@ -137,6 +149,7 @@ class Answers:
             "rows": rows,
             "truncated": truncated,
             "inputs": inputs,
+            "separator": self._separator,
             "output": files.sha256(self.path),
         }
 
@@ -179,7 +192,8 @@ class Answers:
             files.flush(self.lines)
             os.replace(self.lines, self.path)
             return
-        table = Table([ID] * self._has_ids + self.keep, self._entry)
+        keep = [ID] * self._has_ids + self.keep
+        table = Table(keep, self._entry, self._separator)
         with files.atomic_output(self.path) as partial:
             self._write(self.lines, partial, table)
         record = self._make_record(

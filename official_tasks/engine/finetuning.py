@@ -370,10 +370,11 @@ class _Run:
         cut = 0 if train.cut is None else int(np.sum(train.cut))
         tokens = len(train.inputs["token_ids"].flat_values)
         unknown = notes.unknown_fraction(train, self.preprocess)
-        labels, dev = self.task.labels, self.examples["dev"]
+        labels, dev = self.task.labels or (), self.examples["dev"]
+        counts = notes.count_labels(labels, self.examples["train"])
         for line in (
             f"rows: {self.rows:,} to train on, {len(dev):,} to score on",
-            f"classes: {len(labels) if labels else 'none'}",
+            f"classes: {len(labels) or 'none'}{counts}",
             f"tokens: {tokens:,}; {cut:,} more are cut off",
             f"[UNK]: {unknown:.2%} of the tokens",
             f"steps: {self.steps:,} of {self.arguments['batch_size']} rows",

@@ -1,9 +1,11 @@
 """Notes on likely faults in the data or the results of a fine-tuning run."""
 
 import math
+from collections import Counter
 
 import numpy as np
 
+MAX_SHOWN = 20  # labels that `count_labels` shows
 MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
 MAX_UNKNOWN = 0.1  # a larger fraction of [UNK] gets a note; English has < 0.01
 LEAST_RECALL = 0.1  # a frequent class with a lower recall gets a note
@@ -57,6 +59,23 @@ def note_data(examples, encoded, preprocess, longest=math.inf) -> list[str]:
             "of the texts"
         )
     return notes
+
+
+def count_labels(labels, examples) -> str:
+    """Return the most frequent labels with their counts, or "" without labels.
+
+    For example, " (good 40, bad 38)" is shown after the number of classes.
+    """
+    counts: Counter = Counter()
+    for example in examples:
+        label = getattr(example, "label", None)
+        many = isinstance(label, list | tuple | set | frozenset)
+        for one in label if many else [label]:
+            counts[labels[one] if isinstance(one, int) and labels else one] += 1
+    known = [(-counts[name], name) for name in labels if counts[name]]
+    shown = [f"{name} {-count:,}" for count, name in sorted(known)[:MAX_SHOWN]]
+    shown += ["..."] * (len(known) > MAX_SHOWN)
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def note_results(metric, results, steps, learning_rate) -> list[str]:

@@ -62,7 +62,13 @@ class PretrainingSource:
                 "that bert-keras create_pretraining_data wrote."
             )
         self.settings, self.objective = settings, objective
-        self.store = token_store.TokenStore(os.path.join(self.tokens, "train"))
+        train = os.path.join(self.tokens, "train")
+        if not files.is_file(os.path.join(train, token_store.MANIFEST)):
+            raise InputError(
+                f"The data in {folder} is not finished. Run again the command "
+                "of tools/create_pretraining_data.py that writes this folder."
+            )
+        self.store = token_store.TokenStore(train)
         if not files.is_folder(os.path.join(self.tokens, "held_out")):
             raise InputError(
                 f"{folder} holds no held-out documents, which pre-training "

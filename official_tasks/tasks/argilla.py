@@ -11,7 +11,7 @@ import json
 from collections import Counter
 
 from bert_keras.errors import format_count
-from official_tasks.tasks.list_cells import parse_list
+from official_tasks.tasks.list_cells import parse_list, unstack
 
 _VALUES, _STATUS = ".responses", ".responses.status"
 # Noun after a number in a note -> rest of the note.
@@ -104,6 +104,7 @@ def _find_responses(cell, statuses=()):
     `statuses` are those of the cell's values, in a flat list of records.
     """
     if statuses == ():
+        cell = unstack(cell)
         is_list = isinstance(cell, list) and cell
         is_one = is_list and all(_is_response(one) for one in cell)
         return Responses(cell) if is_one else cell

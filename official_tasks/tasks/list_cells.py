@@ -30,6 +30,22 @@ def parse_list(text: str) -> list | None:
     return None if is_number else values
 
 
+def unstack(value):
+    """Return a dict of lists as a list of dicts, and other values unchanged.
+
+    TFDS and older versions of `datasets` store a list of dicts so.
+    """
+    if not isinstance(value, dict) or not value:
+        return value
+    columns = list(value.values())
+    if not all(
+        isinstance(x, list) and len(x) == len(columns[0]) for x in columns
+    ):
+        return value
+    rows = zip(*columns, strict=True)
+    return [dict(zip(value, row, strict=True)) for row in rows]
+
+
 def _parse(text):
     try:
         return json.loads(text)

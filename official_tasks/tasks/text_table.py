@@ -243,7 +243,8 @@ class TextTable(Table):
             if name not in index:
                 raise InputError(
                     f"{where}: expected one of the labels {_join(index)}, "
-                    f"got {name!r}"
+                    f"got {name!r}. Correct it, leave the row out, or add rows "
+                    "of this label to --train"
                 )
         numbers = frozenset(index[name] for name in names)
         return numbers if self.problem == "multi" else index[names[0]]

@@ -37,7 +37,7 @@ from bert_keras.training.strategy import Strategy
 from official_tasks.engine import finetuning, models, notes, training
 from official_tasks.engine.best_weights import TargetScale
 from official_tasks.engine.models import average_outputs
-from official_tasks.tasks.base import Defaults, Metric
+from official_tasks.tasks.base import Defaults, Example, Metric
 from official_tasks.tasks.own_tasks import classify_task, regress_task
 
 
@@ -388,13 +388,26 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
     assert note == "loss on dev is inf. Try a `learning_rate` of 3e-05"
 
 
+def test_the_most_frequent_labels_are_counted():
+    def count(labels, *rows):
+        examples = [Example("", None, row) for row in rows]
+        return notes.count_labels(labels, examples)
+
+    assert count(["a", "b", "c"], 1, 1, 0) == " (b 2, a 1)"
+    assert count(["a", "b"], {0, 1}, {1}, set()) == " (b 2, a 1)"
+    assert count(["O", "B-X"], ("O", "B-X", "O"), ("I-X",)) == " (O 2, B-X 1)"
+    assert count((), 0.5) == count((), 1) == count(["a"], None) == ""
+    names = [f"c{n:02}" for n in range(21)]
+    assert count(names, *range(21)).endswith(", c19 1, ...)")
+
+
 def test_a_check_says_what_would_be_trained(place, task, whole, capsys):
     assert finetuning.run(task, place / "init", None, epochs=3, **QUICK) == {}
     said = capsys.readouterr().out
     steps = whole["curve"][-1]["step"]
     for line in (
         f"rows: {whole['rows']} to train on, {whole['dev_rows']} to score on",
-        "classes: 2",
+        "classes: 2 (bad ",
         f"steps: {steps} of {QUICK['batch_size']} rows",
     ):
         assert line in said

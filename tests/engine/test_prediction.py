@@ -382,6 +382,45 @@ def test_answers_have_the_ids_of_their_rows(tmp_path, name):
         answered(path, served, [["ab", "1"], ["c", "8"]])
 
 
+def test_answers_for_excel_have_its_separator_and_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = [["gr\u00fcn; ja"], ["1,5"]]
+    answered(path, rows=rows, separator=";")
+    assert (
+        path.read_bytes()
+        == (
+            "\ufefftext;letters;truncated\n"
+            '"gr\u00fcn; ja";8;false\n1,5;3;false\n'
+        ).encode()
+    )
+    read = read_inputs([str(path)], None, ["text"], [False], make_dialect(";"))
+    assert list(read) == rows
+    served = Served()
+    assert answered(path, served, rows, separator=";").done == 2
+    assert served.batches == []
+    with pytest.raises(InputError, match="exists, with other answers"):
+        answered(path, served, rows)
+    record = tmp_path / ".a.csv.answered"  # as earlier versions wrote it
+    old = json.loads(record.read_text())
+    del old["separator"]
+    record.write_text(json.dumps(old))
+    assert answered(path, served, rows).done == 2 and served.batches == []
+
+
+def test_a_run_is_no_export_and_the_message_names_test(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    settings = {"settings": {"task": "classify"}, "inputs": {}, "folder": ".."}
+    (run / "run.json").write_text(json.dumps(settings))
+    (tmp_path / "in.txt").write_text("an hour\n")
+    command = ["-m", "official_tasks.predict", "--model=run", "--input=in.txt"]
+    done = call_script(*command, folder=tmp_path)
+    assert done.returncode == 2
+    message = " ".join(done.stderr.split())
+    assert "is not an export" in message
+    assert "give --test=FILE in place of --input" in message
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_outputs_that_began_without_ids_are_continued_so(tmp_path, name):
     path = tmp_path / name

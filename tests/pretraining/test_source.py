@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,6 +196,15 @@ def test_settings_next_to_the_vocabulary_must_be_those_of_the_data(
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=f"{name}=False, .*.txt say True"):
         made.check()
+
+
+def test_data_that_are_not_finished_are_called_by_their_folder(tmp_path):
+    folder = write_data(tmp_path / "data")
+    (Path(folder) / "tokens" / "train" / "manifest.json").unlink()
+    with pytest.raises(InputError, match="data is not finished") as error:
+        PretrainingSource(folder, Settings(**SMALLEST), OBJECTIVES["mlm+nsp"])
+    assert "tokens" not in str(error.value)
+    assert "create_pretraining_data" in str(error.value)
 
 
 def test_data_without_held_out_documents_is_refused(tmp_path):

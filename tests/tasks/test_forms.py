@@ -691,16 +691,18 @@ def test_argillas_records_have_the_responses_as_labels(tmp_path, form):
     assert [row.label for row in task.read("dev")] == [{0, 1}, set(), {1}]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "hf", "csv", "old"])
+@pytest.mark.parametrize(
+    "form", ["jsonl", "parquet", "hf", "csv", "old", "stacked"]
+)
 def test_argillas_flat_records_have_the_submitted_responses(tmp_path, form):
-    label = "label" if form == "old" else "label.responses"
+    label = "label" if form in ("old", "stacked") else "label.responses"
     rows = []
     for n, values in enumerate([*ARGILLA, ["y", "x"]]):
         statuses = ["submitted"] * len(values)
         if n == 5:
             statuses[0] = "discarded"
         row = {"id": f"r{n}", "text": f"Ada ran {n}", "label.suggestion": "z"}
-        if form == "old":  # Argilla 1
+        if label == "label":  # Argilla 1
             row[label] = [
                 {"user_id": "u", "value": value, "status": status}
                 for value, status in zip(values, statuses, strict=True)
@@ -713,9 +715,15 @@ def test_argillas_flat_records_have_the_submitted_responses(tmp_path, form):
     if form == "csv":  # as pandas writes it
         cells = [["" if x is None else x for x in r.values()] for r in rows]
         name = write_csv(tmp_path / "a.csv", cells, list(rows[0]))
-    elif form == "old":
+    elif label == "label":
         # Argilla 1 has an empty list without responses.
         rows = [row for row in rows if row[label]]
+        if form == "stacked":  # as old versions of `datasets` store the list
+            keys = ("user_id", "value", "status")
+            rows = [
+                row | {label: {k: [x[k] for x in row[label]] for k in keys}}
+                for row in rows
+            ]
         name = write_form("jsonl", tmp_path, rows, {})
     else:
         name = write_form(form, tmp_path, rows, {})
@@ -1008,3 +1016,70 @@ def test_a_run_on_a_folder_does_not_resume_with_other_files(tmp_path):
     (tmp_path / "train/neg/2.txt").unlink()
     with pytest.raises(InputError, match="other files: .*neg/2.txt came"):
         open_run()
+
+
+def test_a_label_that_only_dev_has_gets_a_fix(tmp_path):
+    train = write_csv(tmp_path / "a.csv", [("a", "x"), ("b", "y")])
+    dev = write_csv(tmp_path / "b.csv", [("a", "x"), ("b", "z")])
+    with pytest.raises(InputError, match="x, y, got 'z'. .* add rows") as error:
+        classify_task(train, dev).read("dev")
+    assert "leave the row out" in str(error.value)
+    write_csv(tmp_path / "a.csv", [("a", "x"), ("b", "y"), ("c", "z")])
+    assert [r.label for r in classify_task(train, dev).read("dev")] == [0, 2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_readers_of_all_tables_read_data_sets_alike(tmp_path, form):
+    names = ["neg", "pos"]
+    label = tfds.features.ClassLabel(names=names)
+    text, texts = tfds.features.Text(), tfds.features.Sequence
+    features = {"id": text, "text": text, "label": label}
+    rows = [
+        {"id": f"r{n}", "text": f"Ada ran {n}", "label": names[n % 2]}
+        for n in range(4)
+    ]
+    if form == "hf":  # stored as indices
+        rows = [row | {"label": n % 2} for n, row in enumerate(rows)]
+    name = write_form(form, tmp_path, rows, features)
+    task = classify_task(train=name, dev=name)
+    assert task.labels == names
+    found = [(row.text, row.label, row.row_id) for row in task.read("dev")]
+    assert found == [(f"Ada ran {n}", n % 2, f"r{n}") for n in range(4)]
+    if form in ("csv", "tsv"):
+        return  # lists in cells have tests of their own
+    (tmp_path / "words").mkdir()
+    rows = [
+        {"words": ["Ada", "ran"], "tags": ["B-PER", "O"], "s": "a"},
+        {"words": ["Bo"], "tags": ["B-PER"], "s": "b"},
+    ]
+    features = {"words": texts(text), "tags": texts(text), "s": text}
+    name = write_form(form, tmp_path / "words", rows, features)
+    found = tags_task(dev=name).read("dev")
+    assert [(list(t.words), list(t.labels)) for t in found] == [
+        (row["words"], row["tags"]) for row in rows
+    ]
+    (tmp_path / "multi").mkdir()
+    rows = [{"text": "a", "label": ["x", "y"]}, {"text": "b", "label": ["y"]}]
+    features = {"text": text, "label": texts(text)}
+    name = write_form(form, tmp_path / "multi", rows, features)
+    found = multilabel_task(train=name, dev=name).read("dev")
+    assert [row.label for row in found] == [{0, 1}, {1}]
+    (tmp_path / "hot").mkdir()
+    rows = [{"text": "a", "label": [1, 1]}, {"text": "b", "label": [0, 1]}]
+    features = {"text": text, "label": texts(tfds.features.Scalar("int64"))}
+    name = write_form(form, tmp_path / "hot", rows, features)
+    with pytest.raises(InputError, match="0s and 1s.*--classes=a,b"):
+        multilabel_task(train=name).read("train")
+    found = multilabel_task(train=name, dev=name, classes="x,y").read("dev")
+    assert [row.label for row in found] == [{0, 1}, {1}]
+    (tmp_path / "spans").mkdir()
+    span = {"start": 0, "end": 3, "label": "PER"}
+    rows = [{"text": "Ada ran", "spans": [span]}]
+    number = tfds.features.Scalar("int64")
+    features = {
+        "text": text,
+        "spans": texts({"start": number, "end": number, "label": text}),
+    }
+    name = write_form(form, tmp_path / "spans", rows, features)
+    (found,) = tags_task(dev=name, spans="spans").read("dev")
+    assert found.labels == ("B-PER", "O")

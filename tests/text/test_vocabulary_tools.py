@@ -221,4 +221,6 @@ def test_messages_are_true_of_korean_and_of_no_new_word(run, tmp_path, capsys):
         extend_vocabulary,
         "--vocabulary=vocab.txt --input=text.txt --output=new.txt --workers=1",
     )
-    assert "".join(capsys.readouterr()).strip().endswith("0 of them new")
+    printed = " ".join("".join(capsys.readouterr()).split())
+    assert "new.txt: each word of the text is one token already: " in printed
+    assert printed.endswith("0 of them new")
