@@ -262,8 +262,9 @@ def _read_scheme(labels):
     """
     split = [split_label(label) for label in labels]
     types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
+    index = {kind: number for number, kind in enumerate(types)}
     label_types = [
-        -1 if prefix == OUTSIDE else types.index(kind) for prefix, kind in split
+        -1 if prefix == OUTSIDE else index[kind] for prefix, kind in split
     ]
     return (
         types,

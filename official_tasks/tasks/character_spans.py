@@ -3,7 +3,7 @@
 Annotation tools write spans as follows: Prodigy `{"start", "end", "label"}`,
 Label Studio `{"start", "end", "labels": [label]}`, doccano
 `{"start_offset", "end_offset", "label"}` or `[start, end, label]`, Argilla 1
-`[label, start, end]`. Positions
+`[label, start, end]`, LightTag `{"start", "end", "tag"}`. Positions
 count characters (Unicode code points). Those of Label Studio, and of other
 tools in a browser, count UTF-16 units; the "text" of a span shows which. All
 rows of a file count alike.
@@ -235,7 +235,7 @@ def _parse_spans(spans, where) -> list[Span]:
             (
                 span.get("start", span.get("start_offset")),
                 span.get("end", span.get("end_offset")),
-                span.get("label", span.get("labels")),
+                span.get("label", span.get("labels", span.get("tag"))),
                 span.get("text"),
             )
             if isinstance(span, dict)

@@ -10,7 +10,7 @@ from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.cells import to_text
 from official_tasks.tasks.table import read_rows
-from official_tasks.tasks.text_files import read_text
+from official_tasks.tasks.text_files import read_text, refuse_annotations
 
 
 class TaggedText(NamedTuple):
@@ -138,9 +138,12 @@ def read_columns(
             number of columns changes; or a label follows no tagging scheme.
     """
     text = read_text(path)
-    for form, (name, advice) in _OTHER_FILES.items():
-        if form.match(text):
-            raise InputError(f"{path} is {name}. {advice}")
+    refuse_annotations(path, text)
+    if columns == (None, None) and _CONLL_U.match(text):
+        raise InputError(
+            f"{path} is CoNLL-U. Name the columns of words and labels, as in "
+            "--words=2 --tags=4"
+        )
     lines = _drop_comments(text.split("\n"))
     numbered = list(enumerate(lines, 1))
     if columns != (None, None):
@@ -158,21 +161,6 @@ def read_columns(
     if not sentences:
         raise InputError(f"{path}: expected at least one sentence, got none")
     return _without_language(sentences)
-
-
-# Beginning of a file that has words or labels but no columns of them.
-_OTHER_FILES = {
-    re.compile("#FORMAT=WebAnno TSV"): (
-        "INCEpTION's WebAnno TSV",
-        "Export the document from INCEpTION as CoNLL 2002 and name that file",
-    ),
-    re.compile("T[0-9]+\t[^ \t]+ [0-9]+ [0-9]+[;0-9 ]*\t"): (
-        "brat's file of spans, which has no text",
-        "Write each text and its spans as a line of JSONL, "
-        '{"text": "Anna ran", "spans": [{"start": 0, "end": 4, "label": '
-        '"PER"}]}, and give --task=tags --spans=spans',
-    ),
-}
 
 
 def _drop_comments(lines):
@@ -230,6 +218,8 @@ def _refuse_sentences(path, numbered):
             )
 
 
+# Comments, then the index of a word and nine columns.
+_CONLL_U = re.compile(r"\s*(?:#.*\n)*1(?:-2)?(?:\t[^\t\n]+){9}\r?\n")
 # CoNLL-U has a line 1-2 for "don't" before the lines of "do" and "n't", and a
 # line 1.1 for a word that is not in the text.
 _NOT_A_WORD = re.compile("[0-9]+[-.][0-9]+")

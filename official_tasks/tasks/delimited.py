@@ -9,7 +9,10 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks.tasks import label_studio
 from official_tasks.tasks.cells import ID, read_number
-from official_tasks.tasks.text_files import quote_fault
+from official_tasks.tasks.text_files import (
+    quote_fault,
+    refuse_annotations,
+)
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
 # Values of --separator that a message may suggest -> name in the message.
@@ -29,6 +32,7 @@ def read_delimited_rows(path, lines, kind, wanted, dialect, notes):
     if not header:
         line = "an empty line" if header == [] else "none"
         raise InputError(f"{path}: expected a line of column names, got {line}")
+    refuse_annotations(path, "\t".join(header))
     for column in columns:
         if column not in header and column not in optional:
             raise InputError(

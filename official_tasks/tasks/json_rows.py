@@ -79,19 +79,29 @@ def _read_object(path, content, wanted) -> list:
         ]
     if content.keys() >= {*columns} - {*optional}:
         return [content]
-    data = content.get("data")
-    is_squad = isinstance(data, list) and "paragraphs" in (data or [""])[0]
-    squad = ". For this file, give --task=squad1 or squad2" * is_squad
+    lists = {n: x for n, x in content.items() if isinstance(x, list) and x}
+    advice = "".join(
+        f". If its rows are the list {name!r}, write this list alone"
+        for name in lists
+        if isinstance(lists[name][0], list | dict)
+    )
+    first = lists.get("data", [None])[0]
+    if isinstance(first, dict) and "paragraphs" in first:
+        advice = ". For this file, give --task=squad1 or squad2"
+    names = [name for name in columns if name not in optional]
     raise InputError(
         f"{path} is one JSON object with {', '.join(map(repr, content))[:60]}. "
         "Expected a list of objects, or an object on each line, with "
-        f"{', '.join(map(repr, columns))}{squad}"
+        f"{', '.join(map(repr, names))}{advice}"
     )
 
 
 def _select(row, wanted):
     """Return the cells of a JSON object, or a message if it lacks one."""
     columns, _, optional = wanted
+    is_pair = isinstance(row, list) and [*map(type, row)] == [str, dict]
+    if is_pair:  # spaCy's ("Anna ran", {"entities": [(0, 4, "PER")]})
+        row = {"text": row[0]} | row[1]
     try:
         row = dict.fromkeys(optional) | row
         return [row[column] for column in columns]

@@ -37,6 +37,10 @@ _ADVICE = {
     "--spans=spans",
     (".conll", ".conllu", ".iob", ".bio"): ". A file with a word and its label "
     "on each line needs --task=ner",
+    (".ann",): ". It is a file of brat, which has spans and no text: write "
+    'JSONL, {"text": "Anna ran", "spans": [{"start": 0, "end": 4, "label": '
+    '"PER"}]}, and give --spans=spans',
+    (".arrow",): ". For a data set that was saved to a folder, give hf:FOLDER",
     (".pkl", ".pickle", ".feather"): ". With pandas, write it by "
     'df.to_json("FILE.jsonl", orient="records", lines=True)',
 }

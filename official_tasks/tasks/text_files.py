@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 from typing import NamedTuple
 
@@ -235,6 +236,28 @@ def advise_data_set(folder) -> None:
             raise InputError(
                 f"{folder} is a folder of a data set: give {library}:{folder}"
             )
+
+
+# Beginning of a file that has words or labels but no columns of them.
+_ANNOTATIONS = {
+    re.compile("#FORMAT=WebAnno TSV"): (
+        "INCEpTION's WebAnno TSV",
+        "Export the document from INCEpTION as CoNLL 2002 and name that file",
+    ),
+    re.compile("T[0-9]+\t[^ \t]+ [0-9]+ [0-9]+[;0-9 ]*\t"): (
+        "brat's file of spans, which has no text",
+        "Write each text and its spans as a line of JSONL, "
+        '{"text": "Anna ran", "spans": [{"start": 0, "end": 4, "label": '
+        '"PER"}]}, and give --task=tags --spans=spans',
+    ),
+}
+
+
+def refuse_annotations(path, text) -> None:
+    """Raise `InputError` if a text begins as an annotation tool's own form."""
+    for form, (name, advice) in _ANNOTATIONS.items():
+        if form.match(text):
+            raise InputError(f"{path} is {name}. {advice}")
 
 
 def require_file(path) -> None:

@@ -11,7 +11,13 @@ from live_answers import windows as plain_windows
 
 from bert_keras.serving.classification import choose, classify
 from bert_keras.serving.pretraining import MASKS_AT_ONCE, _likeliest
-from bert_keras.serving.spans import MAX_ANSWERS, answer, cut_out, tag
+from bert_keras.serving.spans import (
+    MAX_ANSWERS,
+    _read_scheme,
+    answer,
+    cut_out,
+    tag,
+)
 from bert_keras.serving.texts import copy_for_serving
 from bert_keras.serving.tokens import tokenize
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -160,6 +166,18 @@ def spans():
     """Return a `Spans` model and its signature `answer`, traced once."""
     model = Spans()
     return model, answer(model, rows(64), top_k=MAX_ANSWERS)
+
+
+def test_labels_have_the_number_of_their_type():
+    random = np.random.default_rng(0)
+    names = [f"T{n}" for n in random.permutation(3000)]
+    types, index, begins, ends = _read_scheme(
+        ["O", *(f"{prefix}-{name}" for name in names for prefix in "BI")]
+    )
+    assert types == sorted(names)
+    numbers = np.repeat(np.searchsorted(types, names), 2)
+    assert index.numpy().tolist() == [-1, *numbers]
+    assert begins.numpy().tolist() == [False, *[True, False] * 3000]
 
 
 def answered(start, end, questions, contexts):

@@ -776,7 +776,7 @@ def test_json_with_one_object_is_pandas_table_or_refused(tmp_path):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     for content, advice in (
         ({"version": "1", "data": [{"paragraphs": []}]}, "--task=squad1"),
-        ({"examples": rows}, "object with 'examples'. Expected a list of"),
+        ({"examples": rows}, "Expected a list.*'examples', write this list"),
         (5, "got '5'"),
     ):
         path.write_text(json.dumps(content))
@@ -828,6 +828,8 @@ def test_doccanos_relations_have_their_entities(tmp_path):
         ("a.spacy", "DocBin.*--spans=spans"),
         ("a.conllu", "--task=ner"),
         ("a.pkl", 'orient="records", lines=True'),
+        ("a.ann", "--spans=spans"),
+        ("a.arrow", "hf:FOLDER"),
     ],
 )
 def test_files_of_other_forms_get_an_advice(tmp_path, name, advice):
@@ -1083,3 +1085,43 @@ def test_readers_of_all_tables_read_data_sets_alike(tmp_path, form):
     name = write_form(form, tmp_path / "spans", rows, features)
     (found,) = tags_task(dev=name, spans="spans").read("dev")
     assert found.labels == ("B-PER", "O")
+
+
+def test_spacys_pairs_and_lighttags_examples_are_rows(tmp_path):
+    path = tmp_path / "a.json"
+    pairs = [
+        ["Ada ran", {"entities": [[0, 3, "PER"]]}],
+        ["A", {"entities": []}],
+    ]
+    path.write_text(json.dumps(pairs))
+    found = tags_task(dev=str(path), spans="entities").read("dev")
+    assert [text.labels for text in found] == [("B-PER", "O"), ("O",)]
+    path.write_text(json.dumps({"classes": ["PER"], "annotations": pairs}))
+    with pytest.raises(InputError, match="'annotations', write this list"):
+        tags_task(dev=str(path), spans="entities").read("dev")
+    span = {"example_id": "e", "start": 0, "end": 3, "tag": "PER"}
+    row = {"content": "Ada ran", "annotations": [{**span, "value": "Ada"}]}
+    asked = {"text": "content", "spans": "annotations"}
+    path.write_text(json.dumps({"examples": [row]}))
+    with pytest.raises(InputError, match="'examples', write this list alone"):
+        tags_task(dev=str(path), **asked).read("dev")
+    path.write_text(json.dumps([row]))
+    (text,) = tags_task(dev=str(path), **asked).read("dev")
+    assert text.labels == ("B-PER", "O")
+
+
+def test_conll_u_and_webanno_are_called_by_their_names(tmp_path):
+    path = tmp_path / "a.conllu"
+    rows = ["1\tAda\tAda\tPROPN", "2\tran\trun\tVERB"]
+    lines = [row + "\t_" * 6 for row in rows]
+    path.write_text("# text = Ada ran\n" + "\n".join(lines) + "\n\n")
+    for split in ("dev", "test"):
+        with pytest.raises(InputError, match="is CoNLL-U.*--words") as error:
+            tag_task(**{split: str(path)}).read(split)
+    advice = dict(re.findall(r"--(\w+)=(\d)", str(error.value)))
+    (text,) = tag_task(dev=str(path), **advice).read("dev")
+    assert (text.words, text.labels) == (("Ada", "ran"), ("PROPN", "VERB"))
+    path = tmp_path / "a.tsv"
+    path.write_text("#FORMAT=WebAnno TSV 3.3\n\n\n#Text=Ada\n1-1\t0-3\tAda\n")
+    with pytest.raises(InputError, match="is INCEpTION's .* as CoNLL 2002"):
+        tags_task(dev=str(path)).read("dev")
