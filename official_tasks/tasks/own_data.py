@@ -26,7 +26,7 @@ from official_tasks.tasks.data_notes import (
     note_rows,
 )
 from official_tasks.tasks.source import FILE_OPTIONS, Source
-from official_tasks.tasks.table import read_rows
+from official_tasks.tasks.table import FOLDER, read_rows
 from official_tasks.tasks.text_files import make_dialect
 
 HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
@@ -234,7 +234,8 @@ class Table(Source):
     def _read_accepted(self, path, names, optional, split, notes, faults):
         """Yield the rows of `read_rows` without those that were rejected."""
         rejected = set()
-        if split != "test":
+        kind = self._find_kind(path)
+        if split != "test" and kind is None:
             rejected = _find_rejected(path, names, self.dialect, notes)
         rows = read_rows(
             path,
@@ -245,8 +246,14 @@ class Table(Source):
             notes=notes,
             split=split,
             faults=faults,
+            kind=kind,
         )
         yield from (row for row in rows if row[0] not in rejected)
+
+    def _find_kind(self, path):
+        """Return the argument `kind` of `read_rows`."""
+        is_folder = self.reads_folders and os.path.isdir(path)
+        return FOLDER if is_folder else None
 
     def record_version(self, path):
         """Record the version of a file that is about to be read."""
@@ -259,7 +266,11 @@ class Table(Source):
             cells
             for path in self.paths(split)
             for _, cells in read_rows(
-                path, names, dialect=self.dialect, split=split
+                path,
+                names,
+                dialect=self.dialect,
+                split=split,
+                kind=self._find_kind(path),
             )
         ]
 

@@ -26,6 +26,7 @@ from official_tasks.tasks.text_files import (
 )
 
 KINDS = (".csv", ".tsv", ".jsonl", ".json")
+FOLDER = "folder"
 # Endings of files of other forms -> what to do.
 _ADVICE = {
     (".xlsx", ".xls", ".ods"): ". In the spreadsheet's program, save the sheet "
@@ -67,8 +68,8 @@ def read_rows(
     and `argilla.py`.
 
     Args:
-        path: a file; the name of a data set, see `column_rows`; or a folder,
-            see `read_folder`.
+        path: a file; the name of a data set, see `column_rows`; or with `kind`
+            a folder, see `read_folder`.
         columns: names of the columns to read, in the order of the cells.
         lists: columns with cells that may be lists, also written as text; see
             `parse_list`. Their elements are yielded unchanged.
@@ -81,7 +82,8 @@ def read_rows(
         faults: list to which the error of each bad row is added; None raises
             the first error.
         stream: open text file to read in place of `path`, such as a pipe.
-        kind: one of `KINDS`; None takes the ending of the file.
+        kind: one of `KINDS`; None takes the ending of the file; `FOLDER` for a
+            folder.
 
     Raises:
         InputError: the file, a column, a row or a cell cannot be read.
@@ -90,7 +92,7 @@ def read_rows(
     wanted = [*columns, *statuses], lists, [*optional, *statuses]
     if stream is None and is_columnar(path):
         rows = _read_columnar(path, wanted, dialect, split)
-    elif stream is None and os.path.isdir(path):
+    elif kind == FOLDER:
         rows = read_folder(path, wanted, dialect, notes)
     else:
         kind = kind or _find_kind(path)

@@ -229,6 +229,11 @@ class TextTable(Table):
                 where = format_lines([location])
                 label = self._find_index(where, example, index)
                 numbered.append((location, example._replace(label=label)))
+        if faults and index:
+            faults[0] += (
+                ". Correct it, leave the row out, or add rows of this label to "
+                "--train"
+            )
         raise_all(faults)
         return numbered
 
@@ -243,8 +248,7 @@ class TextTable(Table):
             if name not in index:
                 raise InputError(
                     f"{where}: expected one of the labels {_join(index)}, "
-                    f"got {name!r}. Correct it, leave the row out, or add rows "
-                    "of this label to --train"
+                    f"got {name!r}"
                 )
         numbers = frozenset(index[name] for name in names)
         return numbers if self.problem == "multi" else index[names[0]]

@@ -9,6 +9,7 @@ import pytest
 from toy_pretraining import PIECES, SMALLEST, write_data
 
 from bert_keras import InputError
+from bert_keras.data import token_store
 from bert_keras.data.record_files import read_manifest
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.json_files import read_json
@@ -200,7 +201,7 @@ def test_settings_next_to_the_vocabulary_must_be_those_of_the_data(
 
 def test_data_that_are_not_finished_are_called_by_their_folder(tmp_path):
     folder = write_data(tmp_path / "data")
-    (Path(folder) / "tokens" / "train" / "manifest.json").unlink()
+    (Path(folder) / "tokens" / "train" / token_store.MANIFEST).unlink()
     with pytest.raises(InputError, match="data is not finished") as error:
         PretrainingSource(folder, Settings(**SMALLEST), OBJECTIVES["mlm+nsp"])
     assert "tokens" not in str(error.value)

@@ -1068,7 +1068,7 @@ def test_readers_of_all_tables_read_data_sets_alike(tmp_path, form):
     assert [row.label for row in found] == [{0, 1}, {1}]
     (tmp_path / "hot").mkdir()
     rows = [{"text": "a", "label": [1, 1]}, {"text": "b", "label": [0, 1]}]
-    features = {"text": text, "label": texts(tfds.features.Scalar("int64"))}
+    features = {"text": text, "label": texts(tfds.features.Scalar(np.int64))}
     name = write_form(form, tmp_path / "hot", rows, features)
     with pytest.raises(InputError, match="0s and 1s.*--classes=a,b"):
         multilabel_task(train=name).read("train")
@@ -1077,7 +1077,7 @@ def test_readers_of_all_tables_read_data_sets_alike(tmp_path, form):
     (tmp_path / "spans").mkdir()
     span = {"start": 0, "end": 3, "label": "PER"}
     rows = [{"text": "Ada ran", "spans": [span]}]
-    number = tfds.features.Scalar("int64")
+    number = tfds.features.Scalar(np.int64)
     features = {
         "text": text,
         "spans": texts({"start": number, "end": number, "label": text}),
