@@ -38,7 +38,7 @@ from bert_keras.run_folder import find_changed
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
-from official_tasks.tasks.class_folders import list_files
+from official_tasks.tasks.class_folders import find_changes, list_files
 from official_tasks.tasks.own_data import Table
 from official_tasks.tasks.source import Source
 from official_tasks.tasks.text_files import make_dialect
@@ -162,7 +162,10 @@ def _check_held_out(task, models, split="dev") -> list[str]:
             dev_paths = set(map(os.path.abspath, split_paths(dev or "")))
             used = [p for p in paths if os.path.abspath(p) not in dev_paths]
             used = [file for path in used for file in list_files(path)]
-            if changed := find_changed(inputs, used):
+            changed = find_changed(inputs, used)
+            for folder in filter(os.path.isdir, paths):
+                changed += find_changes(folder, inputs)
+            if changed:
                 raise InputError(
                     f"{changed[0]} changed after the run of {model}. Other "
                     "rows would be held out, and the model was trained on most "

@@ -46,7 +46,7 @@ def read_folder(folder, wanted, dialect, notes):
     """
     columns, _, optional = wanted
     advise_data_set(folder)
-    for column in {*columns} - {*optional, "text", "label"}:
+    for column in {*columns} - {*optional, ID, "text", "label"}:
         raise InputError(
             f"{folder}: no column {column!r}: the columns of a folder of text "
             "files are 'text' and 'label'"
@@ -62,6 +62,20 @@ def read_folder(folder, wanted, dialect, notes):
         with file, plain_errors(path, found):
             row = {"text": file.read(), "label": name.split(os.sep)[0]}
         yield name, [({ID: path} | row).get(column) for column in columns]
+
+
+def find_changes(folder, inputs) -> list[str]:
+    """Return the text files that came or went since a run read a folder.
+
+    `inputs` names the files that the run read. The list is empty if it has none
+    of the folder.
+    """
+    prefix = os.path.join(os.path.abspath(folder), "")
+    known = set(
+        filter(lambda x: x.startswith(prefix), map(os.path.abspath, inputs))
+    )
+    found = set(map(os.path.abspath, list_files(folder)))
+    return sorted(found ^ known) if known else []
 
 
 def _select_labelled(folder, paths) -> list[str]:
