@@ -13,7 +13,8 @@ is for CSV, and --encoding is for all text files.
 Out: a record for each row, in the order of the rows. A record has the row's
 inputs, its "id" if the input has this column, the columns of --keep, and the
 answer. The ending of --output decides the format: .jsonl (input of
-bert-keras compare), .csv, .tsv, .parquet, and for vectors .npy. With an output
+bert-keras compare), .csv, .tsv, .parquet, and for vectors .npy. --separator=";"
+also writes .csv so, with a byte order mark for Excel. With an output
 file, the same command resumes an interrupted run; after a finished one it ends
 at once, by the hidden record .NAME.answered.
 Progress and the fraction of truncated texts go to standard error, so --output=-
