@@ -11,6 +11,7 @@ from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import split_ending
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.cells import ID, to_text
+from official_tasks.tasks.fasttext import FASTTEXT, is_fasttext
 from official_tasks.tasks.table import (
     KINDS,
     is_columnar,
@@ -251,14 +252,17 @@ def _read_table(path, stream, kind, wanted, dialect, notes):
 def find_kind(path, kind=None):
     """Return the format of a path.
 
-    It is "columns" for Parquet and data sets. Otherwise it is `kind` if set,
-    else the path's ending: "csv", "tsv" or "jsonl". Other endings give "lines".
+    It is "columns" for Parquet, data sets and fastText's format. Otherwise it
+    is `kind` if set, else the path's ending: "csv", "tsv" or "jsonl". Other
+    endings give "lines".
     """
     if is_columnar(path):
         return "columns"
     if kind:
         return kind
     suffix, _ = split_ending(path)
+    if suffix == FASTTEXT and os.path.isfile(path) and is_fasttext(path):
+        return "columns"  # its labels are no text
     return suffix[1:] if suffix in KINDS else "lines"
 
 

@@ -108,6 +108,7 @@ def _select(row, wanted):
     except (TypeError, KeyError):
         shown = repr((row if isinstance(row, str) else json.dumps(row))[:60])
         if isinstance(row, dict):
-            shown = f"one with {', '.join(map(repr, row))}, {shown}"
+            names = ", ".join(map(repr, row))
+            shown = f"one with {names[:200]}, {shown}"
         required = [repr(name) for name in columns if name not in optional]
         return f"expected a JSON object with {', '.join(required)}, got {shown}"

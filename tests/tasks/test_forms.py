@@ -757,6 +757,8 @@ def test_fasttexts_lines_have_their_labels(tmp_path):
         assert task.labels == ["1", "2"]
         found = [(row.text, row.label) for row in task.read("dev")]
         assert found == [("A good film: yes", 1), ("Bad", 0), ("", 0)]
+    asked = read_inputs([str(path)], None, ["text"], [False])
+    assert list(asked) == [["A good film: yes"], ["Bad"], [""]]
     path.write_text("__label__a __label__b x\n__label__b y\n")
     task = multilabel_task(str(path), str(path))
     assert [row.label for row in task.read("dev")] == [{0, 1}, {1}]
