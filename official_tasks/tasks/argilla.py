@@ -72,8 +72,10 @@ def choose_values(path, rows, columns, notes):
         notes: list to which notes are added; None for no notes.
     """
     counts: Counter = Counter()
+    is_flat = any(column.endswith(_VALUES) for column in columns)
     for number, cells in rows:
-        if not isinstance(cells, str):
+        has_objects = any(isinstance(cell, list | dict) for cell in cells)
+        if not isinstance(cells, str) and (is_flat or has_objects):
             statuses = iter(cells[len(columns) :])
             cells = [
                 _find_responses(cell, next(statuses))
