@@ -65,8 +65,8 @@ class PretrainingSource:
         train = os.path.join(self.tokens, "train")
         if not files.is_file(os.path.join(train, token_store.MANIFEST)):
             raise InputError(
-                f"The data in {folder} is not finished. Run again the command "
-                "of tools/create_pretraining_data.py that writes this folder."
+                f"The data in {folder} is not finished. Run again the "
+                "bert-keras create_pretraining_data that writes this folder."
             )
         self.store = token_store.TokenStore(train)
         if not files.is_folder(os.path.join(self.tokens, "held_out")):
