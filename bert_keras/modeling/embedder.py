@@ -122,15 +122,14 @@ class BertEmbedder(TaskModel):
         is_several = isinstance(x, tuple) or len(keys or ()) > 1
         return (encode.each if is_several else encode)(x, y, sample_weight)
 
-    def _run(self, loop, x, *args, **kwargs):
-        values = keras.tree.flatten(getattr(x, "element_spec", x))
-        shapes = [v.shape for v in values if hasattr(v, "shape")]
-        # A shape of unknown rank has no length. `super()._run` refuses it.
-        axes = {len(s) for s in shapes if getattr(s, "rank", 0) is not None}
-        if loop.__name__ == "predict" and axes != self._axes:
+    def read_arguments(self, values: dict[str, Any]) -> None:
+        super().read_arguments(values)
+        x = values["x"]
+        parts = keras.tree.flatten(getattr(x, "element_spec", x))
+        axes = {len(part.shape) for part in parts if hasattr(part, "shape")}
+        if "y" not in values and axes != self._axes:
             # `_fold` needs a known rank, so a change of rank needs a new graph.
             self._axes, self.predict_function = axes, None
-        return super()._run(loop, x, *args, **kwargs)
 
     def encode(
         self, texts: Any, preprocessor: Any = None, batch_size: int = 64

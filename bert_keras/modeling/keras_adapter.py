@@ -6,12 +6,17 @@ is in `modeling`, because task models inherit from `TaskTrainer`.
 
 import contextlib
 import functools
+import sys
 import types
 from typing import Any
 
 import keras
 from keras import tree
 from keras.src.backend.common import global_state
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import (
+    ArrayDataAdapter,
+)
 
 from bert_keras.modeling.gradients import tf
 
@@ -39,6 +44,41 @@ def values_after_checks():
     except BaseException:
         del (global_state.get_global_attribute(name) or [])[before:]
         raise
+
+
+def batch_arrays(
+    arrays, batch_size=None, steps=None, shuffle=False, class_weight=None
+):
+    """Return a `tf.data.Dataset` of batches, as `fit` makes it of arrays.
+
+    Args:
+        arrays: x, y and sample_weight; the last two may be None.
+        batch_size: number of rows in a batch.
+        steps: number of batches, if `batch_size` is None.
+        shuffle: see `fit`.
+        class_weight: dict of class index -> weight, or None.
+    """
+    batches = ArrayDataAdapter(
+        *arrays,
+        batch_size=batch_size,
+        steps=steps,
+        shuffle=shuffle,
+        class_weight=class_weight,
+    )
+    # TensorFlow is loaded, although Keras may run on JAX. Keras keeps the
+    # number of batches in its adapter only.
+    count = sys.modules["tensorflow"].data.experimental.assert_cardinality
+    return batches.get_tf_dataset().apply(count(batches.num_batches))
+
+
+def split_arrays(arrays, fraction):
+    """Return the arrays for training and those that `validation_split` takes.
+
+    Args:
+        arrays: x, y and sample_weight.
+        fraction: the fraction of the rows to take from the end.
+    """
+    return array_slicing.train_validation_split(arrays, fraction)
 
 
 # Keras averages the loss over the rows of one replica. The models of this

@@ -1,6 +1,8 @@
 """Methods that `BertEncoder` and every task model have."""
 
+import contextlib
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -11,7 +13,10 @@ from bert_keras.errors import InputError, refuse_fork
 from bert_keras.files import PathLike
 from bert_keras.modeling import modes, weights
 from bert_keras.modeling.inputs import INPUT_NAMES, check_arrays
-from bert_keras.modeling.keras_adapter import RestoresVariables
+from bert_keras.modeling.keras_adapter import (
+    RestoresVariables,
+    separate_averages,
+)
 
 
 class Portable(RestoresVariables):
@@ -88,42 +93,79 @@ class Portable(RestoresVariables):
     if not TYPE_CHECKING:  # type checkers read the signatures of Keras
 
         @functools.wraps(keras.Model.fit)
-        def fit(self, x=None, *args, **kwargs):
-            return self._start(super().fit, x, *args, **kwargs)
+        def fit(self, *args, **kwargs):
+            from bert_keras.training.schedules import ScheduleWatch
+
+            values = self._name_arguments(super().fit, args, kwargs)
+            callbacks = values["callbacks"] or []
+            if isinstance(callbacks, keras.callbacks.Callback):
+                callbacks = [callbacks]
+            if isinstance(callbacks, list | tuple):
+                values["callbacks"] = [*callbacks, ScheduleWatch()]
+            with self._explain_errors():
+                history = super().fit(**values)
+            separate_averages(self.optimizer)
+            return history
 
         @functools.wraps(keras.Model.evaluate)
-        def evaluate(self, x=None, *args, **kwargs):
-            return self._start(super().evaluate, x, *args, **kwargs)
+        def evaluate(self, *args, **kwargs):
+            values = self._name_arguments(super().evaluate, args, kwargs)
+            with self._explain_errors():
+                return super().evaluate(**values)
 
         @functools.wraps(keras.Model.predict)
-        def predict(self, x, *args, **kwargs):
-            return self._start(super().predict, x, *args, **kwargs)
+        def predict(self, *args, **kwargs):
+            values = self._name_arguments(super().predict, args, kwargs)
+            with self._explain_errors():
+                return super().predict(**values)
 
         @functools.wraps(keras.Model.train_on_batch)
-        def train_on_batch(self, x, *args, **kwargs):
-            return self._start(super().train_on_batch, x, *args, **kwargs)
+        def train_on_batch(self, *args, **kwargs):
+            values = self._name_arguments(super().train_on_batch, args, kwargs)
+            with self._explain_errors():
+                return super().train_on_batch(**values)
 
         @functools.wraps(keras.Model.test_on_batch)
-        def test_on_batch(self, x, *args, **kwargs):
-            return self._start(super().test_on_batch, x, *args, **kwargs)
+        def test_on_batch(self, *args, **kwargs):
+            values = self._name_arguments(super().test_on_batch, args, kwargs)
+            with self._explain_errors():
+                return super().test_on_batch(**values)
 
         @functools.wraps(keras.Model.predict_on_batch)
-        def predict_on_batch(self, x):
-            return self._start(super().predict_on_batch, x)
+        def predict_on_batch(self, *args, **kwargs):
+            values = self._name_arguments(
+                super().predict_on_batch, args, kwargs
+            )
+            with self._explain_errors():
+                return super().predict_on_batch(**values)
 
-    def _start(self, loop, x, *args, **kwargs):
-        return self._run(loop, x, *args, **kwargs)
-
-    def _run(self, loop, x, *args, **kwargs):
-        check_arrays(x)
-        validation = kwargs.get("validation_data")
-        is_tuple = isinstance(validation, tuple | list)
-        check_arrays(validation[0] if is_tuple else validation)
+    def _name_arguments(self, loop, args, kwargs):
+        """Return the arguments of a loop of Keras by name, read and checked."""
         refuse_fork(getattr(self, "encoder", self)._process)
+        bound = inspect.signature(loop).bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = bound.arguments
+        values |= values.pop("kwargs", {})  # `evaluate` has **kwargs
+        self.read_arguments(values)
+        return values
+
+    def read_arguments(self, values: dict[str, Any]) -> None:
+        """Check the inputs among the arguments of `fit` and others.
+
+        Args:
+            values: dict of all arguments by name. Subclasses change it.
+        """
+        check_arrays(values["x"])
+        dev = values.get("validation_data")
+        check_arrays(keras.utils.unpack_x_y_sample_weight(dev)[0])
+
+    @contextlib.contextmanager
+    def _explain_errors(self):
+        """Restore the variables if a loop fails; explain known errors."""
         if keras.backend.backend() == "jax":
             self.jax_state_sync()  # a callback of `fit` may be the caller
         try:
-            return loop(x, *args, **kwargs)
+            yield
         except BaseException as error:
             if not self.restore_variables():
                 error.add_note(

@@ -1,6 +1,5 @@
 """The base of all task models: an encoder, a head and the training step."""
 
-import inspect
 import re
 from typing import Any, Self
 
@@ -17,10 +16,10 @@ from bert_keras.modeling.inputs import (
     list_argument_names,
 )
 from bert_keras.modeling.keras_adapter import (
+    CACHED_EVALUATION,
     TaskTrainer,
     forget_compilation,
     given_losses,
-    separate_averages,
 )
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.text_inputs import ReadsTexts
@@ -111,7 +110,7 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if self._reads(inputs):
-            inputs = self._encode_call(inputs)
+            inputs = self.encode_batch(inputs)[0]
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
@@ -223,49 +222,32 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
     def _has_compute_loss(self):
         return type(self).compute_loss is not keras.Model.compute_loss
 
-    def _start(self, loop, x, *args, **kwargs):
-        values = self._encode_arguments(loop, x, *args, **kwargs)
-        return self._run(loop, values.pop("x"), **values)
-
-    def _run(self, loop, x, *args, **kwargs):
-        if loop.__name__ in ("predict", "predict_on_batch"):
-            return super()._run(loop, x, *args, **kwargs)
-        arguments = inspect.signature(loop).bind(x, *args, **kwargs).arguments
-        arguments |= arguments.pop("kwargs", {})
-        self._read_arguments(arguments)
-        callbacks = arguments.get("callbacks") or []
-        if isinstance(callbacks, keras.callbacks.Callback):
-            callbacks = [callbacks]
-        if loop.__name__ == "fit" and isinstance(callbacks, list | tuple):
-            from bert_keras.training.schedules import ScheduleWatch
-
-            arguments["callbacks"] = [*callbacks, ScheduleWatch()]
-        result = super()._run(loop, arguments.pop("x"), **arguments)
-        if loop.__name__ == "fit":
-            separate_averages(self.optimizer)
-        return result
-
-    def _read_arguments(self, arguments):
-        """Check labels and class weights of `fit`, `evaluate`; convert them.
-
-        Args:
-            arguments: dict of the arguments by name, which is changed.
-        """
-        checks.refuse_named_labels(arguments["x"], self._class_names())
-        if arguments.get("y") is not None:
-            arguments["y"] = self._read_labels(arguments["y"])
-        if arguments.get("sample_weight") is not None:
-            weights = checks.as_array(arguments["sample_weight"])
-            arguments["sample_weight"] = weights
-        validation = arguments.get("validation_data")
-        if isinstance(validation, tuple | list) and len(validation) > 1:
-            x, y, *weights = validation
-            weights = map(checks.as_array, weights)
-            arguments["validation_data"] = (x, self._read_labels(y), *weights)
-        if arguments.get("class_weight") is not None:
-            arguments["class_weight"] = self._read_class_weight(
-                arguments["class_weight"]
+    def read_arguments(self, values: dict[str, Any]) -> None:
+        if values.get(CACHED_EVALUATION):  # `fit` has read the data
+            return
+        has_labels = "y" in values  # `predict` ignores labels
+        if has_labels:
+            checks.refuse_named_labels(values["x"], self._class_names())
+        names = ("x", "y", "sample_weight")
+        data = self._read_data(*(values.get(name) for name in names))
+        dev = values.get("validation_data")
+        if dev is not None:
+            dev = keras.utils.unpack_x_y_sample_weight(dev)
+            dev = self._read_data(*dev)
+        if values.get("class_weight") is not None:
+            values["class_weight"] = self._read_class_weight(
+                values["class_weight"]
             )
+        self.encode_arguments(values, data, dev)
+        super().read_arguments(values)
+
+    def _read_data(self, x, y=None, sample_weight=None):
+        """Return texts, labels and weights as arrays; check the labels."""
+        if self._reads_arrays(x):
+            x, y, sample_weight = self.read_arrays(x, y, sample_weight)
+        if y is not None:
+            y = self._read_labels(y)
+        return x, y, checks.as_array(sample_weight)
 
     def _class_names(self):
         """Return the names of the classes, None if labels are not classes."""

@@ -1,6 +1,5 @@
 """Texts as inputs of task models: a model's preprocessor makes ids of them."""
 
-import inspect
 import itertools
 import sys
 import types
@@ -13,7 +12,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling import modes
 from bert_keras.modeling.gradients import tf
 from bert_keras.modeling.inputs import contains_text, read_labels
-from bert_keras.modeling.keras_adapter import CACHED_EVALUATION
+from bert_keras.modeling.keras_adapter import batch_arrays, split_arrays
 
 # tf.data.AUTOTUNE, without an import of TensorFlow
 _AUTOTUNE = -1
@@ -25,6 +24,11 @@ class ReadsTexts:
     `fit`, `evaluate`, `predict`, the methods for one batch and a call then take
     texts: what the preprocessor takes, and data sets, generators and
     `PyDataset`s of it. Other inputs stay as they are.
+
+    The preprocessor makes the ids while the model trains: those of data sets
+    and of arrays in a pipeline of `tf.data`, those of generators and
+    `PyDataset`s where Keras reads them. If it has `pad_to_longest`, the ids of
+    arrays are made before, so that all rows have one length.
     """
 
     # False for a model whose rows the preprocessor cannot make.
@@ -84,6 +88,130 @@ class ReadsTexts:
         """Return the ids of a batch of texts, as the preprocessor does."""
         return self.preprocessor(x, y, sample_weight)
 
+    def encode_batch(self, *batch: Any) -> tuple[Any, ...]:
+        """Return a batch (x,), (x, y) or (x, y, sample_weight) with ids."""
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        texts = keras.tree.flatten(batch[0])
+        if not any(isinstance(text, keras.KerasTensor) for text in texts):
+            batch = self.read_arrays(*batch)
+        elif not on_tensorflow:
+            raise InputError(
+                "The texts are symbolic, but only TensorFlow's graphs have "
+                "strings. Expected texts, or ids that the preprocessor made."
+            )
+        rows, *rest = _split(self.encode_texts(*batch))
+        if not on_tensorflow:
+            rows = {name: np.asarray(value) for name, value in rows.items()}
+        return (rows, *rest)
+
+    def read_arrays(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Return texts as string tensors, and labels and weights as arrays.
+
+        Names of labels become numbers. A label of a dict is taken out of it.
+        """
+        texts, y = self.preprocessor.read(x, y)
+        if not texts[0].shape.rank:
+            raise InputError(
+                "The input is one text. Expected a batch of texts: give a "
+                "list, [text]."
+            )
+        # A tuple of one text stays a tuple, which an embedder distinguishes.
+        x = texts if isinstance(x, tuple) or len(texts) > 1 else texts[0]
+        classes = self._class_names()  # type: ignore[attr-defined]
+        y = y if classes is None else read_labels(y, classes)
+        y, sample_weight = (
+            np.asarray(values) if isinstance(values, list) else values
+            for values in (y, sample_weight)
+        )
+        return x, y, sample_weight
+
+    def encode_arguments(self, values: dict, data: tuple, dev: Any) -> None:
+        """Put ids in place of texts into the arguments of a loop.
+
+        Args:
+            values: dict of the arguments by name, which is changed.
+            data: x, y and sample_weight, arrays of texts as `read_arrays`
+                returns them.
+            dev: the same of the validation data, or None.
+        """
+        is_arrays = self._reads_arrays(data[0])
+        if "batch_size" not in values:  # a method for one batch
+            if is_arrays:
+                data = (*self.encode_batch(*data), None, None)
+            values |= _name_data(values, data)
+            return
+        if is_arrays and dev is None and values.get("validation_split"):
+            data, dev = split_arrays(data, values["validation_split"])
+            values["validation_split"] = 0.0
+        data = self.encode_data(
+            *data,
+            batch_size=values["batch_size"],
+            steps=values.get("steps_per_epoch") or values.get("steps"),
+            shuffle=values.get("shuffle", False),
+            class_weight=values.get("class_weight"),
+        )
+        values |= _name_data(values, data)
+        if is_arrays and hasattr(data[0], "element_spec"):
+            # The data set is shuffled and has the weights.
+            done = {"shuffle": False, "class_weight": None}
+            values |= {name: done[name] for name in done if name in values}
+        if dev is not None:
+            values["validation_data"] = self.encode_data(
+                *dev,
+                batch_size=values["validation_batch_size"]
+                or values["batch_size"],
+                steps=values["validation_steps"],
+            )
+
+    def encode_data(self, x: Any, y: Any, sample_weight: Any, **batching: Any):
+        """Return the data of `fit`, `evaluate` or `predict` with ids.
+
+        Args:
+            x: texts or other inputs, or a data set of them.
+            y: labels, or None.
+            sample_weight: weights, or None.
+            **batching: arguments of `batch_arrays`.
+        """
+        if isinstance(x, types.GeneratorType):
+            first = next(x, None)
+            x = _continue(first, x)
+            if first is not None and self._reads(_first_of(first)):
+                x = (self.encode_batch(*_split(element)) for element in x)
+        elif isinstance(x, keras.utils.PyDataset):
+            if x.num_batches != 0 and self._reads(_first_of(x[0])):
+                x = _TextDataset(x, self.encode_batch)
+        elif hasattr(x, "element_spec"):
+            if self._reads(x):
+                x = self._map_data_set(x)
+        elif self._reads(x) and self.preprocessor.pad_to_longest:
+            x, *rest = self.encode_batch(x, y, sample_weight)
+            y, sample_weight = (*rest, None, None)[:2]
+        elif self._reads(x):
+            arrays = (x, y, sample_weight)
+            x = self._map_data_set(batch_arrays(arrays, **batching))
+            y = sample_weight = None
+        return x, y, sample_weight
+
+    def _map_data_set(self, data):
+        texts = keras.tree.flatten(_first_of(data.element_spec))
+        if any(getattr(spec.shape, "rank", 1) == 0 for spec in texts):
+            raise InputError(
+                "The data set has one text in an element. Expected batches: "
+                "give dataset.batch(32)."
+            )
+
+        # The data set's module is loaded, although Keras may run on JAX.
+        # AutoGraph would turn an InputError into an error of its own.
+        @sys.modules["tensorflow"].autograph.experimental.do_not_convert
+        def encode(*element):
+            return self.encode_texts(*element)
+
+        return data.map(encode, num_parallel_calls=_AUTOTUNE).prefetch(
+            _AUTOTUNE
+        )
+
     def export(
         self,
         filepath: Any,
@@ -126,8 +254,8 @@ class ReadsTexts:
         archive.write_out(filepath, verbose=verbose is not False)
 
     def _serve(self, *texts):
-        rows = self.encode_texts(texts[0] if len(texts) == 1 else texts)
-        return self(rows, training=False)  # type: ignore[operator]
+        texts = texts[0] if len(texts) == 1 else texts
+        return self(texts, training=False)  # type: ignore[operator]
 
     def _reads(self, x):
         return (
@@ -136,18 +264,8 @@ class ReadsTexts:
             and self.preprocessor is not None
         )
 
-    def _encode_call(self, texts):
-        """Return the ids for a call of the model."""
-        rows, *_ = _split(self.encode_texts(texts))
-        _check_batch(rows)
-        if keras.backend.backend() == "tensorflow":
-            return rows
-        if isinstance(rows["token_ids"], keras.KerasTensor):
-            raise InputError(
-                "The texts are symbolic, but only TensorFlow's graphs have "
-                "strings. Expected texts, or ids that the preprocessor made."
-            )
-        return {name: np.asarray(value) for name, value in rows.items()}
+    def _reads_arrays(self, x):
+        return not hasattr(x, "element_spec") and self._reads(x)
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
@@ -176,95 +294,12 @@ class ReadsTexts:
         config = keras.saving.serialize_keras_object(preprocessor)
         return {"preprocessor": config}
 
-    def _encode_arguments(self, loop, *args, **kwargs):
-        """Return the arguments of `fit` and others with ids for texts."""
-        signature = inspect.signature(loop)
-        values = signature.bind(*args, **kwargs).arguments
-        named = values.pop("kwargs", {})  # `evaluate` has **kwargs
-        if named.get(CACHED_EVALUATION):  # its data are encoded already
-            return {**values, **named}
-        data = [values.get(name) for name in ("x", "y", "sample_weight")]
-        x, y, sample_weight = self._encode_data(*data)
-        values |= {"x": x}
-        values |= {} if y is None else {"y": y}
-        if sample_weight is not None:
-            values["sample_weight"] = sample_weight
-        dev = values.get("validation_data")
-        if isinstance(dev, tuple | list) and 1 <= len(dev) <= 3:
-            values["validation_data"] = self._encode_dev(*dev)
-        elif dev is not None:
-            values["validation_data"] = self._encode_dev(dev)
-        return {**values, **named}
 
-    def _encode_dev(self, x, *rest):
-        is_several = len(rest) > 0
-        rest = (*rest, *[None] * (2 - len(rest)))
-        x, y, sample_weight = self._encode_data(x, *rest)
-        if y is None and not is_several:
-            return x  # such as a data set
-        return (x, y) if sample_weight is None else (x, y, sample_weight)
-
-    def _encode_data(self, x, y, sample_weight):
-        """Return (x, y, sample_weight) with ids in place of texts."""
-        if isinstance(x, types.GeneratorType):
-            first = next(x, None)
-            x = _continue(first, x)
-            if first is not None and self._reads(_first_of(first)):
-                x = (self._encode_element(element) for element in x)
-        elif isinstance(x, keras.utils.PyDataset):
-            if x.num_batches != 0 and self._reads(_first_of(x[0])):
-                x = _TextDataset(x, self._encode_element)
-        elif hasattr(x, "element_spec"):
-            if self._reads(x):
-                x = self._map_data_set(x)
-        elif self._reads(x):
-            return self._encode_element((x, y, sample_weight), 3)
-        return x, y, sample_weight
-
-    def _read_list(self, labels):
-        """Return a batch of labels as an array, if it is a list or names."""
-        classes = self._class_names()
-        if classes is not None:
-            labels = read_labels(labels, classes)
-        return np.asarray(labels) if isinstance(labels, list) else labels
-
-    def _map_data_set(self, data):
-        texts = keras.tree.flatten(_first_of(data.element_spec))
-        if any(getattr(spec.shape, "rank", 1) == 0 for spec in texts):
-            raise InputError(
-                "The data set has one text in an element. Expected batches: "
-                "give dataset.batch(32)."
-            )
-
-        # The data set's module is loaded, although Keras may run on JAX.
-        # AutoGraph would turn an InputError into an error of its own.
-        @sys.modules["tensorflow"].autograph.experimental.do_not_convert
-        def encode(*element):
-            return self.encode_texts(*element)
-
-        return data.map(encode, num_parallel_calls=_AUTOTUNE).prefetch(
-            _AUTOTUNE
-        )
-
-    def _encode_element(self, element, length=None):
-        """Return a batch of arrays as a tuple; `length` fills it with None."""
-        x, *rest = _split(self.encode_texts(*_split(element)))
-        _check_batch(x)
-        x = {name: np.asarray(value) for name, value in x.items()}
-        if rest and rest[0] is not None:
-            rest[0] = self._read_list(rest[0])
-        if len(rest) > 1 and isinstance(rest[1], list):
-            rest[1] = np.asarray(rest[1])
-        filled = [None] * ((length or 0) - len(rest) - 1)
-        return (x, *rest, *filled)
-
-
-def _check_batch(rows):
-    if len(rows["token_ids"].shape) < 2:
-        raise InputError(
-            "The input is one text. Expected a batch of texts: give a list, "
-            "[text]."
-        )
+def _name_data(values, data):
+    """Return the arguments of a loop for x, y and sample_weight, by name."""
+    names = ("x", "y", "sample_weight")
+    named = zip(names, data, strict=False)
+    return {name: part for name, part in named if name in values}
 
 
 def _first_of(element):
@@ -301,7 +336,7 @@ class _TextDataset(keras.utils.PyDataset):
         self.source, self.encode = source, encode
 
     def __getitem__(self, index):
-        return self.encode(self.source[index])
+        return self.encode(*_split(self.source[index]))
 
     def __len__(self):
         return len(self.source)

@@ -196,13 +196,18 @@ class BertPreprocessor(keras.layers.Layer):
     def call(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
-        x, y = self._read_keys(x, y)
-        texts = [_texts(segment) for segment in _segments(x)]
-        _check_rows(texts)
+        texts, y = self.read(x, y)
         if len(texts) == 1:
-            texts = [self._add_prompt(texts[0])]
+            texts = (self._add_prompt(texts[0]),)
         segments = tuple(map(self.tokenizer, texts))
         return _with_labels(self._pack(segments), y, sample_weight)
+
+    def read(self, x: Any, y: Any = None) -> tuple[tuple[Any, ...], Any]:
+        """Return the segments, each a tensor of strings, and the labels."""
+        x, y = self._read_keys(x, y)
+        texts = tuple(_texts(segment) for segment in _segments(x))
+        _check_rows(texts)
+        return texts, y
 
     def _read_keys(self, x, y):
         """Return the texts and the labels of an element that is a dict."""
@@ -258,9 +263,7 @@ class BertPreprocessor(keras.layers.Layer):
             The same as calling the preprocessor, but with tensors
             `int32 (B, K, T)`, and with the prompt before every text.
         """
-        x, y = self._read_keys(x, y)
-        texts = [_texts(segment) for segment in _segments(x)]
-        _check_rows(texts)
+        texts, y = self.read(x, y)
         if texts[0].shape.rank == 0:
             raise InputError(
                 "The texts are single strings. Expected batches of strings "

@@ -299,6 +299,47 @@ model.fit(x, np.zeros(4, int), batch_size=2, verbose=0)
 """
 
 
+TEXTS = """
+import keras, numpy as np
+import bert_keras
+
+texts = ["An hour", "Bad", "A good one well spent", "awful"] * 3
+labels = [1, 0] * 6
+weights = np.linspace(0.5, 1.5, 12)
+found = []
+for reads_texts in (True, False):
+    model = bert_keras.BertClassifier.from_preset(
+        "bert_keras_mini_en", labels=["bad", "good"], sequence_length=8,
+        dropout=0.0,
+    )
+    model.encoder.trainable = False
+    for variable in model.classifier.weights:
+        values = np.linspace(-1, 1, variable.value.size)
+        variable.assign(values.reshape(variable.shape))
+    model.compile(keras.optimizers.SGD(0.1))
+    x, y = texts, labels
+    if not reads_texts:
+        x = {k: v.numpy() for k, v in model.preprocessor(texts).items()}
+        y = np.array(labels)
+    history = model.fit(
+        x, y, sample_weight=weights, validation_split=0.25, batch_size=4,
+        epochs=2, shuffle=False, verbose=0,
+    ).history
+    scores = model.evaluate(x, y, verbose=0)
+    found.append(np.hstack([
+        *history.values(), scores, model.predict(x, verbose=0).ravel(),
+        model.train_on_batch(x, y), np.ravel(model(x)),
+    ]))
+np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-6)
+"""
+
+
+def test_arrays_of_texts_are_trained_on_as_ids_are():
+    pytest.importorskip("jax", reason="jax is not installed")
+    pytest.importorskip("tensorflow")
+    run(TEXTS)
+
+
 def test_an_export_has_one_length_and_an_uneven_batch_is_refused(tmp_path):
     pytest.importorskip("jax", reason="jax is not installed")
     pytest.importorskip("tensorflow")

@@ -4,6 +4,7 @@ import gc
 import inspect
 
 import keras
+import numpy as np
 import pytest
 from keras import Model
 
@@ -63,6 +64,21 @@ def test_fit_tells_evaluate_that_the_validation_data_are_kept():
     rows = keras.ops.ones((2, 2))
     model.fit(rows, rows, validation_data=(rows, rows), verbose=0)
     assert told == [True], VERSION
+
+
+def test_arrays_are_batched_and_split_as_fit_does():
+    texts = keras.ops.convert_to_tensor(["a", "b", "c", "d", "e"], "string")
+    arrays = texts, np.arange(5), None
+    arrays, dev = keras_adapter.split_arrays(arrays, 0.4)
+    assert dev[0].numpy().tolist() == [b"d", b"e"], VERSION
+    assert dev[1].tolist() == [3, 4] and dev[2] is None, VERSION
+    data = keras_adapter.batch_arrays(arrays, steps=2, class_weight={1: 5.0})
+    assert data.cardinality() == 2, VERSION
+    batches = data.as_numpy_iterator()
+    assert [tuple(part.tolist() for part in batch) for batch in batches] == [
+        ([b"a", b"b"], [0, 1], [1.0, 5.0]),
+        ([b"c"], [2], [1.0]),
+    ], VERSION
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam"])

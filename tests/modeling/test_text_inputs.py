@@ -198,21 +198,59 @@ def test_elements_that_are_dicts_may_lack_the_label_to_predict(preset):
         model.fit(pairs, verbose=0)
 
 
-def test_arrays_of_texts_take_keras_own_arguments(preset):
-    losses = []
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sample_weight": WEIGHTS, "validation_split": 0.25, "batch_size": 4},
+        {"shuffle": "batch", "batch_size": 5, "class_weight": {1: 3.0}},
+        {"steps_per_epoch": 2, "class_weight": {"bad": 2.0}},
+        {"validation_batch_size": 4, "validation_steps": 2, "batch_size": 7},
+    ],
+    ids=["split", "batch", "steps", "validation"],
+)
+def test_arrays_of_texts_take_keras_own_arguments(preset, arguments):
+    """Keras shuffles the rows of texts and of ids in the same order."""
+    found = []
     for texts in (True, False):
         model = load(preset)
         model.compile(keras.optimizers.SGD(0.1))
         x = TEXTS if texts else ids_of(model, TEXTS)
-        history = model.fit(
-            *(x, LABELS, 4, 2, 0),
-            validation_split=0.25,
-            shuffle=False,
-            sample_weight=WEIGHTS,
-            class_weight=None,
-        )
-        losses.append(history.history["val_loss"] + history.history["loss"])
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+        if "validation_steps" in arguments:
+            arguments["validation_data"] = (x, LABELS, WEIGHTS)
+        keras.utils.set_random_seed(3)
+        history = model.fit(x, LABELS, epochs=3, verbose=0, **arguments)
+        found.append([*history.history.values(), history.params["steps"]])
+    for left, right in zip(*found, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5)
+
+
+def test_arrays_of_texts_are_encoded_in_the_pipeline(preset):
+    model = load(preset)
+    model.compile(keras.optimizers.SGD(0.1))
+    encode, in_a_graph = model.encode_texts, []
+
+    def watched(*batch):
+        in_a_graph.append(not tf.executing_eagerly())
+        return encode(*batch)
+
+    model.encode_texts = watched
+    model.fit(TEXTS, LABELS, verbose=0, validation_data=(TEXTS, LABELS))
+    model.evaluate(np.array(TEXTS), LABELS, verbose=0)
+    model.predict(TEXTS, verbose=0)
+    assert in_a_graph == [True] * 4
+
+
+def test_rows_as_long_as_the_longest_have_one_length(preset):
+    """Keras cannot join the tags of batches of different lengths."""
+    texts = ["a", "An hour well spent."]
+    model = bert_keras.BertTagger.from_preset(preset, labels=["x", "y"])
+    encode = type(model.preprocessor)(
+        model.preprocessor.tokenizer, 16, pad_to_longest=True
+    )
+    model.preprocessor = encode
+    found = model.predict(texts, batch_size=1, verbose=0)
+    expected = model(encode(texts))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_labels_and_weights_may_be_lists_as_the_texts_are(preset):
