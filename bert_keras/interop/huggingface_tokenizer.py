@@ -60,6 +60,7 @@ SETTINGS_RULES = {
             # Other functions in this file read these settings.
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
             *("default_prompt_name", "include_prompt", "prompts"),
+            *("label_key", "text_keys"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
             # These settings do not change ids. They concern decoding, other
             # tokenizers, file names or loading, or each call of the tokenizer
@@ -164,7 +165,15 @@ def read_text(folder, config, positions):
         cases,
         _read_length(settings, positions),
         **read_prompts(settings),
+        keys=_read_keys(settings),
     )
+
+
+def _read_keys(settings):
+    if "text_keys" not in settings:
+        return {}
+    label = settings.text("label_key") if "label_key" in settings else None
+    return {"text_keys": settings.texts("text_keys"), "label_key": label}
 
 
 def read_prompts(fields):
@@ -483,6 +492,9 @@ def write_tokenizer(folder, preprocessor):
         settings["prompts"] = dict(preprocessor.prompts)
         settings["default_prompt_name"] = preprocessor.prompt
         settings["include_prompt"] = preprocessor.include_prompt
+    if preprocessor.text_keys:
+        settings["text_keys"] = list(preprocessor.text_keys)
+        settings["label_key"] = preprocessor.label_key
     json_files.write_json(settings, os.path.join(folder, SETTINGS))
     json_files.write_json(
         _make_tokenizer_json(tokenizer), os.path.join(folder, TOKENIZER)

@@ -290,7 +290,9 @@ def _make_preprocessor(
             "include_prompt": text.include_prompt,
             **arguments,
         }
-    return cls(tokenizer, **arguments)
+    # A label of the preset's dicts may be missing in those of the caller.
+    keys = {} if "text_keys" in arguments else text.keys
+    return cls(tokenizer, **{**keys, **arguments})
 
 
 def load_tokenizer(cls, preset, revision, arguments):

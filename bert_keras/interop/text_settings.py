@@ -22,6 +22,7 @@ class TextSettings:
         prompts: dict of name -> prompt, which is put before a text to embed.
         prompt: name of the default prompt, or None.
         include_prompt: True if the pooling includes the tokens of a prompt.
+        keys: `text_keys` and `label_key` of the preprocessor, if it has them.
         is_resolved: True if `cases` is certain; the case of `pieces` is then
             ignored.
     """
@@ -34,6 +35,7 @@ class TextSettings:
     prompts: dict = dataclasses.field(default_factory=dict)
     prompt: str | None = None
     include_prompt: bool = True
+    keys: dict = dataclasses.field(default_factory=dict)
 
 
 def read_vocabulary(path, **settings):

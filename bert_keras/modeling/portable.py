@@ -56,7 +56,8 @@ class Portable(RestoresVariables):
         Args:
             folder: a new folder, or an earlier preset, which is replaced.
             preprocessor: the `BertPreprocessor` that the model was trained
-                with. It has the vocabulary. None: the model's `preprocessor`.
+                with: its vocabulary, length, prompts and keys are stored,
+                `pad_to_longest` is not. None: the model's `preprocessor`.
 
         Raises:
             InputError: the preprocessor is missing or does not fit the model,

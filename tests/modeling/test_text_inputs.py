@@ -198,6 +198,32 @@ def test_elements_that_are_dicts_may_lack_the_label_to_predict(preset):
         model.fit(pairs, verbose=0)
 
 
+@pytest.mark.filterwarnings("error:.*unknown settings")
+def test_a_preset_keeps_the_keys_of_its_dicts(preset, tmp_path):
+    model = load(preset)
+    keys = {"text_keys": ("a", "b"), "label_key": "answer"}
+    model.preprocessor = bert_keras.BertPreprocessor.from_preset(
+        preset, sequence_length=16, **keys
+    )
+    pairs = {"a": TEXTS, "b": PAIRS}
+    expected = model.predict(pairs, verbose=0)
+    model.save_preset(tmp_path / "keys")
+    again = bert_keras.BertClassifier.from_preset(tmp_path / "keys")
+    found = again.predict({**pairs, "answer": LABELS}, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    load_preprocessor = functools.partial(
+        bert_keras.BertPreprocessor.from_preset, tmp_path / "keys"
+    )
+    for arguments, expected in (
+        ({}, (("a", "b"), "answer")),
+        ({"label_key": "y"}, (("a", "b"), "y")),
+        ({"text_keys": "text"}, (("text",), None)),
+        ({"text_keys": None}, (None, None)),
+    ):
+        encode = load_preprocessor(**arguments)
+        assert (encode.text_keys, encode.label_key) == expected
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
