@@ -5,9 +5,10 @@ import inspect
 import numpy as np
 from keras import ops
 
-from bert_keras.errors import cut_middle
+from bert_keras.errors import InputError, cut_middle
 from bert_keras.interop.head_table import LABELED_WEIGHTS
 from bert_keras.interop.tensors import MAX_PART_LENGTH, WeightsError
+from bert_keras.modeling.inputs import list_argument_names
 from bert_keras.modeling.layers import make_initializer
 from bert_keras.modeling.weights import in_encoder
 
@@ -99,11 +100,29 @@ def _check_stored_arguments(cls, checkpoint, arguments):
     try:
         inspect.signature(cls.__init__).bind(None, None, **arguments)
     except TypeError as error:
+        if not cls.__module__.startswith("bert_keras."):  # the file may be fine
+            _refuse_class(cls, checkpoint, arguments, error)
         raise WeightsError(
             checkpoint.source,
             f"{cls.__name__} cannot be built from the settings ({error})",
             "Correct the file or fetch it again",
         ) from None
+
+
+def _refuse_class(cls, checkpoint, arguments, error):
+    """Raise `InputError` for a user's class without the stored arguments."""
+    names = list_argument_names(cls)
+    unknown = [name for name in arguments if name not in names]
+    if not unknown:
+        raise InputError(
+            f"{cls.__name__} cannot be made: {error}. Pass the argument to "
+            "from_preset, or give it a default."
+        )
+    raise InputError(
+        f"{cls.__name__} has no argument {', '.join(unknown)}, with which the "
+        f"{checkpoint.head} of {checkpoint.source} was saved. Add **kwargs to "
+        f"{cls.__name__}.__init__, and pass them to super().__init__."
+    )
 
 
 def _select_encoder(found):

@@ -493,6 +493,30 @@ class WithOwnPreprocessor(bert_keras.BertClassifier):
         self.preprocessor = preprocessor
 
 
+class WithFewArguments(bert_keras.BertClassifier):
+    def __init__(self, encoder, labels=None, name="few"):
+        super().__init__(encoder, labels=labels, name=name)
+
+
+class WithRequiredArgument(bert_keras.BertClassifier):
+    def __init__(self, encoder, width, **kwargs):
+        super().__init__(encoder, **kwargs)
+        self.width = width
+
+
+def test_a_subclass_with_other_arguments_is_named(preset):
+    with pytest.raises(InputError) as caught:
+        WithFewArguments.from_preset(preset)
+    words = "WithFewArguments.__init__ has no argument problem", "**kwargs"
+    assert all(word in str(caught.value) for word in words)
+    with pytest.raises(InputError, match=r"WithRequiredArgument.*'width'"):
+        WithRequiredArgument.from_preset(preset)
+    model = WithRequiredArgument.from_preset(preset, width=3, dropout=0.0)
+    expected = load(preset).predict(TEXTS, verbose=0)
+    found = model.predict(TEXTS, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_a_subclass_may_take_the_preprocessor_itself():
     load = functools.partial(
         WithOwnPreprocessor.from_preset,
