@@ -105,8 +105,19 @@ def name_inputs(inputs):
     return inputs
 
 
+def refuse_labels(inputs):
+    """Raise `InputError` if the inputs are a tuple of inputs and labels."""
+    if isinstance(inputs, tuple) and inputs and isinstance(inputs[0], dict):
+        raise InputError(
+            f"The inputs are a tuple of {len(inputs)}, as if they had labels. "
+            "Expected a dict of arrays. Unpack the tuple: "
+            "fit(*preprocess(texts, labels))."
+        )
+
+
 def refuse_list(inputs):
     """Raise `InputError` if the inputs are a list of several batches."""
+    refuse_labels(inputs)
     if isinstance(inputs, list | tuple) and any(
         len(getattr(x, "shape", ())) > 1 for x in inputs
     ):

@@ -12,7 +12,11 @@ import keras
 from bert_keras.errors import InputError, refuse_fork
 from bert_keras.files import PathLike
 from bert_keras.modeling import modes, weights
-from bert_keras.modeling.inputs import INPUT_NAMES, check_arrays
+from bert_keras.modeling.inputs import (
+    INPUT_NAMES,
+    check_arrays,
+    refuse_labels,
+)
 from bert_keras.modeling.keras_adapter import (
     RestoresVariables,
     separate_averages,
@@ -147,6 +151,7 @@ class Portable(RestoresVariables):
         bound.apply_defaults()
         values = bound.arguments
         values |= values.pop("kwargs", {})  # `evaluate` has **kwargs
+        refuse_labels(values["x"])
         self.read_arguments(values)
         return values
 

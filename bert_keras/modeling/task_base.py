@@ -109,6 +109,7 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
         }
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        checks.refuse_labels(inputs)
         if self._reads(inputs):
             inputs = self.encode_batch(inputs)[0]
         return super().__call__(self._complete(inputs), *args, **kwargs)

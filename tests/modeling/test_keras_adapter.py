@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from keras import Model
 
+from bert_keras import InputError
 from bert_keras.modeling import keras_adapter
 from bert_keras.modeling.layers import Projection, Table
 
@@ -109,6 +110,18 @@ def test_a_schedule_is_told_from_a_constant_rate():
     sgd = keras.optimizers.SGD
     assert keras_adapter.learning_rate_schedule(sgd(schedule)) is schedule
     assert keras_adapter.learning_rate_schedule(sgd(0.1)) is None
+
+
+@pytest.mark.parametrize("error", [ValueError, InputError])
+def test_only_our_own_errors_pass_through_a_call_unchanged(error):
+    class Refuses(keras.layers.Layer):
+        def call(self, x):
+            raise error("one sentence")
+
+    with pytest.raises(error, match="one sentence") as caught:
+        Refuses()(np.zeros((2, 3)))
+    is_wrapped = "Arguments received by" in str(caught.value)
+    assert is_wrapped == (error is ValueError), VERSION
 
 
 @pytest.mark.parametrize("kind", [Projection, Table])

@@ -440,6 +440,12 @@ def test_what_no_model_can_read_is_refused(preset):
     columns = tf.data.Dataset.from_tensor_slices([["a", "b"]]).batch(1)
     with pytest.raises(InputError, match=r"of shape \(None, 2\)"):
         model.predict(columns, verbose=0)
+    model.compile("sgd")
+    both = model.preprocessor(TEXTS, LABELS)
+    for call in (model.fit, model.evaluate, model.predict, model):
+        for inputs in (both, (both[0], ["good"] * 12)):
+            with pytest.raises(InputError, match=r"fit\(\*preprocess"):
+                call(inputs)
     for nothing in ([], np.zeros((0, 16), "int32")):
         with pytest.raises(InputError, match="no rows. Expected at least one"):
             model.predict(nothing, verbose=0)
