@@ -19,7 +19,7 @@ _PROBE_SECONDS = 10
 
 
 def open_tfds(name: str, find_split):
-    """Return the features of a data set, as a dict, and an iterator of rows.
+    """Return the features of a data set, as a dict, and its `Rows`.
 
     Rows come in the order of the data set's files, not shuffled. A row is a
     dict of Python values: text is str, an array is a list.
@@ -38,29 +38,54 @@ def open_tfds(name: str, find_split):
     _prepare(builder, name)
     split = find_split(list(builder.info.splits))
     try:
-        data = builder.as_dataset(
-            split=split,
-            shuffle_files=False,
-            # One file after the other, and no copy of the data in memory.
-            read_config=tfds.ReadConfig(
-                interleave_cycle_length=1, try_autocache=False
-            ),
-        )
+        _ = builder.info.splits[split]  # which may be a part of a split
     except (ValueError, AssertionError) as error:
         raise InputError(
             f"tfds:{name} has no split {split!r}: {get_first_line(error)} It "
             f"has {', '.join(builder.info.splits)}"
         ) from error
-    return dict(builder.info.features.items()), _read_rows(tfds, data)
+    return dict(builder.info.features.items()), Rows(builder, split)
 
 
-def _read_rows(tfds, data):
-    import tensorflow as tf
+class Rows:
+    """The rows of a data set, dicts of Python values.
 
-    try:
-        yield from map(_to_python, tfds.as_numpy(data))
-    except tf.errors.OpError as error:  # such as a damaged file
-        raise OSError(error.message) from error
+    Args:
+        builder: TFDS's builder.
+        split: the split, or a part of it.
+        columns: names of the columns to decode; None for all.
+    """
+
+    def __init__(self, builder, split, columns=None):
+        self._builder, self._split, self._columns = builder, split, columns
+
+    def select_columns(self, names):
+        """Return the rows without the other columns, such as images."""
+        return Rows(self._builder, self._split, names)
+
+    def __iter__(self):
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+
+        decoders = None
+        kind = type(self._builder.info.features)
+        # TFDS cannot take columns out of features of another class.
+        if self._columns and kind is tfds.features.FeaturesDict:
+            names = dict.fromkeys(self._columns, True)
+            decoders = tfds.decode.PartialDecoding(names)
+        data = self._builder.as_dataset(
+            split=self._split,
+            shuffle_files=False,
+            decoders=decoders,
+            # One file after the other, and no copy of the data in memory.
+            read_config=tfds.ReadConfig(
+                interleave_cycle_length=1, try_autocache=False
+            ),
+        )
+        try:
+            yield from map(_to_python, tfds.as_numpy(data))
+        except tf.errors.OpError as error:  # such as a damaged file
+            raise OSError(error.message) from error
 
 
 def _find_builder(tfds, name):

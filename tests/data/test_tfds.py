@@ -68,6 +68,31 @@ class BkReviews(tfds.core.GeneratorBasedBuilder):
             yield n, {"text": f"Grün {n}.", "label": known}
 
 
+class BkPictures(tfds.core.GeneratorBasedBuilder):
+    """A data set of pictures with a text."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {
+            "image": tfds.features.Image(shape=(2, 2, 3)),
+            "about": {"text": tfds.features.Text()},
+            "text": tfds.features.Text(),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features)
+        )
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for n in range(3):
+            image = np.full((2, 2, 3), n, np.uint8)
+            about = {"text": f"About {n}."}
+            yield n, {"image": image, "text": f"Text {n}.", "about": about}
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Return the folder of TFDS's data; no test reaches the network."""
@@ -445,3 +470,15 @@ def test_supervised_elements_need_no_names(folder):
 def test_a_data_set_is_downloaded(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     assert len(glue_task(glue.RTE).read("dev")) == 277
+
+
+def test_columns_that_nobody_reads_are_not_decoded(folder, monkeypatch):
+    source = "tfds:bk_pictures"
+    images = [image[0][0] for _, (image,) in column_rows(source, ["image"])]
+    assert sorted(images) == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
+    decode = "decode_example"
+    monkeypatch.setattr(tfds.features.Image, decode, lambda *_: pytest.fail())
+    rows = [row for _, row in column_rows(source, ["text", "about"])]
+    assert sorted(rows, key=lambda row: row[0]) == [
+        [f"Text {n}.", {"text": f"About {n}."}] for n in range(3)
+    ]
