@@ -22,10 +22,11 @@ class InputError(ValueError):
         `ema` is 2; expected a fraction below 1.
     """
 
-    # Keras puts the message of an error that a layer's call raises into a page
-    # with all arguments of the call, unless the error has this attribute.
-    # tests/modeling/test_keras_adapter.py checks this.
+    # Without these attributes, Keras adds the arguments of a layer's call to
+    # the message of an error in it, and AutoGraph adds code to one in a graph.
+    # tests/modeling/test_keras_adapter.py checks both.
     _keras_call_info_injected = True
+    ag_pass_through = True
 
     def __init__(self, message: object = "") -> None:
         super().__init__(cut_middle(str(message), MAX_MESSAGE_LENGTH))

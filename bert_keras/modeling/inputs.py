@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import sys
 from numbers import Integral, Real
 
 import keras
@@ -214,6 +215,37 @@ def as_array(values):
     Keras would make (B, 1) of it. It cannot trace one step for both shapes.
     """
     return np.asarray(values) if hasattr(values, "to_numpy") else values
+
+
+def watch_labels(data, num_classes):
+    """Return a `tf.data.Dataset` that refuses labels out of range.
+
+    With such a label, the loss is NaN on a GPU or with XLA, and wrong on JAX.
+    """
+    spec = data.element_spec
+    labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    tf = sys.modules["tensorflow"]  # loaded, although Keras may run on JAX
+    if not isinstance(labels, tf.TensorSpec) or labels.dtype == tf.string:
+        return data
+
+    def check(x, labels, *weights):
+        numbers = tf.reshape(tf.cast(labels, tf.float64), [-1])
+        is_index = (numbers >= 0) & (numbers < num_classes)
+        is_index &= numbers == tf.floor(numbers)
+        wrong = tf.boolean_mask(numbers, ~is_index)
+        # The words of TensorFlow's own error, which CPUs raise without XLA.
+        asserted = tf.debugging.Assert(
+            tf.reduce_all(is_index),
+            [
+                "label value of",
+                tf.reduce_sum(wrong[:1]),
+                f"which is outside the valid range of [0, {num_classes})",
+            ],
+        )
+        with tf.control_dependencies([asserted]):
+            return x, tf.identity(labels), *weights
+
+    return data.map(check, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def refuse_label(label, num_classes):

@@ -1,6 +1,7 @@
 """The base of all task models: an encoder, a head and the training step."""
 
 import re
+import types
 from typing import Any, Self
 
 import keras
@@ -53,11 +54,12 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
     the encoder's weights first, set `self.encoder` before the other layers.
 
     `fit` and `evaluate` compute the loss of the global batch, with any Keras
-    optimizer, loss, metric, loss weights and sample weights. If a label
-    is one class, labels and keys of `class_weight` are indices or names of the
-    classes; a class that `class_weight` lacks weighs 1. The `reduction` of
-    each loss applies to the rows of all replicas: "mean_with_sample_weight" is
-    sum(weight x loss) / sum(weight). On one device the loss equals Keras's.
+    optimizer, loss, metric, loss weights and sample weights. If a label is one
+    class, labels and keys of `class_weight` are indices or names of the
+    classes; a class that `class_weight` lacks weighs 1. Indices out of range
+    are refused, in a `PyDataset` only those of the first batch. The `reduction`
+    of each loss applies to the rows of all replicas: "mean_with_sample_weight"
+    is sum(weight x loss) / sum(weight). On one device the loss equals Keras's.
     Gradients are summed over the replicas, then clipped, then applied. The
     optimizer's attribute `accumulate` is the number of micro-batches into which
     each replica splits its rows. A subclass that defines `compute_loss` is
@@ -226,8 +228,7 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
     def read_arguments(self, values: dict[str, Any]) -> None:
         if values.get(CACHED_EVALUATION):  # `fit` has read the data
             return
-        has_labels = "y" in values  # `predict` ignores labels
-        if has_labels:
+        if "y" in values:
             checks.refuse_named_labels(values["x"], self._class_names())
         names = ("x", "y", "sample_weight")
         data = self._read_data(*(values.get(name) for name in names))
@@ -240,6 +241,11 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
                 values["class_weight"]
             )
         self.encode_arguments(values, data, dev)
+        if "y" in values:  # `predict` ignores labels
+            values["x"] = self._watch_labels(values["x"])
+        if values.get("validation_data") is not None:
+            x, *rest = values["validation_data"]
+            values["validation_data"] = self._watch_labels(x), *rest
         super().read_arguments(values)
 
     def _read_data(self, x, y=None, sample_weight=None):
@@ -250,6 +256,28 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
             y = self._read_labels(y)
         return x, y, checks.as_array(sample_weight)
 
+    def _watch_labels(self, data):
+        """Return a data set or generator that refuses labels out of range.
+
+        Of a `PyDataset`, only the first batch is checked.
+        """
+
+        def check(batch):
+            _, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+            if y is not None:
+                self._read_labels(y)
+            return batch
+
+        if isinstance(data, types.GeneratorType):
+            return (check(batch) for batch in data)
+        if isinstance(data, keras.utils.PyDataset) and data.num_batches != 0:
+            check(data[0])
+        shape = self._index_shape()
+        # A distributed data set has no method `map`.
+        if shape and hasattr(data, "element_spec") and hasattr(data, "map"):
+            return checks.watch_labels(data, shape[-1])
+        return data
+
     def _class_names(self):
         """Return the names of the classes, None if labels are not classes."""
         is_single = getattr(self, "problem", "single") == "single"
@@ -258,27 +286,32 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
     def _read_labels(self, labels):
         if isinstance(labels, dict):
             return {name: checks.read_labels(y) for name, y in labels.items()}
+        return checks.read_labels(
+            labels, self._class_names(), self._index_shape()
+        )
+
+    def _index_shape(self):
+        """Return the logits' shape if labels are indices, otherwise None."""
         losses = given_losses(self)
         # Other losses may give other numbers a meaning.
         is_index = len(losses) == 1 and isinstance(
             losses[0], keras.losses.SparseCategoricalCrossentropy
         )
         is_index = is_index and losses[0].ignore_class is None
-        shape = None
-        if is_index and not isinstance(self.output, dict):
-            shape = tuple(self.output.shape)
-        return checks.read_labels(labels, self._class_names(), shape)
+        if not is_index or isinstance(self.output, dict):
+            return None
+        return tuple(self.output.shape)
 
     def _refuse_ids(self, error):
         found = re.search(
-            r"label value of (-?\d+) which is outside the valid range of "
-            r"\[0, (\d+)\)",
+            r"label value of\]? \[?(\S+?)\]? \[?which is outside the valid "
+            r"range of \[0, (\d+)\)",
             getattr(error, "message", ""),
         )
         if found:
-            label = int(found[1])
             # TensorFlow converts NaN to the least integer.
-            label = "NaN" if label < -(2**30) else label
+            is_nan = "nan" in found[1] or float(found[1]) < -(2**30)
+            label = "NaN" if is_nan else found[1]
             checks.refuse_label(label, int(found[2]))
         super()._refuse_ids(error)
 

@@ -1,7 +1,6 @@
 """Texts as inputs of task models: a model's preprocessor makes ids of them."""
 
 import itertools
-import sys
 import types
 from typing import Any
 
@@ -165,7 +164,9 @@ class ReadsTexts:
                 steps=values["validation_steps"],
             )
 
-    def encode_data(self, x: Any, y: Any, sample_weight: Any, **batching: Any):
+    def encode_data(
+        self, x: Any, y: Any, sample_weight: Any, **batching: Any
+    ) -> tuple[Any, Any, Any]:
         """Return the data of `fit`, `evaluate` or `predict` with ids.
 
         Args:
@@ -202,15 +203,8 @@ class ReadsTexts:
                 "give dataset.batch(32)."
             )
 
-        # The data set's module is loaded, although Keras may run on JAX.
-        # AutoGraph would turn an InputError into an error of its own.
-        @sys.modules["tensorflow"].autograph.experimental.do_not_convert
-        def encode(*element):
-            return self.encode_texts(*element)
-
-        return data.map(encode, num_parallel_calls=_AUTOTUNE).prefetch(
-            _AUTOTUNE
-        )
+        ids = data.map(self.encode_texts, num_parallel_calls=_AUTOTUNE)
+        return ids.prefetch(_AUTOTUNE)
 
     def export(
         self,

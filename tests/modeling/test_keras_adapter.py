@@ -12,7 +12,7 @@ from bert_keras import InputError
 from bert_keras.modeling import keras_adapter
 from bert_keras.modeling.layers import Projection, Table
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 VERSION = f"found Keras {keras.__version__}, expected 3.15"
 
 
@@ -122,6 +122,14 @@ def test_only_our_own_errors_pass_through_a_call_unchanged(error):
         Refuses()(np.zeros((2, 3)))
     is_wrapped = "Arguments received by" in str(caught.value)
     assert is_wrapped == (error is ValueError), VERSION
+
+    def refuse(x):
+        raise error("one sentence")
+
+    data = tf.data.Dataset.range(2)
+    with pytest.raises(error, match="one sentence") as caught:
+        data.map(refuse)
+    assert ("in user code" in str(caught.value)) == is_wrapped
 
 
 @pytest.mark.parametrize("kind", [Projection, Table])

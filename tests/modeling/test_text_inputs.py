@@ -279,6 +279,38 @@ def test_rows_as_long_as_the_longest_have_one_length(preset):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("make", [slices, generate, Batches])
+@pytest.mark.parametrize("wrong", [2, -1])
+@pytest.mark.parametrize("texts", [True, False], ids=["texts", "ids"])
+def test_labels_out_of_range_are_refused_under_xla(preset, make, wrong, texts):
+    """The loss would be NaN, without a word."""
+    model = load(preset)
+    model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
+    labels = LABELS.copy()
+    labels[3] = wrong
+    x = TEXTS if texts else ids_of(model, TEXTS)["token_ids"]
+    with pytest.raises(InputError, match=rf"contain {wrong}\. .* from 0 to 1"):
+        model.fit(make(x, labels), verbose=0)
+    with pytest.raises(InputError, match=rf"contain {wrong}\. "):
+        model.fit(make(x, LABELS), validation_data=make(x, labels), verbose=0)
+    assert model.predict(make(x, labels), verbose=0).shape == (12, 2)
+
+
+def test_an_error_of_a_later_batch_is_one_sentence(preset):
+    model = load(preset)
+    model.compile(keras.optimizers.SGD(0.1))
+    for wrong in ("x", None):
+        texts = [*TEXTS[:9], wrong or "a", *TEXTS[10:]]
+        labels = LABELS.copy()
+        labels[9] = 7 if wrong else 0
+        if not wrong:
+            texts[9] = None
+        for make in (generate, Batches):
+            with pytest.raises(InputError) as caught:
+                model.fit(make(texts, labels), verbose=0)
+            assert len(str(caught.value)) < 300
+
+
 def test_labels_and_weights_may_be_lists_as_the_texts_are(preset):
     losses = []
     for make in (list, np.array):

@@ -37,6 +37,7 @@ ROOMS = {
 # text.
 AT_CALL_TIME = {
     ("modeling/portable.py", "interop"),
+    ("modeling/portable.py", "training"),
     ("modeling/task_base.py", "training"),
     ("modeling/text_inputs.py", "interop"),
     ("modeling/text_inputs.py", "text"),
