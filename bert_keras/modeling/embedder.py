@@ -19,7 +19,9 @@ from bert_keras.modeling.inputs import POOLING_MASK
 from bert_keras.modeling.task_base import (
     TaskModel,
     encode,
+    fold,
     symbolic_inputs,
+    unfold,
 )
 
 
@@ -128,7 +130,8 @@ class BertEmbedder(TaskModel):
         parts = keras.tree.flatten(getattr(x, "element_spec", x))
         axes = {len(part.shape) for part in parts if hasattr(part, "shape")}
         if "y" not in values and axes != self._axes:
-            # `_fold` needs a known rank, so a change of rank needs a new graph.
+            # A change of rank needs a new graph, because `_call_rows` needs a
+            # known rank.
             self._axes, self.predict_function = axes, None
 
     def encode(
@@ -210,22 +213,10 @@ class BertEmbedder(TaskModel):
             )
         return self._trace.function
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._fold(super().__call__, inputs, *args, **kwargs)
-
-    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        return self._fold(super().call, inputs, training, mask)
-
-    def _fold(self, call, inputs, *args, **kwargs):
+    def _call_rows(self, call, inputs, *args, **kwargs):
         """Apply a function of (B, T) rows to (B, T) or (B, K, T) inputs."""
-        inputs = self._complete(inputs)
-        if len(inputs["token_ids"].shape) == 2:
+        ids = inputs["token_ids"]
+        if len(ids.shape) == 2:
             return call(inputs, *args, **kwargs)
-        examples, texts, length = ops.shape(inputs["token_ids"])  # (B, K, T)
-        rows = {
-            name: x if x is None else ops.reshape(x, (-1, length))  # (B K, T)
-            for name, x in inputs.items()
-        }
-        vectors = call(rows, *args, **kwargs)  # (B K, D)
-        width = self.output.shape[-1]  # D; may be unknown in `vectors.shape`
-        return ops.reshape(vectors, (examples, texts, width))  # (B, K, D)
+        vectors = call(fold(inputs), *args, **kwargs)  # (B K, D)
+        return unfold(vectors, ids, self.output.shape[-1])  # (B, K, D)

@@ -185,6 +185,7 @@ class Portable(RestoresVariables):
             self.train_function = None
             self.test_function = None
             self.predict_function = None
+            _refuse_batch(error)
             self._refuse_ids(error)
             _refuse_uneven_batch(error)
             raise
@@ -289,6 +290,14 @@ def _name_axes(name, shape):
     axes = ["batch", *["choices"] * (len(shape) - 2), last]
     pairs = zip(axes, shape, strict=True)
     return f"({', '.join(a if n is None else str(n) for a, n in pairs)})"
+
+
+def _refuse_batch(error):
+    """Raise the `InputError` of a generator that TensorFlow has called."""
+    message = getattr(error, "message", "")
+    found = re.search(r"\bInputError: (.*?)\n*Traceback", message, re.DOTALL)
+    if found:
+        raise InputError(found[1]) from None
 
 
 def _refuse_uneven_batch(error):

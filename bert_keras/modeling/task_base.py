@@ -5,6 +5,7 @@ import types
 from typing import Any, Self
 
 import keras
+from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import inputs as checks
@@ -114,11 +115,16 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
         checks.refuse_labels(inputs)
         if self._reads(inputs):
             inputs = self.encode_batch(inputs)[0]
-        return super().__call__(self._complete(inputs), *args, **kwargs)
+        inputs = self._complete(inputs)
+        return self._call_rows(super().__call__, inputs, *args, **kwargs)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         # On JAX, Keras's `predict` calls this method instead of `__call__`.
-        return super().call(self._complete(inputs), training, mask)
+        inputs = self._complete(inputs)
+        return self._call_rows(super().call, inputs, training, mask)
+
+    def _call_rows(self, call, inputs, *args, **kwargs):
+        return call(inputs, *args, **kwargs)
 
     def _complete(self, inputs):
         """Return a dict of all inputs, with None for each missing input."""
@@ -272,10 +278,12 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
             return (check(batch) for batch in data)
         if isinstance(data, keras.utils.PyDataset) and data.num_batches != 0:
             check(data[0])
-        shape = self._index_shape()
+        *_, num_classes = self._index_shape() or [None]
         # A distributed data set has no method `map`.
-        if shape and hasattr(data, "element_spec") and hasattr(data, "map"):
-            return checks.watch_labels(data, shape[-1])
+        is_data_set = hasattr(data, "element_spec") and hasattr(data, "map")
+        # A chooser may have any number of choices.
+        if is_data_set and num_classes is not None:
+            return checks.watch_labels(data, num_classes)
         return data
 
     def _class_names(self):
@@ -380,6 +388,23 @@ def symbolic_inputs(*required, packed=False, optional=()):
         )
         for name in (*names, *required)
     }
+
+
+def fold(inputs):
+    """Return inputs (B, K, T) as rows (B K, T); missing inputs stay None."""
+    rows = (-1, ops.shape(inputs["token_ids"])[-1])  # (B K, T)
+    return {
+        name: x if x is None else ops.reshape(x, rows)
+        for name, x in inputs.items()
+    }
+
+
+def unfold(values, token_ids, *axes):
+    """Return values of the rows of `token_ids`, (B K, ...), as (B, K, *axes).
+
+    The axes are given, because `values` may not know their sizes in a graph.
+    """
+    return ops.reshape(values, (*ops.shape(token_ids)[:2], *axes))
 
 
 def encode(

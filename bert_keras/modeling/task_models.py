@@ -21,7 +21,9 @@ from bert_keras.modeling.inputs import INPUT_NAMES
 from bert_keras.modeling.task_base import (
     TaskModel,
     encode,
+    fold,
     symbolic_inputs,
+    unfold,
 )
 
 # Poolings of a recipe's vectors. "pooled" is not among them, because the pooler
@@ -513,8 +515,7 @@ class _RowPerChoice(keras.layers.Layer):
             "padding_mask": ops.ones_like(ids),
             **{name: x for name, x in inputs.items() if x is not None},
         }
-        rows = (-1, ops.shape(ids)[-1])  # (B K, T)
-        return {name: ops.reshape(x, rows) for name, x in inputs.items()}
+        return fold(inputs)  # (B K, T)
 
     def compute_output_spec(self, inputs):
         length = inputs["token_ids"].shape[-1]
@@ -528,7 +529,7 @@ class _ChoicesOfRows(keras.layers.Layer):
     """Layer that reshapes scores (B K, 1) to (B, K)."""
 
     def call(self, scores, token_ids):
-        return ops.reshape(scores, ops.shape(token_ids)[:2])  # (B, K)
+        return unfold(scores, token_ids)  # (B, K)
 
     def compute_output_spec(self, scores, token_ids):
         return keras.KerasTensor(token_ids.shape[:2], dtype=scores.dtype)

@@ -202,7 +202,6 @@ class ReadsTexts:
                 "The data set has one text in an element. Expected batches: "
                 "give dataset.batch(32)."
             )
-
         ids = data.map(self.encode_texts, num_parallel_calls=_AUTOTUNE)
         return ids.prefetch(_AUTOTUNE)
 

@@ -421,12 +421,18 @@ def test_several_labels_are_named_by_their_thresholds(preset):
         number.predict_labels(TEXTS)
 
 
-def test_an_embedder_reads_texts_and_groups_of_texts(preset):
+def test_an_embedder_reads_texts_and_groups_of_texts(preset, tmp_path):
     model = bert_keras.BertEmbedder.from_preset(preset, sequence_length=16)
     vectors = model.predict(TEXTS, verbose=0)
     np.testing.assert_allclose(model.encode(TEXTS), vectors, atol=1e-5)
     groups = model.predict((TEXTS, PAIRS), verbose=0)  # (B, 2, D)
     np.testing.assert_allclose(groups[:, 0], vectors, atol=1e-5)
+    np.testing.assert_allclose(model(TEXTS), vectors, atol=1e-5)
+    np.testing.assert_allclose(model((TEXTS, PAIRS)), groups, atol=1e-5)
+    model.export(tmp_path / "exported", verbose=False)
+    served = tf.saved_model.load(tmp_path / "exported")
+    found = served.serve(tf.constant(TEXTS))
+    np.testing.assert_allclose(found, vectors, atol=1e-5)
     model.compile(keras.optimizers.SGD(0.1))
     by_hand = model.preprocessor.each((TEXTS[:4], PAIRS[:4]))
     ids = {name: value.numpy() for name, value in by_hand.items()}
@@ -545,7 +551,7 @@ class WithRequiredArgument(bert_keras.BertClassifier):
 def test_a_subclass_with_other_arguments_is_named(preset):
     with pytest.raises(InputError) as caught:
         WithFewArguments.from_preset(preset)
-    words = "WithFewArguments.__init__ has no argument problem", "**kwargs"
+    words = "WithFewArguments has no argument", "problem", "**kwargs"
     assert all(word in str(caught.value) for word in words)
     with pytest.raises(InputError, match=r"WithRequiredArgument.*'width'"):
         WithRequiredArgument.from_preset(preset)
