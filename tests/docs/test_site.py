@@ -7,6 +7,7 @@ import sys
 from xml.etree import ElementTree
 
 import diagrams
+import flag_tables
 import pytest
 import site_pages
 from run_script import ROOT, call_script
@@ -66,6 +67,7 @@ def test_a_table_of_flags_has_defaults_ranges_and_meanings():
     assert flags["label_smoothing"][1] == "a number from 0 to below 1"
     assert "`--lora_rank`" in flags["lora_alpha"][2]
     assert "stride" in flags and "label" not in flags
+    assert flag_tables.mark_flags("--a=1,2, --b") == "`--a=1,2`, `--b`"
     table = site_pages.flag_table(rows)
     assert table.count("\n") == len(rows) + 1
     help_text = call_script(

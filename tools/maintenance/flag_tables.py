@@ -18,7 +18,8 @@ from official_tasks import script
 
 REPEATED = ";\n    repeat this option"  # absl appends it to the help
 VALUES = re.compile(r"^<[^>]*>: ")  # of an enum, before its help
-FLAG = re.compile(r"(?<![\w`-])(--\w+(?:=[^\s|,;:)]*[\w'\"])?)")
+VALUE = r"=(?:[^\s|,;:)]|,(?=\w))*[\w'\"]"
+FLAG = re.compile(rf"(?<![\w`-])(--\w+(?:{VALUE})?)")
 
 
 def list_rows(module, words):
