@@ -42,6 +42,12 @@ def test_the_stored_text_does_not_depend_on_the_version_of_python(notebook):
     assert repr(eval(shown, names)) == cell.outputs[0].data["text/plain"]
 
 
+def test_the_cells_import_public_names_only(notebook):
+    sources = "\n".join(cell.source for cell in code_cells(notebook))
+    assert "import bert_keras" in sources
+    assert not re.search(r"(from|import) bert_keras\.", sources)
+
+
 def readme_lines():
     """Return each Python block of the README and the output under it."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
