@@ -333,17 +333,25 @@ def fetch_from_hub(name, revision=None):
 
 
 def huggingface_hub(purpose):
-    """Return the package `huggingface_hub`; raise `InputError` if missing.
+    """Return the package `huggingface_hub`.
 
     Args:
         purpose: beginning of the message, before " needs huggingface-hub".
+
+    Raises:
+        InputError: the package is missing, or is not of version 1, with whose
+            errors `hub_errors` works.
     """
+    needs = f"{purpose} needs huggingface-hub"
     try:
         import huggingface_hub
     except ModuleNotFoundError:
+        raise InputError(f"{needs}: {install_command('hub')}.") from None
+    version = huggingface_hub.__version__
+    if version.partition(".")[0] != "1":
         raise InputError(
-            f"{purpose} needs huggingface-hub: {install_command('hub')}."
-        ) from None
+            f"{needs} 1, and {version} is installed: {install_command('hub')}."
+        )
     return huggingface_hub
 
 

@@ -143,6 +143,13 @@ def test_without_huggingface_hub_the_extra_is_named(monkeypatch):
         open_checkpoint("org/tiny")
 
 
+def test_another_huggingface_hub_is_refused(monkeypatch):
+    """Version 2 raises errors of another package."""
+    monkeypatch.setattr("huggingface_hub.__version__", "2.4.0")
+    with pytest.raises(InputError, match="huggingface-hub 1, and 2.4.0 is"):
+        open_checkpoint("org/tiny")
+
+
 @pytest.mark.skipif(
     os.environ.get("BERT_KERAS_ONLINE") != "1",
     reason="BERT_KERAS_ONLINE is not 1",
