@@ -2,8 +2,7 @@
 
 The vocabulary is in `vocab.txt` or in `tokenizer.json`; transformers 5 writes
 only `tokenizer.json`. The reader applies the settings that `WordPieceTokenizer`
-has. It refuses other settings that change the original BERT's ids, and warns
-about unknown settings.
+has. It refuses other settings that change the original BERT's ids.
 """
 
 import json
@@ -29,16 +28,16 @@ CLASSES = (
     *("DistilBertTokenizer", "DistilBertTokenizerFast"),
     *GENERAL_CLASSES,
 )
-ANY = object()  # any value is valid here; other code may check it
 TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
 # Settings in the files SETTINGS and SPECIAL. Each is a list or dict of tokens.
 MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 RIGHT = ("right", "Right", None)
 
-# Setting of tokenizer_config.json -> values that give the original BERT's ids.
+# Settings that can change the ids -> values that give the original BERT's ids.
+# A setting that is not listed does not change them, or another function in this
+# file reads it. First tokenizer_config.json and special_tokens_map.json:
 SETTINGS_RULES = {
     **{name: (token,) for name, token in TOKENS.items()},
-    **dict.fromkeys(MORE_TOKENS, ANY),
     "add_bos_token": (False, None),
     "add_eos_token": (False, None),
     "clean_text": (True, None),
@@ -49,71 +48,32 @@ SETTINGS_RULES = {
     "pad_token_type_id": (0, None),
     "padding_side": RIGHT,
     "tokenize_chinese_chars": (True, None),
-    "tokenizer_class": (*CLASSES, None),
     "truncation_side": RIGHT,
     "wordpieces_prefix": ("##", None),
     # BertJapaneseTokenizer writes these settings.
     "subword_tokenizer_type": ("wordpiece", None),
     "word_tokenizer_type": ("basic", None),
-    **dict.fromkeys(
-        (
-            # Other functions in this file read these settings.
-            *("added_tokens_decoder", "do_lower_case", "model_max_length"),
-            *("default_prompt_name", "include_prompt", "prompts"),
-            *("label_key", "text_keys"),
-            *("sequence_length", "split_special_tokens", "strip_accents"),
-            # These settings do not change ids. They concern decoding, other
-            # tokenizers, file names or loading, or each call of the tokenizer
-            # sets them.
-            *("add_prefix_space", "backend", "chat_template"),
-            *("clean_up_tokenization_spaces", "errors", "from_slow"),
-            *("full_tokenizer_file", "init_inputs", "is_local"),
-            *("jumanpp_kwargs", "local_files_only", "max_len", "max_length"),
-            *("mecab_kwargs", "model_input_names", "model_type"),
-            *("name_or_path", "pad_to_multiple_of", "padding"),
-            *("processor_class", "return_tensors", "special_tokens_map_file"),
-            *("stride", "sudachi_kwargs", "tokenizer_file", "trim_offsets"),
-            *("truncation", "truncation_strategy", "use_fast", "vocab_file"),
-        ),
-        ANY,
-    ),
 }
-# Field of tokenizer.json -> allowed values. Most values for truncation and
-# padding are allowed, because transformers cuts or pads only on request.
+# tokenizer.json. transformers cuts or pads only on request, so the other
+# settings of truncation and padding do not matter.
 TOKENIZER_RULES = {
-    "added_tokens": ANY,
-    "decoder": ANY,
-    "version": ANY,
     "model": {
         "continuing_subword_prefix": ("##", None),
-        "max_input_chars_per_word": ANY,
         "type": ("WordPiece", None),  # early files have no type
         "unk_token": (UNKNOWN, None),
-        "vocab": ANY,
     },
     "normalizer": {
         "clean_text": (True, None),
         "handle_chinese_chars": (True, None),
-        "lowercase": ANY,
-        "strip_accents": ANY,
         "type": ("BertNormalizer",),
     },
     "padding": {
         "direction": RIGHT,
-        "pad_id": ANY,
-        "pad_to_multiple_of": ANY,
         "pad_token": ("[PAD]", None),
         "pad_type_id": (0, None),
-        "strategy": ANY,
     },
-    "post_processor": ANY,  # `_check_post_processor` checks it
     "pre_tokenizer": {"type": ("BertPreTokenizer",)},
-    "truncation": {
-        "direction": RIGHT,
-        "max_length": ANY,
-        "strategy": ANY,
-        "stride": ANY,
-    },
+    "truncation": {"direction": RIGHT},
 }
 
 
@@ -299,7 +259,7 @@ def _check_files(settings, special, tokenizer, config):
         tokenizer: `Fields` of tokenizer.json.
         config: `Fields` of config.json.
 
-    The `Fields` of a missing file are empty. Unknown settings cause a warning.
+    The `Fields` of a missing file are empty.
     """
     _check_keys(settings, SETTINGS_RULES)
     names = settings.texts("model_input_names", ["token_type_ids"])
@@ -310,9 +270,7 @@ def _check_files(settings, special, tokenizer, config):
             "package still gives segment id 1 to the second text of a pair.",
             stacklevel=2,
         )
-    _check_keys(
-        special, {n: SETTINGS_RULES[n] for n in (*TOKENS, *MORE_TOKENS)}
-    )
+    _check_keys(special, SETTINGS_RULES)
     if not tokenizer.values:
         return
     _check_keys(tokenizer, TOKENIZER_RULES)
@@ -358,25 +316,13 @@ def _is_line(pieces, index):
 
 
 def _check_keys(fields, rules):
-    unknown = []
-    for name, value in fields.values.items():
-        allowed = rules.get(name)
-        if allowed is None and name.endswith("_token"):
-            continue  # `_check_extra_tokens` checks the token
-        if allowed is None:
-            unknown.append(name)
-        elif isinstance(allowed, dict):
+    for name in filter(rules.__contains__, fields.values):
+        value, allowed = fields.values[name], rules[name]
+        if isinstance(allowed, dict):
             _check_keys(fields.object(name, {}), allowed)
-        elif allowed is not ANY and not _is_in(_get_content(value), allowed):
+        elif not _is_in(_get_content(value), allowed):
             expected = " or ".join(json.dumps(one) for one in allowed)
             fields.refuse(name, expected, value)
-    if unknown:
-        warnings.warn(
-            f"{fields.path}: unknown settings are not applied: "
-            f"{', '.join(sorted(unknown)[:5])}. Compare the ids with the ids "
-            "from the tokenizer that wrote the file.",
-            stacklevel=2,
-        )
 
 
 def _is_in(value, allowed):
