@@ -36,7 +36,7 @@ RIGHT = ("right", "Right", None)
 # Settings that can change the ids -> values that give the original BERT's ids.
 # A setting that is not listed does not change them, or another function in this
 # file reads it. First tokenizer_config.json and special_tokens_map.json:
-SETTINGS_RULES = {
+SETTINGS_RULES: dict[str, tuple] = {
     **{name: (token,) for name, token in TOKENS.items()},
     "add_bos_token": (False, None),
     "add_eos_token": (False, None),
@@ -56,7 +56,7 @@ SETTINGS_RULES = {
 }
 # tokenizer.json. transformers cuts or pads only on request, so the other
 # settings of truncation and padding do not matter.
-TOKENIZER_RULES = {
+TOKENIZER_RULES: dict[str, dict] = {
     "model": {
         "continuing_subword_prefix": ("##", None),
         "type": ("WordPiece", None),  # early files have no type

@@ -309,12 +309,7 @@ def load_tokenizer(cls, preset, revision, arguments):
 
 
 def _make_tokenizer(cls, source, text, arguments):
-    lowercase = resolve_case(
-        source,
-        text.cases,
-        [] if text.is_resolved else text.pieces,
-        arguments.get("lowercase"),
-    )
+    lowercase = resolve_case(source, text, arguments.get("lowercase"))
     return cls(
         text.pieces, **{**text.tokenizer, **arguments, "lowercase": lowercase}
     )

@@ -107,13 +107,13 @@ FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 
 
-def resolve_case(source, cases, vocabulary, lowercase=None):
+def resolve_case(source, text, lowercase=None):
     """Return True for lower-cased text, False for cased text.
 
     Args:
         source: the folder, for messages.
-        cases: dict of source -> True for lower-cased, False for cased.
-        vocabulary: list of tokens; their case (`find_case`) counts as a source.
+        text: `TextSettings`; its `cases` count as sources, and so does the case
+            of its pieces (`find_case`), unless `is_resolved` is True.
         lowercase: the value to return; None for the case that the sources
             state, or True if they state none.
 
@@ -121,8 +121,8 @@ def resolve_case(source, cases, vocabulary, lowercase=None):
         WeightsError: `lowercase` is None and the sources contradict each other,
             or the sources state only the opposite of `lowercase`.
     """
-    shown = find_case(vocabulary)
-    answers = dict(cases)
+    shown = None if text.is_resolved else find_case(text.pieces)
+    answers = dict(text.cases)
     if shown is not None:
         answers["its vocabulary"] = shown
     said = set(answers.values())

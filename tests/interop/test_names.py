@@ -24,7 +24,11 @@ from bert_keras.interop.opening import open_checkpoint
 from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.interop.text_settings import find_case, resolve_case
+from bert_keras.interop.text_settings import (
+    TextSettings,
+    find_case,
+    resolve_case,
+)
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.task_models import BertClassifier
@@ -253,6 +257,10 @@ def test_a_download_that_is_interrupted_leaves_nothing(
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
+def stated(cases, pieces):
+    return TextSettings(pieces, cases=cases)
+
+
 def test_the_vocabulary_shows_its_case():
     assert find_case(LOWER) is True
     assert find_case(CASED) is False
@@ -268,7 +276,9 @@ def test_pieces_without_capitals_show_no_case(first):
     assert len(words) > 10 * len(LOWER)
     assert find_case(words) is None
     # Google's Chinese BERT has such a vocabulary, and its config says cased.
-    assert resolve_case("f", {"config": False}, [*words, *LOWER]) is False
+    assert (
+        resolve_case("f", stated({"config": False}, [*words, *LOWER])) is False
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,7 +295,7 @@ def test_pieces_without_capitals_show_no_case(first):
     ],
 )
 def test_the_case_is_settled(cases, pieces, lowercase, expected):
-    assert resolve_case("folder", cases, pieces, lowercase) is expected
+    assert resolve_case("folder", stated(cases, pieces), lowercase) is expected
 
 
 @pytest.mark.parametrize(
@@ -300,4 +310,4 @@ def test_the_case_is_settled(cases, pieces, lowercase, expected):
 )
 def test_a_contradiction_is_an_error(cases, pieces, lowercase, told):
     with pytest.raises(WeightsError, match=told):
-        resolve_case("folder", cases, pieces, lowercase)
+        resolve_case("folder", stated(cases, pieces), lowercase)
