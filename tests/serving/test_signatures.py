@@ -203,6 +203,18 @@ def test_an_answer_is_cut_from_the_context_and_never_from_the_question():
     np.testing.assert_allclose(found["null_score"], [1.5, 1.5])
 
 
+def test_an_answer_stands_unless_no_answer_leads_by_the_threshold():
+    model = Spans()
+    model.may_be_none, model.null_threshold = True, 1.0
+    model.set({"ada": 5.0, "b": 3.0, "c": 2.5, "[CLS]": 4.0}, {})
+    contexts = ["ada", "b", "c", "love", ""]
+    signature = answer(model, rows(64), top_k=1)
+    found = called(signature, ["met"] * 5, contexts)
+    np.testing.assert_allclose(found["null_score"], [4.0] * 5)
+    # The null score leads by -1, 1, 1.5 and 4; "" has no span.
+    assert found["has_answer"].tolist() == [True, True, False, False, False]
+
+
 def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for():
     assert answered({}, {}, [""], [""])["count"].tolist() == [0]
 
