@@ -126,6 +126,7 @@ def test_taggers_read_windows(models):
         {"pooling": "pooled"},
         {"pooling": "max", "normalize": True},
         {"long_text": "windows"},
+        {"long_text": "windows", "normalize": True},
         {"features": "concat_last_four"},
     ],
     ids=str,

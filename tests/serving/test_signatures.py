@@ -262,6 +262,9 @@ def test_the_best_choice_wins_and_an_empty_one_never_does():
         atol=1e-6,
     )
     assert found["truncated"].tolist() == [False] * 3
+    lists = [["in", "love " * 20], ["in", "love"]]
+    found = called(choose(model, rows()), ["met", "met"], lists)
+    assert found["truncated"].tolist() == [True, False]
 
 
 class OfRow(ByPiece):
