@@ -85,6 +85,19 @@ def called(model, inputs):
     return {name: np.array(value) for name, value in outputs.items()}
 
 
+def test_values_at_padding_are_those_of_the_model():
+    """Exports of other libraries compute them too."""
+    model = models()["BertEncoder"]
+    signature = ids(model, rows(), "bert_keras")
+    request = make_ids_request(signature, preprocessor(), TEXTS)
+    tensors = map(as_tensor, request.values(), signature.specs())
+    found = signature.trace()(*tensors)["sequence_output"]
+    arrays = map(np.array, request.values())
+    expected = called(model, dict(zip(ID_INPUTS, arrays, strict=True)))
+    assert not np.all(request["padding_mask"])
+    np.testing.assert_allclose(found, expected["sequence_output"], atol=1e-5)
+
+
 def test_an_embedder_gives_its_vectors_of_ids():
     model = spread(BertEmbedder(encoder(), "max"))
     signature = ids(model, rows(), "transformers")
