@@ -216,9 +216,11 @@ def test_each_model_of_an_export_keeps_its_own_settings(tmp_path, asked_for):
     )
     for made in asked_for:
         assert list(made["classify"].inputs) == ["text"]
+        assert made["classify"].reads_windows
         assert "truncated" not in made["classify"].outputs
     cuts = ["truncated" in made["embed"].outputs for made in asked_for]
     assert cuts == [True, False]
+    assert [m["embed"].reads_windows for m in asked_for] == [False, True]
     options = read_card(tmp_path / "own")["options"]
     assert (options["pair"], options["long_text"]) == (False, None)
 

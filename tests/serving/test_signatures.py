@@ -135,6 +135,7 @@ def test_tags_of_a_long_text_are_cut_or_read_in_windows():
     cut = called(tagger(), text)
     assert cut["count"].tolist() == [0, 1]
     assert cut["truncated"].tolist() == [True, False]
+    assert tagger(8, "windows").reads_windows and not tagger().reads_windows
     whole = called(tagger(8, "windows"), text)
     assert whole["count"].tolist() == [1, 1]
     assert whole["start"][0] == [160]
