@@ -288,7 +288,7 @@ def test_too_few_documents_and_no_beam_are_named(
     text, tokenizer, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(__import__("sys").modules, "apache_beam", None)
-    with pytest.raises(InputError, match=r"bert_keras\[beam\]"):
+    with pytest.raises(InputError, match=r"\[beam\]"):
         create(text, tokenizer, tmp_path / "out")
     assert os.listdir(tmp_path) == []
     monkeypatch.setattr(beam, "make_runner", lambda _: in_a_loop)
