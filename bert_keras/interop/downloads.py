@@ -166,6 +166,8 @@ def suggest_names(preset):
     close. The comparison ignores case and the owner on the Hub, and treats "_",
     "-" and a blank as equal.
     """
+    if preset in HUB_NAMES.values():  # it is right, but cannot be reached
+        return ""
     simple = _simplify(preset)
     if other := OTHER_ARCHITECTURES.search(simple):
         return (

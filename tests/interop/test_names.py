@@ -141,6 +141,12 @@ def test_a_name_that_is_not_there_is_told(hub):
         open_checkpoint("hf://none")
 
 
+def test_a_known_name_gets_no_other_name_as_advice():
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    assert releases.suggest_names(name) == ""
+    assert "all-MiniLM-L6-v2" in releases.suggest_names(name.lower())
+
+
 def test_without_huggingface_hub_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(InputError, match=r"pip install '\.\[hub\]'"):
